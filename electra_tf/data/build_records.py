@@ -1,0 +1,367 @@
+r"""Builds TFRecords for pretraining from raw text.
+
+The text is one sentence or paragraph per line, with a blank line between documents.
+
+Examples:
+  # The documentation of the installed Python packages: no download, under a minute.
+  python -m electra_tf.data.build_records --output_dir=records
+
+  # Own text with a vocabulary of one's own (trained, and saved as vocab.txt).
+  python -m electra_tf.data.build_records --corpus=wiki.txt.gz,novels/ \
+      --vocab_size=30522 --max_seq_length=512 --output_dir=records
+
+  # One file is one document (blank lines mean nothing), with BERT's vocabulary.
+  python -m electra_tf.data.build_records --corpus='books/**/*.txt' \
+      --noblank_lines_separate --vocab_file=vocab.txt --output_dir=records
+
+An interrupted build goes on when the same command is given again. Finished records are
+never replaced without --overwrite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+from electra_tf.data import records
+from electra_tf.data.corpora import Source, TextFile, open_corpus
+from electra_tf.data.documents import SEGMENTING
+from electra_tf.data.output_folder import (
+    WORK,
+    finish,
+    keep_vocabulary,
+    prepare_folder,
+)
+from electra_tf.data.records import Manifest
+from electra_tf.data.units import (
+    Recipe,
+    Unit,
+    document_hash,
+    hold_out,
+    plan_units,
+)
+from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
+from electra_tf.data.workers import Log, build_units, log_to_stderr
+
+_TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
+_VOCABULARY_BYTES = 256 << 20
+
+
+def build_records(
+    corpus: Sequence[str],
+    output_dir: str | os.PathLike,
+    *,
+    vocabulary: Vocabulary,
+    max_seq_length: int = 128,
+    segmenting: str = "carry",
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    blank_lines_separate: bool = True,
+    eval_fraction: float = 0.01,
+    seed: int = 0,
+    num_processes: int = 0,
+    shard_megabytes: float = 48,
+    overwrite: bool = False,
+    tfds_data_dir: str | None = None,
+    log: Log = log_to_stderr,
+) -> Manifest:
+    """Writes `train-*.tfrecord`, `eval-*.tfrecord`, `vocab.txt` and `manifest.json`.
+
+    The records are a function of the corpus and the settings; the number of processes
+    does not matter. An interrupted build is resumed; a finished build of the same
+    settings is returned as it is. With several processes, call it from a script whose
+    main part is under `if __name__ == "__main__"`.
+
+    Args:
+        corpus: Source specs, see `open_corpus`.
+        output_dir: Folder to write to, created if needed.
+        vocabulary: The vocabulary.
+        max_seq_length: Longest example, special tokens included.
+        segmenting: `"carry"` or `"original"`, see `ExampleBuilder`.
+        lower_case: Whether the text is lower-cased.
+        strip_accents: Whether accents are removed, if it is lower-cased.
+        blank_lines_separate: Whether a blank line ends a document; else a file is one.
+        eval_fraction: Share of the documents to hold out, at least one and never all;
+            0 holds out none.
+        seed: Seed of the segment lengths, pairs and the order in a shard.
+        num_processes: Processes; 0 means one per core, fewer for little text.
+        shard_megabytes: Size of a shard, about; small corpora get smaller ones.
+        overwrite: Whether to delete other records in the folder first.
+        tfds_data_dir: Folder of prepared TensorFlow Datasets.
+        log: Called with messages and progress.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ValueError: The corpus is empty or unreadable, a setting is wrong, or the
+            folder holds records made with other settings.
+        OSError: The folder cannot be written or the disk is full.
+    """
+    if not 0 <= eval_fraction < 1:
+        raise ValueError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
+    sources = open_corpus(
+        corpus, blank_lines_separate=blank_lines_separate, tfds_data_dir=tfds_data_dir
+    )
+    settings = {
+        "format_version": records.FORMAT_VERSION,
+        "corpus_sha256": _corpus_hash(sources),
+        "vocabulary_sha256": vocabulary.sha256,
+        "max_seq_length": max_seq_length,
+        "segmenting": segmenting,
+        "lower_case": lower_case,
+        "strip_accents": strip_accents,
+        "blank_lines_separate": blank_lines_separate,
+        "eval_fraction": eval_fraction,
+        "seed": seed,
+        "shard_megabytes": shard_megabytes,
+    }
+    recipe = Recipe(
+        vocabulary=vocabulary,
+        max_seq_length=max_seq_length,
+        segmenting=segmenting,
+        lower_case=lower_case,
+        strip_accents=strip_accents,
+        seed=seed,
+        eval_below=0,
+        folder=str(Path(output_dir, WORK)),
+    )
+    recipe.example_builder(Unit(0, ()), "train")  # Refuses wrong settings early.
+    folder = Path(output_dir)
+    finished = prepare_folder(folder, settings, overwrite, log)
+    if finished:
+        return finished
+    keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
+    unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
+    sources = list(_readable(sources, folder / WORK, unit_bytes, log))
+    recipe = dataclasses.replace(recipe, eval_below=hold_out(sources, eval_fraction))
+    units = plan_units(sources, unit_bytes)
+    results = build_units(recipe, units, num_processes, log)
+    manifest = finish(folder, recipe, settings, corpus, results)
+    log(
+        f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
+        f"{len(manifest.train)} shards, and "
+        f"{sum(shard.records for shard in manifest.eval)} held out, to {folder}"
+    )
+    return manifest
+
+
+def prepare_vocabulary(
+    corpus: Sequence[str],
+    path: str | os.PathLike,
+    *,
+    size: int,
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    min_frequency: int = 2,
+    limit_alphabet: int | None = None,
+    tfds_data_dir: str | None = None,
+    log: Log = log_to_stderr,
+) -> Vocabulary:
+    """Loads the vocabulary file, or trains it on the corpus if it does not exist.
+
+    Of a corpus of more than 256 MB, a sample of the documents of that size is used.
+
+    Args:
+        corpus: Source specs, see `open_corpus`.
+        path: The vocabulary file.
+        size: Number of tokens, if it is trained.
+        lower_case: Whether the text is lower-cased.
+        strip_accents: Whether accents are removed, if it is lower-cased.
+        min_frequency: Occurrences that a merged pair must have.
+        limit_alphabet: Characters to keep, see `train_vocabulary`.
+        tfds_data_dir: Folder of prepared TensorFlow Datasets.
+        log: Called with messages.
+
+    Raises:
+        ValueError: The file or the corpus is not usable, or the file has more tokens
+            than `size`.
+    """
+    if Path(path).is_file():
+        vocabulary = Vocabulary.load(path)
+        if len(vocabulary) > size:
+            raise ValueError(
+                f"{path} has {len(vocabulary)} tokens, asked for {size}. Delete the "
+                "file to train a new one, or ask for its size."
+            )
+        log(f"using {path} ({len(vocabulary)} tokens)")
+        return vocabulary
+    started = time.monotonic()
+    log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
+    lines = _SampledLines(open_corpus(corpus, tfds_data_dir=tfds_data_dir))
+    tokens = train_vocabulary(
+        lines,
+        size,
+        lower_case=lower_case,
+        strip_accents=strip_accents,
+        min_frequency=min_frequency,
+        limit_alphabet=limit_alphabet,
+    )
+    vocabulary = Vocabulary(tuple(tokens))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    vocabulary.save(path)
+    log(f"{path}: {len(tokens)} tokens in {time.monotonic() - started:.0f} s")
+    return vocabulary
+
+
+class _SampledLines:
+    """Lines of the corpus, as often as asked; documents sampled if it is big."""
+
+    def __init__(self, sources: Sequence[Source]):
+        self._sources = sources
+        size = max(1, sum(source.size for source in sources))
+        self._below = min(1, _VOCABULARY_BYTES / size) * 2**64
+
+    def __iter__(self) -> Iterator[str]:
+        for source in self._sources:
+            for document in source.documents():
+                if document_hash(document) < self._below:
+                    yield from document
+
+
+def _corpus_hash(sources: Sequence[Source]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
+    return digest.hexdigest()
+
+
+def _readable(
+    sources: Sequence[Source], work: Path, unit_bytes: int, log: Log
+) -> Iterator[Source]:
+    """The sources, those that cannot be shared between processes as plain files."""
+    small = unit_bytes // 16
+    for number, source in enumerate(sources):
+        if not source.needs_spool or 0 < source.size <= small:
+            yield source
+            continue
+        path = work / f"source-{number:05d}.txt"
+        if path.exists():
+            yield TextFile.open(path, name=source.name)
+        else:
+            log(f"reading {source.name}")
+            yield source.spool(path, log)
+
+
+def _define_flags():
+    flags.DEFINE_list(
+        "corpus",
+        ["installed"],
+        "Where the text comes from, comma-separated: files (UTF-8, or .gz), folders, "
+        "patterns such as 'books/**/*.txt', tfds:NAME[:SPLIT[:FEATURE]], or installed "
+        "(the documentation of the installed Python packages).",
+    )
+    flags.DEFINE_string("output_dir", None, "Folder to write to.", required=True)
+    flags.DEFINE_string(
+        "vocab_file",
+        None,
+        "Vocabulary, one token per line. If not given, OUTPUT_DIR/vocab.txt, which is "
+        "trained on the corpus if it does not exist.",
+    )
+    flags.DEFINE_integer(
+        "vocab_size", 8192, "Tokens of the vocabulary, if it is trained.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "max_seq_length", 128, "Longest example, with special tokens.", lower_bound=5
+    )
+    flags.DEFINE_enum(
+        "segmenting",
+        "carry",
+        sorted(SEGMENTING),
+        "carry: segments in text order, nothing is lost. original: the rule of the "
+        "original code, which reorders lines and discards what does not fit.",
+    )
+    flags.DEFINE_bool("lower_case", True, "Lower-case the text.")
+    flags.DEFINE_bool(
+        "strip_accents", True, "Remove accents; only if the text is lower-cased."
+    )
+    flags.DEFINE_bool(
+        "blank_lines_separate",
+        True,
+        "A blank line ends a document. Otherwise a file is one document.",
+    )
+    flags.DEFINE_float(
+        "eval_fraction",
+        0.01,
+        "Share of the documents to hold out for evaluation, chosen by their text; at "
+        "least one and never all. 0 holds out none.",
+        lower_bound=0,
+        upper_bound=0.999,
+    )
+    flags.DEFINE_integer("seed", 0, "Seed of all random choices.")
+    flags.DEFINE_integer(
+        "num_processes",
+        0,
+        "Processes; the records do not depend on it. 0: one per core, fewer for little "
+        "text.",
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "shard_megabytes",
+        48,
+        "Size of a shard, about; small corpora get smaller ones.",
+        lower_bound=0.01,
+    )
+    flags.DEFINE_bool(
+        "overwrite", False, "Delete the records that OUTPUT_DIR already holds."
+    )
+    flags.DEFINE_string(
+        "tfds_data_dir", None, "Folder of prepared TensorFlow Datasets."
+    )
+
+
+def _main(arguments: Sequence[str]) -> int:
+    if len(arguments) > 1:
+        log_to_stderr(f"error: unexpected arguments {arguments[1:]}; see --help")
+        return 1
+    try:
+        _build_from_flags(flags.FLAGS)
+    except (ValueError, OSError) as error:
+        log_to_stderr(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        log_to_stderr("\ninterrupted; give the same command again to go on")
+        return 130
+    return 0
+
+
+def _build_from_flags(values: flags.FlagValues):
+    names = ("lower_case", "strip_accents", "tfds_data_dir")
+    shared = {name: values[name].value for name in names}
+    if values.vocab_file:
+        vocabulary = Vocabulary.load(values.vocab_file)
+    else:
+        path = Path(values.output_dir, "vocab.txt")
+        if values.overwrite:
+            path.unlink(missing_ok=True)
+        vocabulary = prepare_vocabulary(
+            values.corpus, path, size=values.vocab_size, **shared
+        )
+    names = (
+        "max_seq_length",
+        "segmenting",
+        "blank_lines_separate",
+        "eval_fraction",
+        "seed",
+        "num_processes",
+        "shard_megabytes",
+        "overwrite",
+    )
+    build_records(
+        values.corpus,
+        values.output_dir,
+        vocabulary=vocabulary,
+        **shared,
+        **{name: values[name].value for name in names},
+    )
+
+
+if __name__ == "__main__":
+    _define_flags()
+    app.run(_main)

@@ -1,0 +1,215 @@
+"""Prose from the documentation of the installed Python packages.
+
+A corpus that is on every machine: the docstrings of the standard library and of
+site-packages, read from the source files with `ast`; nothing is imported. One module
+is one document and one paragraph is one line. What is not prose is left out: code,
+doctests, parameter tables, signatures, ASCII tables, license text. A paragraph that
+occurs twice, anywhere, is kept once.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import os
+import platform
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", "site-packages", "test", "tests", "testing", "idle_test"}
+)
+_TEST_MODULE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
+
+# Headings of Google and NumPy style sections. Those in _PROSE keep their text.
+_HEADING = re.compile(
+    r"(args?|arguments|(other |keyword )?parameters|params|keyword args"
+    r"|returns?|yields?|raises|warns|receives|attributes|methods|functions|classes"
+    r"|inputs?|outputs?|(input|output|call|data) (shapes?|arguments|types?)"
+    r"|examples?( usage)?|usage|sample usage|see also|references?|side effects"
+    r"|notes?|warnings?|remarks|description|summary|overview|background)"
+    r"(\s*\([^)]*\))?\s*:{0,2}",
+    re.IGNORECASE,
+)
+_PROSE = re.compile(
+    r"(notes?|warnings?|remarks|description|summary|overview|background)\W*",
+    re.IGNORECASE,
+)
+_UNDERLINE = re.compile(r"([=\-~^*+#\"'`.])\1{2,}")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_BULLET = re.compile(r"\s*([-*+\u2022]|\(?\d{1,2}[.)]|\(?[a-z][)])\s+")
+_DIRECTIVE = re.compile(r"\s*(\.\. |:[\w ]+:|@\w+|#|\$ |%|>>>|\.\.\. |In \[\d)")
+_ROLE = re.compile(r":(?:\w+:)*\w+:`~?([^`<]*?)(?:\s*<[^`>]*>)?`")
+_QUOTED = re.compile(r"`+([^`]+)`+_*")
+_TABLE = re.compile(r"\S {3,}\S|\||\+--|==+|--{2,}|\t\S+\t|__{2,}")
+_LICENSE = re.compile(
+    r"copyright|all rights reserved|licen[sc]ed? (under|to|agreement)|apache license"
+    r"|warrant(y|ies)|redistribut(e|ion)|permission is hereby|without limitation"
+    r"|spdx|liabilit(y|ies)",
+    re.IGNORECASE,
+)
+_CODE = re.compile(
+    r"[{};]\s|\w\(.*\)\s*(->|:$)|[^=!<>]=[^=]\S*\(|^\w+\([^)]*\)\s*$|::|^\w+ : "
+)
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
+# A docstring that speaks of zero bytes can hold one.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
+
+
+_read: list[list[str]] = []  # Reading takes seconds; a build needs it twice.
+
+
+def documents() -> Iterator[list[str]]:
+    """Yields one list of paragraphs per module, in the order of the module paths."""
+    if _read:
+        yield from _read
+        return
+    seen: set[bytes] = set()
+    found = []
+    for path in _source_files():
+        paragraphs = list(_unseen(_module_paragraphs(path), seen))
+        if paragraphs:
+            found.append(paragraphs)
+            yield paragraphs
+    _read[:] = found
+
+
+@functools.cache
+def fingerprint() -> str:
+    """A hash of the Python version and of the installed distributions' versions."""
+    installed = sorted(
+        f"{found.metadata['Name']}=={found.version}"
+        for found in importlib.metadata.distributions()
+    )
+    text = "\n".join([platform.python_version(), *installed])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def prose(docstring: str) -> list[str]:
+    """The prose paragraphs of one (cleaned) docstring, each joined to one line."""
+    return [text for text in map(_clean, _blocks(docstring)) if _is_prose(text)]
+
+
+def _source_files() -> list[Path]:
+    """The modules to read, sorted by their path below the folder they came from."""
+    paths = sysconfig.get_paths()
+    roots = dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])
+    return [file for root in roots for file in _modules_below(Path(root))]
+
+
+def _modules_below(root: Path) -> list[Path]:
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name not in _SKIPPED_FOLDERS]
+        found += [
+            Path(folder, name)
+            for name in names
+            if name.endswith(".py") and not _TEST_MODULE.fullmatch(name)
+        ]
+    return sorted(found, key=lambda path: path.relative_to(root).parts)
+
+
+def _module_paragraphs(path: Path) -> Iterator[str]:
+    try:
+        source = path.read_bytes()
+        # Parsing dominates the time; a third of the modules has no docstring at all.
+        if b'"""' not in source and b"'''" not in source:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return  # Templates and Python 2 sources: not ours to repair.
+    for docstring in _docstrings(tree):
+        yield from prose(inspect.cleandoc(_CONTROL.sub(" ", docstring)))
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Docstrings of a module and of everything defined in it, in source order."""
+    match getattr(node, "body", None):
+        case [ast.Expr(value=ast.Constant(value=str(text))), *_]:
+            yield text
+    for child in getattr(node, "body", ()):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _docstrings(child)
+
+
+def _unseen(paragraphs: Iterable[str], seen: set[bytes]) -> Iterator[str]:
+    for paragraph in paragraphs:
+        key = hashlib.blake2b(paragraph.casefold().encode(), digest_size=12).digest()
+        if key not in seen:
+            seen.add(key)
+            yield paragraph
+
+
+def _blocks(docstring: str) -> Iterator[list[str]]:
+    """Groups of lines that may be paragraphs: no code, no tables, no sections of them.
+
+    A section that is not prose ends at the next heading, or, when it is in Google
+    style (its body indented under the heading), at the first line not indented.
+    """
+    block: list[str] = []
+    skipped_above: int | None = None  # Text deeper than this indentation is skipped.
+    fenced = False
+    lines = [*docstring.expandtabs().splitlines(), ""]
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if _FENCE.match(line):
+            fenced = not fenced
+        indentation = len(line) - len(line.lstrip())
+        underlined = bool(line.strip() and _UNDERLINE.fullmatch(following.strip()))
+        heading = underlined or _HEADING.fullmatch(line.strip())
+        starts_anew = _BULLET.match(line) or _DIRECTIVE.match(line)
+        if fenced or heading or starts_anew or not line.strip():
+            yield block
+            block = []
+        if fenced or not line.strip():
+            continue
+        if heading:
+            section = _HEADING.fullmatch(line.strip())
+            if not section or _PROSE.fullmatch(line.strip()):
+                skipped_above = None
+            else:
+                skipped_above = -1 if underlined else indentation
+            continue
+        hidden = skipped_above is not None and indentation > skipped_above
+        if not hidden and not _UNDERLINE.fullmatch(line.strip()):
+            skipped_above = None
+            # A literal block (`text::`) or a directive hides what is indented below.
+            if line.rstrip().endswith("::") or line.lstrip().startswith(".. "):
+                skipped_above = indentation
+            block.append(line)
+
+
+def _clean(lines: list[str]) -> str:
+    if not lines or _DIRECTIVE.match(lines[0]) or _TABLE.search(_inner(lines)):
+        return ""
+    text = " ".join(line.strip() for line in lines)
+    if bullet := _BULLET.match(text):
+        text = text[bullet.end() :]
+    text = _QUOTED.sub(r"\1", _ROLE.sub(r"\1", text))
+    return re.sub(r"\s+", " ", _EMPHASIS.sub(r"\2", text)).strip()
+
+
+def _inner(lines: list[str]) -> str:
+    return "\n".join(line.strip() for line in lines)
+
+
+def _is_prose(text: str) -> bool:
+    """At least 60 characters, mostly plain words, ending like a sentence."""
+    if len(text) < 60 or not text[0].isalpha() or text[-1] not in ".!?:)\"'":
+        return False
+    words = _WORD.findall(text)
+    letters = sum(map(len, words)) + text.count(" ")
+    return (
+        len(words) >= 8
+        and letters >= 0.75 * len(text)
+        and not _LICENSE.search(text)
+        and not _CODE.search(text)
+    )

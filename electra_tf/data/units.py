@@ -1,0 +1,246 @@
+"""Units of work of a records build: what to read, and how one unit is built.
+
+A unit is a part of the corpus whose examples depend on the settings, the seed and its
+number only. So the records are the same whichever process builds it, and a finished
+unit need not be built again after an interruption.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from electra_tf.data.corpora import Source
+from electra_tf.data.documents import ExampleBuilder
+from electra_tf.data.records import Shard, write_json, write_shard
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
+
+MIN_UNIT_BYTES = 1 << 16
+UNITS_OF_A_SMALL_CORPUS = 16
+_HASHES = 1 << 64
+_BATCH_CHARACTERS = 1 << 19
+
+# Told after each batch: how many documents and characters were done.
+Report = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Consecutive sources that become one shard.
+
+    Attributes:
+        index: Its number, which seeds its random choices.
+        sources: What to read, in order.
+    """
+
+    index: int
+    sources: tuple[Source, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return sum(source.size for source in self.sources)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How text becomes examples: all a process needs besides the unit.
+
+    Attributes:
+        vocabulary: The `Vocabulary`.
+        max_seq_length: Longest example.
+        segmenting: Rule of the `ExampleBuilder`.
+        lower_case: Whether the text is lower-cased.
+        strip_accents: Whether accents are removed.
+        seed: Seed of all random choices.
+        eval_below: Documents whose hash is below are held out.
+        folder: Where unit files are written.
+    """
+
+    vocabulary: Vocabulary
+    max_seq_length: int
+    segmenting: str
+    lower_case: bool
+    strip_accents: bool
+    seed: int
+    eval_below: int
+    folder: str
+
+    def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
+        """A builder whose choices are a function of (seed, unit, split)."""
+        return ExampleBuilder(
+            self.max_seq_length,
+            cls_id=self.vocabulary.cls_id,
+            sep_id=self.vocabulary.sep_id,
+            rng=self.rng(unit, split),
+            segmenting=self.segmenting,
+        )
+
+    def rng(self, unit: Unit, purpose: str) -> random.Random:
+        """A random source of its own for each (seed, unit, purpose)."""
+        return random.Random(f"{self.seed} {unit.index} {purpose}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitResult:
+    """What a unit's files hold.
+
+    Attributes:
+        documents: Documents read.
+        lines: Lines read.
+        characters: Characters read.
+        train: Shard to train on, or None if the unit gave no example.
+        eval: Held-out shard, or None.
+    """
+
+    documents: int
+    lines: int
+    characters: int
+    train: Shard | None
+    eval: Shard | None
+
+    @classmethod
+    def load(cls, folder: str | Path, unit: Unit) -> UnitResult | None:
+        """The result of a finished unit; None if it is not finished."""
+        path = _result_path(folder, unit)
+        if not path.is_file():
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for split in ("train", "eval"):
+            content[split] = content[split] and Shard(**content[split])
+        return cls(**content)
+
+
+def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
+    """Cuts and groups sources into units of similar size.
+
+    Args:
+        sources: The corpus.
+        max_bytes: Text of a unit, about; a small corpus is cut finer, so that shards
+            can be shuffled and shared.
+    """
+    total = sum(source.size for source in sources)
+    wanted = max(MIN_UNIT_BYTES, min(max_bytes, total // UNITS_OF_A_SMALL_CORPUS))
+    groups: list[list[Source]] = []
+    filled = wanted
+    for source in sources:
+        for part in source.split(wanted):
+            if filled + part.size // 2 >= wanted:
+                groups.append([])
+                filled = 0
+            groups[-1].append(part)
+            filled += part.size
+    return [Unit(index, tuple(group)) for index, group in enumerate(groups)]
+
+
+def document_hash(document: Sequence[str]) -> int:
+    """64 bits of the text: equal documents are on the same side of the hold-out."""
+    digest = hashlib.blake2b("\n".join(document).encode("utf-8"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def hold_out(sources: Iterable[Source], fraction: float) -> int:
+    """The hash below which documents are held out.
+
+    Reads until it has seen a document on either side; in a small corpus, where there
+    may be none, the bound moves so that at least one document (and its duplicates) is
+    held out and never all of them.
+
+    Raises:
+        ValueError: There is no document at all.
+    """
+    bound = int(fraction * _HASHES)
+    lowest, highest = _HASHES, -1
+    for source in sources:
+        for document in source.documents():
+            value = document_hash(document)
+            lowest, highest = min(lowest, value), max(highest, value)
+            if bound == 0 or lowest < bound <= highest:
+                return bound
+    if highest < 0:
+        raise ValueError("the corpus is empty: its sources hold no text")
+    # `highest` itself stays below no bound: with one document, nothing is held out.
+    return min(highest, max(bound, lowest + 1))
+
+
+class UnitBuilder:
+    """Builds units, one after the other; owns the tokenizer of its process."""
+
+    def __init__(self, recipe: Recipe):
+        self._recipe = recipe
+        self._tokenizer = WordPiece(
+            recipe.vocabulary,
+            lower_case=recipe.lower_case,
+            strip_accents=recipe.strip_accents,
+        )
+
+    def build(self, unit: Unit, report: Report) -> UnitResult:
+        """Writes the unit's shards, then the result that marks it as finished."""
+        examples = {"train": [], "eval": []}
+        builders = {
+            split: self._recipe.example_builder(unit, split) for split in examples
+        }
+        documents = lines = characters = 0
+        read = itertools.chain.from_iterable(s.documents() for s in unit.sources)
+        for batch in _batches(read):
+            for document, encoded in zip(batch, self._encode(batch), strict=True):
+                split = self._split(document)
+                for example in builders[split].build([encoded]):
+                    # Lists of Python integers would take ten times the memory.
+                    examples[split].append(array.array("i", example))
+            size = sum(len(line) + 1 for document in batch for line in document)
+            documents += len(batch)
+            lines += sum(map(len, batch))
+            characters += size
+            report(len(batch), size)
+        shards = {
+            split: self._write(unit, split, examples[split]) for split in examples
+        }
+        result = UnitResult(
+            documents=documents, lines=lines, characters=characters, **shards
+        )
+        write_json(_result_path(self._recipe.folder, unit), dataclasses.asdict(result))
+        return result
+
+    def _encode(self, documents: list[list[str]]) -> Iterator[list[list[int]]]:
+        encoded = iter(
+            self._tokenizer.encode([line for lines in documents for line in lines])
+        )
+        for document in documents:
+            yield [ids.tolist() for ids in itertools.islice(encoded, len(document))]
+
+    def _split(self, document: Sequence[str]) -> str:
+        held_out = document_hash(document) < self._recipe.eval_below
+        return "eval" if held_out else "train"
+
+    def _write(self, unit: Unit, split: str, examples: list) -> Shard | None:
+        if not examples:
+            return None
+        self._recipe.rng(unit, f"shuffle {split}").shuffle(examples)
+        name = f"unit-{unit.index:05d}.{split}.tfrecord"
+        return write_shard(Path(self._recipe.folder, name), examples)
+
+
+def _result_path(folder: str | Path, unit: Unit) -> Path:
+    return Path(folder, f"unit-{unit.index:05d}.json")
+
+
+def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Groups of documents with enough text to tokenize at once."""
+    batch: list[list[str]] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += sum(map(len, document))
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

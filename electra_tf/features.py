@@ -1,0 +1,133 @@
+"""The feature contract: every tensor between disk and model, declared once.
+
+The record parser, the masking step's output check, the model's input signature and
+the table in ``docs/data.md`` are derived from the dictionaries here, so a name, a
+shape or a dtype has one home. Letters: B batch, S sequence, P predicted positions
+per sequence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One named tensor.
+
+    Attributes:
+        shape: axis letters, e.g. ``("B", "S")``.
+        dtype: TensorFlow dtype name.
+        meaning: what a value says, in one line.
+    """
+
+    shape: tuple[str, ...]
+    dtype: str
+    meaning: str
+
+
+ENCODER_INPUTS: dict[str, Feature] = {
+    "input_ids": Feature(("B", "S"), "int32", "original token ids, 0-padded"),
+    "input_mask": Feature(("B", "S"), "int32", "1 real token, 0 padding"),
+    "segment_ids": Feature(("B", "S"), "int32", "0 first, 1 second segment"),
+}
+
+PRETRAINING: dict[str, Feature] = {
+    **ENCODER_INPUTS,
+    "masked_input_ids": Feature(("B", "S"), "int32", "what the generator reads"),
+    "masked_lm_positions": Feature(("B", "P"), "int32", "chosen positions, 0-padded"),
+    "masked_lm_ids": Feature(("B", "P"), "int32", "original ids at those positions"),
+    "masked_lm_weights": Feature(("B", "P"), "float32", "1 real slot, 0 unused slot"),
+}
+
+
+def tensor_specs(
+    features: Mapping[str, Feature], sizes: Mapping[str, int | None]
+) -> dict[str, tf.TensorSpec]:
+    """Returns one ``tf.TensorSpec`` per feature.
+
+    Args:
+        features: the declared features.
+        sizes: size of each axis letter; a letter that is missing is dynamic.
+    """
+    return {
+        name: tf.TensorSpec(
+            [sizes.get(axis) for axis in feature.shape], feature.dtype, name
+        )
+        for name, feature in features.items()
+    }
+
+
+def check_batch(
+    features: Mapping[str, Feature], batch: Mapping[str, tf.Tensor]
+) -> None:
+    """Raises ``ValueError`` if ``batch`` is not what ``features`` declares.
+
+    Runs on static information only, so it costs nothing in a compiled step.
+    """
+    missing = sorted(set(features) - set(batch))
+    if missing:
+        raise ValueError(
+            f"The batch lacks {', '.join(missing)}; it has {', '.join(sorted(batch))}. "
+            "Build it with electra_tf.data.pretraining_dataset."
+        )
+    for name, feature in features.items():
+        value = batch[name]
+        got = (tf.as_dtype(value.dtype).name, len(value.shape))
+        expected = (feature.dtype, len(feature.shape))
+        if got != expected:
+            raise ValueError(
+                f"Feature {name}: expected {feature.dtype} of shape "
+                f"[{', '.join(feature.shape)}], got {got[0]} of shape {value.shape}."
+            )
+
+
+def scatter_positions(
+    ids: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, used: tf.Tensor
+) -> tf.Tensor:
+    """Writes ``values`` into ``ids`` at ``positions`` where ``used``.
+
+    Args:
+        ids: [B, S] int32.
+        positions: [B, P] int32.
+        values: [B, P] int32.
+        used: [B, P] bool; other slots write nothing.
+
+    Returns:
+        [B, S] int32. A position named twice takes one of its values, never a mix.
+    """
+    batch, size = tf.shape(positions)[0], positions.shape[1]
+    length = ids.shape[1]
+    rows = tf.repeat(tf.range(batch), size)
+    # Unused slots write to an extra column that is cut off afterwards.
+    columns = tf.reshape(tf.where(used, positions, length), [-1])
+    padded = tf.pad(ids, [[0, 0], [0, 1]])
+    updated = tf.tensor_scatter_nd_update(
+        padded, tf.stack([rows, columns], axis=1), tf.reshape(values, [-1])
+    )
+    return updated[:, :length]
+
+
+def derive_inputs(
+    input_ids: tf.Tensor, input_mask: tf.Tensor, sep_id: int
+) -> dict[str, tf.Tensor]:
+    """Segments from the first [SEP]: it and all before are 0, what follows is 1.
+
+    Args:
+        input_ids: [B, S] int32.
+        input_mask: [B, S] int32.
+        sep_id: id of [SEP].
+
+    Returns:
+        The tensors of ``features.ENCODER_INPUTS``.
+    """
+    separators = tf.cast(input_ids == sep_id, tf.int32)
+    after_first = tf.minimum(tf.cumsum(separators, axis=1, exclusive=True), 1)
+    return {
+        "input_ids": input_ids,
+        "input_mask": input_mask,
+        "segment_ids": after_first * input_mask,
+    }

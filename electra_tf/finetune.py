@@ -1,0 +1,313 @@
+"""One fine-tuning run: from an encoder and a task to scores and a served model.
+
+`run_finetuning.py` is flags, this is what they do. The steps are `run`, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from electra_tf import config as config_lib
+from electra_tf import finetune_build as build
+from electra_tf import serving
+from electra_tf.finetune_config import FinetuneConfig
+from electra_tf.finetune_data import Scorer, TaskData
+from electra_tf.finetune_report import (
+    RESULTS,
+    MetricsFile,
+    SeedResult,
+    summary,
+    table,
+    write_json,
+)
+from electra_tf.finetune_trainer import Trainer, Watch, brief, clock
+from electra_tf.tasks import plots
+from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
+
+Log = Callable[[str], None]
+_OUTPUTS = (
+    RESULTS,
+    "config.json",
+    "task.json",
+    "metrics.jsonl",
+    "labels.txt",
+    "vocab.txt",
+    "model.keras",
+    "model.tflite",
+    "model.onnx",
+    "saved_model",
+    "submission",
+    "*.png",
+    "*predictions*",
+    "null_odds*",
+)
+
+
+def main(config: FinetuneConfig, log: Log | None = None) -> int:
+    """Runs; says what is wrong in one line where that is enough.
+
+    Returns:
+        The exit code: 0 done, 1 error.
+    """
+    try:
+        run(config, log or _say)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; nothing was exported\n")
+        return 1
+    return 0
+
+
+def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
+    """Trains all seeds, scores them, and exports the best one.
+
+    Args:
+        config: What to do.
+        log: Receives one line of progress.
+
+    Returns:
+        What results.json holds: scores per seed, their summary, the baseline.
+
+    Raises:
+        ValueError: Config, data, vocabulary or encoder are not what they should be.
+        OSError: A file is missing or cannot be written.
+    """
+    began = time.monotonic()
+    task = build.task(config, log)
+    check_output(config.output_dir, task.name, overwrite=config.run.overwrite)
+    start = build.pretrained(config, log)
+    settings = build.settings(config, task, start)
+    log(build.untrained_positions(settings, start))
+    data = TaskData(config, task, start.tokenizer, settings.max_seq_length, log)
+    task = data.task
+
+    folder = _new_folder(config, task, settings, start)
+    model, trainer = _trainer(config, task, start, settings, data, log)
+    scorer = Scorer(model, config.run.eval_batch_size)
+    baseline = data.baseline()
+    log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
+    record = MetricsFile(folder / "metrics.jsonl")
+
+    seeds = _Seeds(config, data, trainer, scorer, baseline, record, log)
+    results, best = [], None
+    for seed in range(config.run.seed, config.run.seed + config.run.seeds):
+        results.append(seeds.run(seed))
+        main_score = results[-1].scores[data.eval_splits[0]][task.main_metric]
+        main_score *= 1 if task.greater_is_better else -1
+        if best is None or main_score > best[0]:
+            best = (main_score, seed, model.get_weights())
+    _, best_seed, weights = best
+    scorer.take(weights)
+
+    report = summary(results, baseline, (data.eval_splits[0], task.main_metric))
+    report |= {"task": task.name, "exported_seed": best_seed, "init": config.run.init}
+    log(table(report))
+    _write(task, data, scorer, folder)
+    if config.run.seeds > 1:
+        _draw_seeds(report, folder)
+    _export(config, task, start, settings, scorer.model, folder, log)
+    record({"summary": report["summary"]})
+    # Last: this file says that the run is finished.
+    write_json(folder / RESULTS, report)
+    log(f"seed {best_seed} is in {folder}; took {clock(time.monotonic() - began)}")
+    return report
+
+
+def check_output(output_dir: str, task: str, *, overwrite: bool) -> None:
+    """Refuses a folder that holds something else, or a finished run.
+
+    Raises:
+        ValueError: The folder must not be written to.
+    """
+    folder = Path(output_dir)
+    if (folder / "encoder.keras").exists():
+        raise ValueError(
+            f"{folder} holds a pretraining run: set --output_dir to another folder."
+        )
+    known = folder / "task.json"
+    if not known.exists():
+        return
+    other = json.loads(known.read_text("utf-8")).get("task")
+    if other != task and not overwrite:
+        raise ValueError(
+            f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
+            "--output_dir to another folder, or pass --overwrite."
+        )
+    if (folder / RESULTS).exists() and not overwrite:
+        raise ValueError(
+            f"{folder} holds a finished run: pass --overwrite to replace it, or set "
+            "--output_dir to another folder."
+        )
+
+
+def _new_folder(config, task, settings, start) -> Path:
+    """Makes the folder, without what an earlier run left, and writes the config."""
+    folder = Path(config.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in _OUTPUTS:
+        for path in folder.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    tokenizer = start.tokenizer
+    described = task.to_json() | {
+        "max_seq_length": settings.max_seq_length,
+        "lower_case": tokenizer.lower_case,
+        "strip_accents": tokenizer.strip_accents,
+        "vocabulary_sha256": tokenizer.vocabulary.sha256,
+    }
+    write_json(folder / "task.json", described)
+    packages = ("tensorflow", "keras", "tensorflow-text", "numpy")
+    write_json(
+        folder / "config.json",
+        {
+            "config": config_lib.to_flat(config),
+            "settings": settings.__dict__,
+            "versions": {name: importlib.metadata.version(name) for name in packages},
+        },
+    )
+    tokenizer.vocabulary.save(folder / "vocab.txt")
+    if described.get("labels"):
+        lines = "".join(f"{label}\n" for label in described["labels"])
+        (folder / "labels.txt").write_text(lines, "utf-8")
+    return folder
+
+
+def _trainer(config, task, start, settings, data, log):
+    keras.utils.set_random_seed(config.run.seed)
+    model = task.build_model(start.encoder)
+    bucketing = config.data.length_bucketing
+    order = TrainingOrder(
+        data.train_rows.lengths,
+        config.recipe.train_batch_size,
+        bucket_lengths(settings.max_seq_length)
+        if bucketing
+        else (settings.max_seq_length,),
+        window=50 if bucketing else 1,
+    )
+    total_steps = max(1, int(order.steps_per_pass * settings.epochs))
+    model.compile(
+        optimizer=build.optimizer(config, settings, model, total_steps),
+        loss=task.loss(settings.reduction),
+    )
+    head = sum(variable.numpy().size for variable in model.head.variables)
+    log(
+        f"{settings.size} encoder, {model.count_params():,} parameters, {head:,} in "
+        f"the head; {total_steps} steps of {order.batch_size}; rate "
+        f"{settings.learning_rate:g}, layer-wise decay {settings.layerwise_decay:g} "
+        f"({settings.layerwise_exponent}), weight decay {settings.weight_decay:g}, "
+        f"{settings.reduction} loss"
+    )
+    random_encoder = config.run.init == "random"
+    return model, Trainer(
+        model,
+        data.train_rows,
+        order,
+        total_steps=total_steps,
+        random_encoder=random_encoder,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seeds:
+    """Trains and scores seeds; what stays the same between them."""
+
+    config: FinetuneConfig
+    data: TaskData
+    trainer: Trainer
+    scorer: Scorer
+    baseline: dict[str, dict[str, float]]
+    record: MetricsFile
+    log: Log
+
+    def run(self, seed: int) -> SeedResult:
+        """One seed from the start to its scores."""
+        failure = ""
+        try:
+            self.trainer.train(seed, self._watch())
+        except FloatingPointError as error:
+            failure = str(error)
+        self.scorer.take(self.trainer.model.get_weights())
+        scores = {}
+        for split in reversed(self.data.eval_splits):
+            answers, scores[split] = self.data.scored(self.scorer, split)
+            self.record({"seed": seed, "split": split, **scores[split]})
+        main = self.data.eval_splits[0]
+        if not failure:
+            task = self.data.task
+            failure = task.failure(answers, scores[main], self.baseline[main])
+        self.log(f"seed {seed}  {brief(scores[main])}")
+        self.log(f"seed {seed}  FAILED: {failure}" if failure else "")
+        ordered = {split: scores[split] for split in self.data.eval_splits}
+        return SeedResult(seed, ordered, failure)
+
+    def _watch(self) -> Watch:
+        recipe = self.config.recipe
+        choosing = recipe.early_stopping_patience or recipe.keep == "best"
+        return Watch(
+            self._evaluate if choosing else None,
+            self.data.task.greater_is_better,
+            recipe.early_stopping_patience,
+            recipe.keep == "best",
+            self.log,
+            self.record,
+            self.config.run.log_steps,
+        )
+
+    def _evaluate(self):
+        self.scorer.take(self.trainer.model.get_weights())
+        _, scores = self.data.scored(self.scorer, self.data.eval_splits[0])
+        return scores[self.data.task.main_metric], scores
+
+
+def _write(task, data, scorer, folder):
+    """Predictions, submissions and pictures of the model that is exported."""
+    for split in (*data.eval_splits, *data.test_splits):
+        answers, examples = data.answers(scorer, split), data.examples[split]
+        is_main = split == data.eval_splits[0]
+        suffix = "" if is_main else f"_{split}"
+        task.write(answers, examples, str(folder / f"predictions{suffix}.tsv"))
+        task.submit(answers, examples, split, str(folder / "submission"))
+        if is_main:
+            task.picture(answers, examples, str(folder))
+
+
+def _draw_seeds(report, folder):
+    split, main = report["main_split"], report["main_metric"]
+    plots.seeds(
+        {result["seed"]: result["scores"][split][main] for result in report["seeds"]},
+        report["failed_seeds"],
+        report["summary"][split][main]["baseline"],
+        f"{report['task']} {main}",
+        str(folder),
+    )
+
+
+def _export(config, task, start, settings, model, folder, log):
+    model.save(folder / "model.keras")
+    length = settings.max_seq_length
+    if config.run.export_saved_model:
+        serving.export_saved_model(
+            model, task, start.tokenizer, str(folder / "saved_model"), length
+        )
+        log(f"saved model for serving: {folder / 'saved_model'}")
+    if config.run.export_litert:
+        serving.export_litert(model, str(folder / "model.tflite"))
+    if config.run.export_onnx:
+        serving.export_onnx(model, str(folder / "model.onnx"))
+
+
+def _say(line: str) -> None:
+    if line:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,17 @@
+"""The parts of the networks: embeddings, Transformer blocks, heads, dropout."""
+
+from electra_tf.layers.dropout import Dropout
+from electra_tf.layers.embeddings import TextEmbedding
+from electra_tf.layers.heads import MaskedLMHead, ReplacedTokenHead
+from electra_tf.layers.randomness import split_seed
+from electra_tf.layers.transformer import TransformerEncoder, TransformerEncoderBlock
+
+__all__ = [
+    "Dropout",
+    "MaskedLMHead",
+    "ReplacedTokenHead",
+    "TextEmbedding",
+    "TransformerEncoder",
+    "TransformerEncoderBlock",
+    "split_seed",
+]

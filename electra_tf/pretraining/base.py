@@ -1,0 +1,173 @@
+"""The training step of every pretraining model, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from electra_tf import losses
+from electra_tf.replicas import DistributedFit, fold_in, replica_id
+
+Batch = Mapping[str, tf.Tensor]
+
+
+class PretrainingModel(DistributedFit, keras.Model):
+    """A ``keras.Model`` whose loss comes from ``compute_losses``.
+
+    Everything random in a step is a function of (seed, step, replica, micro-batch),
+    so a resumed run repeats a killed one to the bit. Losses are sums over the local
+    rows divided by counts over *all* replicas and micro-batches: summing gradients
+    then gives the gradient of the whole batch, however it was cut.
+
+    Args:
+        gradient_accumulation_steps: micro-batches per update. The rows a replica
+            gets must be divisible by it.
+        seed: of everything random in the training step.
+        **kwargs: passed to ``keras.Model``.
+    """
+
+    def __init__(
+        self, *, gradient_accumulation_steps: int = 1, seed: int = 0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        if gradient_accumulation_steps < 1:
+            raise ValueError(
+                "gradient_accumulation_steps must be at least 1, got "
+                f"{gradient_accumulation_steps}."
+            )
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.seed = seed
+        self._gradients = (
+            self._whole_batch_gradients
+            if gradient_accumulation_steps == 1
+            else self._accumulated_gradients
+        )
+        # Counts batches consumed. Not the optimizer's counter: under float16 that one
+        # stands still when a step is skipped, and the data must not.
+        self.step = self.add_weight(
+            name="step",
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
+
+    def compute_losses(
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
+        """Returns the scalar loss terms of some rows and updates the metrics.
+
+        Args:
+            batch: the tensors of ``features.PRETRAINING``.
+            totals: counts over the whole global batch, from ``loss_totals``: every
+                term is a sum over rows divided by one of these.
+            seed: int32 [2], of everything random here.
+            training: whether dropout is on.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no losses.")
+
+    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Masked slots and real tokens over all replicas (float32 scalars)."""
+        # Deviation: counts over all replicas, where the original divides by each
+        # replica's own (plus 1e-6) and averages; unequal rows then weigh unequally.
+        return {
+            "masked": losses.all_replicas_sum(
+                tf.reduce_sum(batch["masked_lm_weights"])
+            ),
+            "tokens": losses.all_replicas_sum(
+                tf.cast(tf.reduce_sum(batch["input_mask"]), tf.float32)
+            ),
+        }
+
+    def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """One optimizer update; returns the metrics' results."""
+        seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
+        seed = fold_in(seed, replica_id())
+        gradients = self._gradients(batch, self.loss_totals(batch), seed)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        self.step.assign_add(1)
+        return self.metric_logs()
+
+    def test_step(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Losses without dropout; the samples are a function of the batch alone."""
+        fingerprint = tf.reduce_sum(batch["input_ids"])
+        seed = fold_in(tf.constant([self.seed, -1]), fingerprint)
+        totals = self.loss_totals(batch)
+        self.compute_losses(batch, totals, seed=seed, training=False)
+        return self.metric_logs()
+
+    def _whole_batch_gradients(self, batch, totals, seed):
+        variables = self.trainable_variables
+        with tf.GradientTape() as tape:
+            terms = self.compute_losses(batch, totals, seed=seed, training=True)
+            loss = self.optimizer.scale_loss(tf.add_n(terms))
+        return tape.gradient(loss, variables)
+
+    def _accumulated_gradients(self, batch, totals, seed):
+        """Sums micro-batch gradients in a loop: memory of one, result of all."""
+        count = self.gradient_accumulation_steps
+        rows = batch["input_ids"].shape[0]
+        if rows is None or rows % count:
+            raise ValueError(
+                f"gradient_accumulation_steps={count} needs a fixed number of rows "
+                f"per replica divisible by it, got {rows}: change the batch size."
+            )
+        variables = self.trainable_variables
+        micro_batches = {
+            name: tf.reshape(value, [count, rows // count, *value.shape[1:]])
+            for name, value in batch.items()
+        }
+
+        def add_one(index, sums):
+            micro_batch = {name: value[index] for name, value in micro_batches.items()}
+            gradients = self._whole_batch_gradients(
+                micro_batch, totals, fold_in(seed, index)
+            )
+            # Densify: the embedding tables' sparse gradients have no fixed shape.
+            dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return index + 1, [s + g for s, g in zip(sums, dense, strict=True)]
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        _, sums = tf.while_loop(
+            lambda index, _: index < count,
+            add_one,
+            (tf.constant(0), zeros),
+            maximum_iterations=count,
+            parallel_iterations=1,
+        )
+        return sums
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "seed": self.seed,
+        }
+
+    def build_from_config(self, config):
+        """Nothing to do: every variable exists once the constructor returns."""
+        del config
+
+    @classmethod
+    def from_config(cls, config):
+        """Rebuilds the model from ``get_config``, before or after serialization."""
+        return cls(**deserialize_parts(config))
+
+
+def deserialize_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Turns serialized sub-objects of a config back into live ones.
+
+    Keras hands ``from_config`` what ``get_config`` returned: live objects when a model
+    is cloned, their serialized form when it is loaded.
+    """
+    return {
+        name: keras.saving.deserialize_keras_object(value)
+        if isinstance(value, dict) and "class_name" in value
+        else value
+        for name, value in config.items()
+    }

@@ -1,0 +1,227 @@
+"""ELECTRA: a generator corrupts, a discriminator detects, both train at once.
+
+Clark et al., 2020, section 2. Letters: B batch, S sequence, P predicted positions,
+V vocabulary, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from electra_tf import losses
+from electra_tf.encoder import TextEncoder
+from electra_tf.features import PRETRAINING, check_batch
+from electra_tf.pretraining.base import Batch, PretrainingModel, deserialize_parts
+from electra_tf.pretraining.masked_lm import MaskedLM
+from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.objectives import ReplacedTokenDetection
+from electra_tf.pretraining.samplers import CategoricalSampler, corrupt
+from electra_tf.replicas import fold_in
+
+# Sites of randomness within one micro-batch.
+_GENERATOR, _SAMPLER, _DISCRIMINATOR = range(3)
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class ReplacedTokenDetector(keras.Model):
+    """A discriminator that says of every token how likely it was replaced.
+
+    Args:
+        encoder: the ``TextEncoder``.
+        objective: the trained objective layer that owns the head.
+        **kwargs: passed to ``keras.Model``.
+    """
+
+    def __init__(self, encoder: TextEncoder, objective: keras.layers.Layer, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.objective = objective
+        if not objective.built:
+            objective.build((None, None, encoder.hidden_size))
+        self.built = True
+
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns rtd_logits [B, S] float32 for encoder inputs; > 0 is replaced."""
+        return self.objective(self.encoder(inputs, training=training, seed=seed))
+
+    def get_config(self):
+        """Returns the constructor's arguments, the parts live."""
+        return {
+            **super().get_config(),
+            "encoder": self.encoder,
+            "objective": self.objective,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Rebuilds the model from ``get_config``, before or after serialization."""
+        return cls(**deserialize_parts(config))
+
+    def build_from_config(self, config):
+        """Nothing to do: every variable exists once the constructor returns."""
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class Electra(PretrainingModel):
+    """Joint training of generator and discriminator.
+
+    The loss is ``generator_weight * MLM + discriminator_weight * objective``. No
+    gradient flows from the discriminator into the generator through the samples; the
+    two meet only in what they share, which is visible in the constructor: pass both
+    encoders the same ``TextEmbedding`` to tie all embedding tables.
+
+    Called, it is the discriminator: encoder inputs -> rtd_logits [B, S].
+
+    Example::
+
+        embeddings = et.layers.TextEmbedding(vocab_size=30522, size=128)
+        generator = et.MaskedLM(
+            et.TextEncoder(embeddings, num_layers=12, hidden_size=64, num_heads=1)
+        )
+        discriminator = et.TextEncoder(
+            embeddings, num_layers=12, hidden_size=256, num_heads=4
+        )
+        model = et.Electra(generator, discriminator)
+
+    Args:
+        generator: the ``MaskedLM``.
+        discriminator: the ``TextEncoder``.
+        objective: what the discriminator is asked; default
+            ``ReplacedTokenDetection()``.
+        sampler: (mlm_logits, masked_lm_ids, seed) -> sampled_ids [B, P]; default
+            ``CategoricalSampler()``.
+        generator_weight: of the generator's loss.
+        discriminator_weight: of the discriminator's loss (lambda in the paper, 50).
+        **kwargs: of ``PretrainingModel``.
+    """
+
+    def __init__(
+        self,
+        generator: MaskedLM,
+        discriminator: TextEncoder,
+        *,
+        objective: keras.layers.Layer | None = None,
+        sampler: Callable | None = None,
+        generator_weight: float = 1.0,
+        discriminator_weight: float = 50.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.generator = generator
+        self.discriminator = discriminator
+        self.objective = objective or ReplacedTokenDetection(name="objective")
+        self.sampler = sampler or CategoricalSampler()
+        self.generator_weight = generator_weight
+        self.discriminator_weight = discriminator_weight
+        if not self.objective.built:
+            self.objective.build((None, None, discriminator.hidden_size))
+        self._generator_loss = TokenMean(name="generator_loss")
+        self._generator_accuracy = TokenMean(name="generator_accuracy")
+        self._sampled_accuracy = TokenMean(name="sampled_accuracy")
+        self._total_loss = TotalLoss(
+            [
+                (self._generator_loss, generator_weight),
+                (self.objective.loss_metric, discriminator_weight),
+            ]
+        )
+        self.built = True
+
+    @property
+    def metrics(self):
+        """Total and generator metrics, then the objective's."""
+        return [
+            self._total_loss,
+            self._generator_loss,
+            self._generator_accuracy,
+            self._sampled_accuracy,
+            *self.objective.step_metrics,
+        ]
+
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns the discriminator's rtd_logits [B, S] float32 for encoder inputs."""
+        hidden = self.discriminator(inputs, training=training, seed=seed)
+        return self.objective(hidden)
+
+    def detector(self) -> ReplacedTokenDetector:
+        """The discriminator with its head, as a model of its own, sharing weights."""
+        return ReplacedTokenDetector(self.discriminator, self.objective)
+
+    def artifacts(self) -> dict[str, keras.Model]:
+        """What a finished run saves, by file name."""
+        return {
+            "encoder": self.discriminator,
+            "generator": self.generator,
+            "discriminator": self.detector(),
+        }
+
+    def compute_losses(self, batch, totals, *, seed, training):
+        """Generator MLM loss and discriminator loss on the generator's samples."""
+        check_batch(PRETRAINING, batch)
+        mlm_logits, sampled_ids, corrupted = self._corrupt(batch, seed, training)
+        hidden = self.discriminator(
+            corrupted.inputs, training=training, seed=fold_in(seed, _DISCRIMINATOR)
+        )
+        generator_loss = self._generator_term(batch, mlm_logits, sampled_ids, totals)
+        discriminator_loss = self.objective.loss(
+            hidden, corrupted, totals, training=training
+        )
+        return [
+            self.generator_weight * generator_loss,
+            self.discriminator_weight * discriminator_loss,
+        ]
+
+    def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Corrupts a batch and asks the discriminator, without dropout.
+
+        Args:
+            batch: the tensors of ``features.PRETRAINING``.
+            seed: int32 [2] of the sampling.
+
+        Returns:
+            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool, and
+            replaced_probability [B, S] float32, the discriminator's verdict.
+        """
+        _, _, corrupted = self._corrupt(batch, seed, training=False)
+        return {
+            "corrupted_ids": corrupted.inputs["input_ids"],
+            "is_masked": corrupted.is_masked,
+            "is_replaced": corrupted.is_replaced,
+            "replaced_probability": tf.sigmoid(self(corrupted.inputs)),
+        }
+
+    def _corrupt(self, batch, seed, training):
+        mlm_logits = self.generator(
+            batch, training=training, seed=fold_in(seed, _GENERATOR)
+        )
+        sampled_ids = self.sampler(
+            mlm_logits, batch["masked_lm_ids"], fold_in(seed, _SAMPLER)
+        )
+        return mlm_logits, sampled_ids, corrupt(batch, sampled_ids)
+
+    def _generator_term(self, batch, mlm_logits, sampled_ids, totals):
+        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+        values = losses.token_cross_entropy(mlm_logits, targets)
+        predicted = tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
+        self._generator_loss.update_state(values, weights)
+        self._generator_accuracy.update_state(predicted == targets, weights)
+        self._sampled_accuracy.update_state(sampled_ids == targets, weights)
+        return losses.weighted_mean(values, weights, totals["masked"])
+
+    def get_config(self):
+        """Returns the constructor's arguments, the models live."""
+        return {
+            **super().get_config(),
+            "generator": self.generator,
+            "discriminator": self.discriminator,
+            "objective": self.objective,
+            "sampler": self.sampler,
+            "generator_weight": self.generator_weight,
+            "discriminator_weight": self.discriminator_weight,
+        }

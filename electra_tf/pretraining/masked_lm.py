@@ -1,0 +1,105 @@
+"""Masked language model: BERT's objective, and every generator.
+
+Letters: B batch, S sequence, P predicted positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from electra_tf import losses
+from electra_tf.encoder import TextEncoder
+from electra_tf.features import PRETRAINING, check_batch
+from electra_tf.layers import MaskedLMHead
+from electra_tf.pretraining.base import Batch, PretrainingModel
+from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.samplers import corrupt
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class MaskedLM(PretrainingModel):
+    """An encoder with a vocabulary head that reads only the masked positions.
+
+    Trained alone it is BERT without next-sentence prediction; inside ``Electra`` it
+    is the generator. The output matrix is the encoder's word table.
+
+    Args:
+        encoder: the ``TextEncoder``.
+        **kwargs: of ``PretrainingModel``.
+    """
+
+    def __init__(self, encoder: TextEncoder, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.head = MaskedLMHead(encoder.embeddings, name="masked_lm_head")
+        self.head.build((None, None, encoder.hidden_size))
+        self._loss = TokenMean(name="masked_lm_loss")
+        self._accuracy = TokenMean(name="masked_lm_accuracy")
+        self._total_loss = TotalLoss([(self._loss, 1.0)])
+        self.built = True
+
+    @property
+    def metrics(self):
+        """``loss``, ``masked_lm_loss`` (nats) and ``masked_lm_accuracy``."""
+        return [self._total_loss, self._loss, self._accuracy]
+
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Predicts the tokens at ``masked_lm_positions``.
+
+        Args:
+            inputs: masked_input_ids, input_mask, segment_ids [B, S] and
+                masked_lm_positions [B, P].
+            training: whether dropout is on.
+            seed: int32 [2] of the dropout.
+
+        Returns:
+            mlm_logits [B, P, V] float32.
+        """
+        encoder_inputs = {
+            "input_ids": inputs["masked_input_ids"],
+            "input_mask": inputs["input_mask"],
+            "segment_ids": inputs["segment_ids"],
+        }
+        hidden = self.encoder(encoder_inputs, training=training, seed=seed)
+        return self.head(hidden, inputs["masked_lm_positions"])
+
+    def artifacts(self) -> dict[str, keras.Model]:
+        """What a finished run saves, by file name."""
+        return {"encoder": self.encoder, "generator": self}
+
+    def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Fills the masked positions with the most probable tokens.
+
+        Args:
+            batch: the tensors of ``features.PRETRAINING``.
+            seed: unused; every pretraining model is examined alike.
+
+        Returns:
+            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool.
+        """
+        del seed
+        predicted = tf.argmax(self(batch), axis=-1, output_type=tf.int32)
+        filled = corrupt(batch, predicted)
+        return {
+            "corrupted_ids": filled.inputs["input_ids"],
+            "is_masked": filled.is_masked,
+            "is_replaced": filled.is_replaced,
+        }
+
+    def compute_losses(self, batch, totals, *, seed, training):
+        """Cross-entropy at the masked positions (section 2 of the paper)."""
+        check_batch(PRETRAINING, batch)
+        mlm_logits = self(batch, training=training, seed=seed)
+        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+        values = losses.token_cross_entropy(mlm_logits, targets)
+        predicted = tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
+        self._loss.update_state(values, weights)
+        self._accuracy.update_state(predicted == targets, weights)
+        return [losses.weighted_mean(values, weights, totals["masked"])]
+
+    def get_config(self):
+        """Returns the constructor's arguments, the encoder live."""
+        return {**super().get_config(), "encoder": self.encoder}

@@ -1,0 +1,43 @@
+"""Metrics shared by the pretraining models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+
+class TotalLoss(keras.metrics.Metric):
+    """The weighted sum of other loss metrics, under the name ``loss``.
+
+    Derived from their results instead of tracked, so that it is the loss of all rows
+    seen since the last reset, on every replica and in every micro-batch.
+
+    Args:
+        terms: (metric, weight) pairs.
+        name: of the metric.
+    """
+
+    def __init__(
+        self, terms: Sequence[tuple[keras.metrics.Metric, float]], name: str = "loss"
+    ):
+        super().__init__(name=name)
+        # A tuple is not tracked: the metrics stay their owners'.
+        self._terms = tuple(terms)
+
+    def update_state(self):
+        """Nothing to do: the result is derived."""
+
+    def result(self):
+        """Returns the weighted sum of the terms' results."""
+        return tf.add_n([weight * metric.result() for metric, weight in self._terms])
+
+
+class TokenMean(keras.metrics.Mean):
+    """Mean over positions with a weight each; values of any dtype."""
+
+    def update_state(self, values: tf.Tensor, sample_weight: tf.Tensor):
+        """Adds values [..] with weights of the same shape."""
+        values = tf.cast(tf.stop_gradient(values), tf.float32)
+        super().update_state(values, sample_weight=tf.cast(sample_weight, tf.float32))

@@ -1,0 +1,58 @@
+"""What a training step must know about ``tf.distribute``, and what Keras gets wrong.
+
+``DistributedFit`` is mixed into models so that plain ``fit`` and ``evaluate`` work
+under every ``tf.distribute`` strategy of this library; each repair says which
+behavior of Keras 3 it answers.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def replica_id() -> tf.Tensor | int:
+    """Number of the current replica among all in sync, 0 outside a strategy."""
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else context.replica_id_in_sync_group
+
+
+def fold_in(seed: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
+    """Derives an independent seed: int32 [2] from int32 [2] and an integer.
+
+    The algorithm is named because the default one differs under XLA.
+    """
+    return tf.random.experimental.stateless_fold_in(seed, data, alg="philox")
+
+
+class DistributedFit:
+    """Repairs for ``keras.Model.fit`` under ``tf.distribute``.
+
+    Mix in before ``keras.Model``. The model must create its variables in its
+    constructor.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Builds the optimizer instead of tracing a symbolic batch.
+
+        Keras averages the first batch over the replicas to learn its shape, which
+        fails for batches of unequal size and under MultiWorkerMirroredStrategy. Our
+        models are built already; only the optimizer's slots are missing.
+        """
+        del iterator, data_batch
+        if self.optimizer is not None and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
+    def metric_logs(self) -> dict[str, tf.Tensor]:
+        """Results of all metrics, as ``train_step`` and ``test_step`` return them.
+
+        Several workers concatenate logs on axis 0, so scalars need one there.
+        """
+        logs = {metric.name: metric.result() for metric in self.metrics}
+        if _spans_workers(self.distribute_strategy):
+            logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
+        return logs
+
+
+def _spans_workers(strategy: tf.distribute.Strategy) -> bool:
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)

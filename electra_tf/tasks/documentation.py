@@ -1,0 +1,138 @@
+"""The embedded task: which installed package does this paragraph come from?
+
+Real text with real labels on every machine, and nothing to download: paragraphs from
+the docstrings of the largest installed packages. A module is either in the training
+or in the held-out part as a whole, and a paragraph that occurs twice is kept once.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import os
+import random
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from electra_tf.tasks.base import Example
+from electra_tf.tasks.classification import Classification
+
+_LEFT_OUT = {"__pycache__", "test", "tests", "testing", "site-packages", "_vendor"}
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def documentation_task(
+    prose: Callable[[str], list[str]], *, num_packages: int = 8, per_package: int = 700
+) -> Classification:
+    """Makes the task.
+
+    Args:
+        prose: Makes paragraphs of a docstring.
+        num_packages: How many of the largest packages are told apart.
+        per_package: Most paragraphs of each; the classes are then about balanced.
+    """
+    return Classification(
+        name="documentation",
+        source=PackageParagraphs(prose, num_packages, per_package),
+        main_metric="accuracy",
+        max_seq_length=64,
+        test_splits=(),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PackageParagraphs:
+    """Reads the paragraphs of installed packages.
+
+    Attributes:
+        prose: Makes paragraphs of a docstring.
+        num_packages: How many packages.
+        per_package: Most paragraphs of each.
+        dev_fraction: Share that is held out, in whole modules.
+        root: Folder with the packages; None for the installed ones.
+    """
+
+    prose: Callable[[str], list[str]]
+    num_packages: int = 8
+    per_package: int = 700
+    dev_fraction: float = 0.2
+    root: str | None = None
+
+    def __call__(self, split: str) -> list[Example]:
+        """Reads "train" or "dev".
+
+        Raises:
+            ValueError: There are fewer than two packages with documentation.
+        """
+        return [example for where, example in _read(self) if where == split]
+
+    def read(self) -> list[tuple[str, Example]]:
+        """The examples of both splits, each with the name of its split."""
+        root = Path(self.root or sysconfig.get_paths()["purelib"])
+        packages = _largest(root, self.num_packages)
+        if len(packages) < 2:
+            raise ValueError(
+                f"{root} has {len(packages)} packages with documentation; the embedded "
+                "task needs at least 2. Give your own table: --task=classification."
+            )
+        seen: set[str] = set()
+        kept = [row for package in packages for row in self._split(package, seen)]
+        return [
+            (where, Example(str(number), (text,), package))
+            for number, (where, package, text) in enumerate(kept)
+        ]
+
+    def _split(self, package: Path, seen: set[str]) -> list[tuple[str, str, str]]:
+        """The split, package and text of up to `per_package` paragraphs."""
+        modules = [
+            path
+            for path in sorted(package.rglob("*.py"))
+            if not _LEFT_OUT.intersection(path.relative_to(package).parts)
+        ]
+        random.Random(package.name).shuffle(modules)
+        found: list[tuple[str, str, str]] = []
+        held_out = 0
+        for path in modules:
+            unique = {text.casefold(): text for text in self._module(path)}
+            texts = [text for key, text in unique.items() if key not in seen]
+            seen.update(unique)
+            dev = held_out < self.dev_fraction * len(found)
+            held_out += len(texts) if dev else 0
+            found += [("dev" if dev else "train", package.name, t) for t in texts]
+            if len(found) >= self.per_package:
+                break
+        return found[: self.per_package]
+
+    def _module(self, path) -> Iterator[str]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return
+        for node in ast.walk(tree):
+            if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
+                yield from self.prose(text)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(source: PackageParagraphs) -> list[tuple[str, Example]]:
+    # Reading takes seconds, and both splits need it.
+    return source.read()
+
+
+def _largest(root: Path, count: int) -> list[Path]:
+    """The packages with the most Python source, sorted by name."""
+    sizes = {}
+    for folder in root.iterdir():
+        if (folder / "__init__.py").is_file() and folder.name not in _LEFT_OUT:
+            sizes[folder] = sum(
+                entry.stat().st_size
+                for path, _, names in os.walk(folder)
+                for entry in (Path(path, n) for n in names if n.endswith(".py"))
+            )
+    order = sorted(sizes, key=lambda folder: (-sizes[folder], folder.name))
+    return sorted(order[:count])

@@ -1,0 +1,97 @@
+"""Scores in NumPy, written from their definitions.
+
+All take arrays or sequences of N values, labels first, and return a Python float;
+shares and correlations are in [-1, 1], not in percent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def accuracy(labels, predictions) -> float:
+    """Share of equal entries."""
+    return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
+
+
+def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
+    """Counts [C, C]: row is the label, column the prediction."""
+    cells = np.asarray(labels) * num_classes + np.asarray(predictions)
+    counts = np.bincount(cells, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def matthews_correlation(labels, predictions) -> float:
+    """Matthews correlation, for two or more classes (Gorodkin 2004).
+
+    0 where labels or predictions are all the same.
+    """
+    classes, coded = np.unique(
+        np.concatenate([labels, predictions]), return_inverse=True
+    )
+    half = len(coded) // 2
+    counts = confusion_matrix(coded[:half], coded[half:], len(classes)).astype(float)
+    actual, predicted, total = counts.sum(1), counts.sum(0), counts.sum()
+    covariance = np.trace(counts) * total - actual @ predicted
+    variances = (total**2 - actual @ actual) * (total**2 - predicted @ predicted)
+    return float(covariance / np.sqrt(variances)) if variances > 0 else 0.0
+
+
+def f1(labels, predictions, positive=1) -> float:
+    """Harmonic mean of precision and recall of one class; 0 without true positives."""
+    labels = np.asarray(labels) == positive
+    predictions = np.asarray(predictions) == positive
+    hits = np.sum(labels & predictions)
+    found = np.sum(labels) + np.sum(predictions)
+    return float(2 * hits / found) if found else 0.0
+
+
+def macro_f1(labels, predictions, num_classes: int) -> float:
+    """Mean of the F1 of all classes that labels or predictions have."""
+    present = np.union1d(labels, predictions)
+    scores = [f1(labels, predictions, c) for c in range(num_classes) if c in present]
+    return float(np.mean(scores))
+
+
+def pearson(labels, predictions) -> float:
+    """Linear correlation; 0 where one side is constant."""
+    labels = np.asarray(labels, np.float64)
+    predictions = np.asarray(predictions, np.float64)
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    labels = labels - labels.mean()
+    predictions = predictions - predictions.mean()
+    scale = np.sqrt((labels @ labels) * (predictions @ predictions))
+    return float(labels @ predictions / scale)
+
+
+def spearman(labels, predictions) -> float:
+    """Linear correlation of the ranks; equal values share their mean rank."""
+    return pearson(_ranks(labels), _ranks(predictions))
+
+
+def mean_squared_error(labels, predictions) -> float:
+    """Mean of the squared differences."""
+    difference = np.asarray(labels, np.float64) - np.asarray(predictions, np.float64)
+    return float(np.mean(difference**2))
+
+
+def multilabel_f1(labels, predictions) -> tuple[float, float]:
+    """Micro and macro F1 of boolean arrays [N, C].
+
+    A class without labels and predictions counts 0 in the macro mean, as in
+    scikit-learn.
+    """
+    labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
+    hits = (labels & predictions).sum(0)
+    found = labels.sum(0) + predictions.sum(0)
+    macro = np.mean(2 * hits / np.maximum(found, 1))
+    return float(2 * hits.sum() / max(found.sum(), 1)), float(macro)
+
+
+def _ranks(values):
+    _, inverse, counts = np.unique(
+        np.asarray(values, np.float64), return_inverse=True, return_counts=True
+    )
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]

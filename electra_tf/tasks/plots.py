@@ -1,0 +1,89 @@
+"""Pictures of scores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+
+def confusion_matrix(counts: np.ndarray, labels: Sequence[str], folder: str) -> str:
+    """Draws counts [C, C] (row: label, column: prediction); returns the path."""
+    figure, axes = _figure(max(4.5, 0.6 * len(labels) + 2.5))
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for (row, column), count in np.ndenumerate(counts):
+        color = "white" if shares[row, column] > 0.55 else "black"
+        axes.text(column, row, count, ha="center", va="center", color=color, size=8)
+    ticks = range(len(labels))
+    axes.set_xticks(ticks, labels, rotation=45, ha="right")
+    axes.set_yticks(ticks, labels)
+    axes.set(xlabel="prediction", ylabel="label")
+    axes.set_title(f"{np.trace(counts)} of {counts.sum()} right", size=10)
+    return _save(figure, folder, "confusion_matrix.png")
+
+
+def scatter(
+    labels: Sequence[float],
+    answers: Sequence[float],
+    limits: tuple[float, float],
+    folder: str,
+) -> str:
+    """Draws answers over labels; returns the path."""
+    figure, axes = _figure(4.5)
+    axes.plot(limits, limits, color="0.6", linewidth=1)
+    axes.scatter(labels, answers, s=8, alpha=0.4, linewidths=0)
+    axes.set(xlabel="label", ylabel="prediction")
+    return _save(figure, folder, "scatter.png")
+
+
+def seeds(
+    scores: Mapping[int, float],
+    failed: Sequence[int],
+    baseline: float,
+    name: str,
+    folder: str,
+) -> str:
+    """Draws the score of each seed, the median and the baseline; returns the path."""
+    figure, axes = _figure(4.5)
+    colors = ["tab:red" if seed in failed else "tab:blue" for seed in scores]
+    axes.scatter(range(len(scores)), list(scores.values()), c=colors, zorder=3)
+    median = float(np.median(list(scores.values())))
+    axes.axhline(median, color="tab:blue", linewidth=1, label=f"median {median:.2f}")
+    axes.axhline(
+        baseline, color="0.5", linestyle="--", label=f"baseline {baseline:.2f}"
+    )
+    axes.set_xticks(range(len(scores)), list(scores))
+    axes.set(xlabel="seed (red: failed)", ylabel=name)
+    axes.margins(y=0.15)
+    axes.legend(fontsize=8)
+    return _save(figure, folder, "seeds.png")
+
+
+def threshold_curves(
+    thresholds: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    chosen: float,
+    folder: str,
+) -> str:
+    """Draws scores over a threshold, and the one in use; returns the path."""
+    figure, axes = _figure(4.5)
+    for name, values in curves.items():
+        axes.plot(thresholds, values, label=name)
+    axes.axvline(chosen, color="0.5", linestyle="--", label=f"threshold {chosen:.2f}")
+    axes.set(xlabel="threshold of the no-answer logit", ylabel="score")
+    axes.legend(fontsize=8)
+    return _save(figure, folder, "thresholds.png")
+
+
+def _figure(size: float):
+    figure = Figure(figsize=(size, size * 0.85), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure, folder: str, name: str) -> str:
+    path = os.path.join(folder, name)
+    figure.savefig(path, dpi=120)
+    return path

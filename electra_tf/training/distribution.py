@@ -1,0 +1,87 @@
+"""Names to ``tf.distribute`` strategies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def _none(tpu: str) -> tf.distribute.Strategy:
+    del tpu
+    return tf.distribute.get_strategy()
+
+
+def _mirrored(tpu: str) -> tf.distribute.Strategy:
+    del tpu
+    devices = [d.name for d in tf.config.list_logical_devices("GPU")] or [
+        d.name for d in tf.config.list_logical_devices("CPU")
+    ]
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def _multi_worker(tpu: str) -> tf.distribute.Strategy:
+    del tpu
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster")
+    if not cluster:
+        raise ValueError(
+            "--distribution=multi_worker needs the environment variable TF_CONFIG, a "
+            'JSON text such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+            '"task": {"type": "worker", "index": 0}}, on every worker.'
+        )
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _tpu(tpu: str) -> tf.distribute.Strategy:
+    """Connects to a TPU. Written, not tested: no TPU was at hand."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu or "local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"No TPU found at {tpu or 'local'!r} ({error}). Set --tpu to its name or "
+            "address, or use --distribution=none."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+STRATEGIES: dict[str, Callable[[str], tf.distribute.Strategy]] = {
+    "none": _none,
+    "mirrored": _mirrored,
+    "multi_worker": _multi_worker,
+    "tpu": _tpu,
+}
+
+
+def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
+    """Returns the strategy called ``name``.
+
+    ``multi_worker`` must be asked for before anything else touches TensorFlow's
+    runtime.
+
+    Args:
+        name: ``none``, ``mirrored``, ``multi_worker`` or ``tpu``.
+        tpu: name or address of the TPU; empty for a local one.
+
+    Raises:
+        ValueError: if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is
+            found.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(
+            f"Unknown distribution {name!r}; choose one of {sorted(STRATEGIES)}."
+        )
+    return STRATEGIES[name](tpu)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes files: the only one, or worker 0."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or not getattr(resolver, "task_type", None):
+        return True
+    return resolver.task_type == "chief" or (
+        resolver.task_type == "worker" and resolver.task_id == 0
+    )

@@ -1,0 +1,317 @@
+"""What a run looks like: curves of its metrics file, and a sample of its corruption."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+import matplotlib.figure
+import numpy as np
+
+from electra_tf.training.sinks import EVAL_PREFIX, read_metrics
+
+# Dark enough for white paper, told apart by readers who do not see red and green.
+_BLUE, _ORANGE, _GREEN, _PURPLE = "#0B62A4", "#D1590A", "#11806A", "#7A3E9D"
+_COLORS = (_BLUE, _ORANGE, _GREEN, _PURPLE)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Panel:
+    """One plot: its series as (name of the value, label), and how its axis reads."""
+
+    title: str
+    unit: str
+    series: tuple[tuple[str, str], ...]
+    scale: float = 1.0
+    is_log: bool = False
+
+
+_PANELS = (
+    _Panel("Total loss", "nats, weighted sum", (("loss", "total"),)),
+    _Panel(
+        "Generator loss",
+        "nats per masked token",
+        (("generator_loss", "generator"), ("masked_lm_loss", "masked LM")),
+    ),
+    _Panel(
+        "Generator accuracy",
+        "% of masked tokens",
+        (
+            ("generator_accuracy", "most likely token"),
+            ("sampled_accuracy", "sampled token"),
+            ("masked_lm_accuracy", "most likely token"),
+        ),
+        scale=100.0,
+    ),
+    _Panel("Replaced tokens", "% of real tokens", (("replaced_fraction", ""),), 100.0),
+    _Panel(
+        "Discriminator loss", "nats per token", (("discriminator_loss", "unweighted"),)
+    ),
+    _Panel(
+        "Discriminator quality",
+        "%",
+        (
+            ("discriminator_auc", "AUC"),
+            ("discriminator_precision", "precision"),
+            ("discriminator_recall", "recall"),
+        ),
+        scale=100.0,
+    ),
+    _Panel("Learning rate", "per update", (("learning_rate", ""),)),
+    _Panel("Gradient norm", "before clipping", (("gradient_norm", ""),), is_log=True),
+    _Panel("Speed", "tokens/s", (("tokens_per_second", ""),)),
+)
+
+
+def plot_curves(
+    metrics_jsonl: str | os.PathLike,
+    png_path: str | os.PathLike,
+    *,
+    baselines: Mapping[str, float | tuple[float, str]] | None = None,
+    title: str | None = None,
+) -> None:
+    """Draws the metrics of a run, one panel per question, into a PNG.
+
+    Training windows are lines, held-out results lines with markers; panels without any
+    value are left out.
+
+    Args:
+        metrics_jsonl: file of a `MetricsLog`.
+        png_path: picture to write.
+        baselines: dict of value name to a number, or to (number, label), drawn as a
+            dashed line: `{"generator_loss": (7.1, "unigram")}`.
+        title: line above the panels.
+
+    Raises:
+        ValueError: the file has no value that could be drawn.
+    """
+    figure = _figure(read_metrics(metrics_jsonl), baselines or {}, metrics_jsonl)
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure.savefig(png_path, dpi=130)
+
+
+def _figure(rows, baselines, source):
+    panels = [p for p in _PANELS if any(_has(rows, name) for name, _ in p.series)]
+    if not panels:
+        raise ValueError(
+            f"{source} has none of the values that are drawn, such as loss: it "
+            f"has {len(rows)} lines. Was it written by MetricsLog?"
+        )
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure = matplotlib.figure.Figure(
+        figsize=(4.4 * columns, 2.9 * lines + 0.4), layout="constrained"
+    )
+    axes = np.ravel(figure.subplots(lines, columns, squeeze=False, sharex=True))
+    for axis, panel in zip(axes, panels, strict=False):
+        _draw(axis, panel, rows, baselines)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    for axis in axes[max(0, len(panels) - columns) : len(panels)]:
+        axis.set_xlabel("step (updates)")
+        axis.tick_params(labelbottom=True)
+    if any(name.startswith(EVAL_PREFIX) for row in rows for name in row):
+        figure.supxlabel(
+            "Lines: means over training windows. Circles: held-out text.", fontsize=9
+        )
+    return figure
+
+
+def _draw(axis, panel, rows, baselines):
+    present = [pair for pair in panel.series if _has(rows, pair[0])]
+    for (name, label), color in zip(present, _COLORS, strict=False):
+        steps, values = _series(rows, name)
+        axis.plot(steps, panel.scale * values, color=color, linewidth=1.3)
+        steps, values = _series(rows, EVAL_PREFIX + name)
+        axis.plot(
+            steps,
+            panel.scale * values,
+            color=color,
+            linewidth=0.8,
+            marker="o",
+            markersize=4,
+            markerfacecolor="white",
+            markevery=max(1, len(steps) // 20),
+        )
+        if len(present) > 1:
+            axis.plot([], [], color=color, label=label)
+        if name in baselines:
+            _draw_baseline(axis, panel, baselines[name], color)
+    _style(axis, panel)
+
+
+def _style(axis, panel):
+    axis.set_ylabel(panel.unit, fontsize=9)
+    axis.tick_params(labelsize=8.5)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0.02)
+    axis.xaxis.set_major_formatter(_steps_text)
+    if panel.is_log:
+        axis.set_yscale("log")
+    if panel.scale != 1.0:
+        axis.set_ylim(bottom=0.0)
+    entries = len(axis.get_legend_handles_labels()[1])
+    if entries:
+        # Between title and plot, where it cannot cover a curve.
+        axis.legend(
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=entries,
+            borderaxespad=0.1,
+            handlelength=1.3,
+            columnspacing=1.1,
+            fontsize=8,
+            frameon=False,
+        )
+    axis.set_title(
+        panel.title,
+        fontsize=10.5,
+        fontweight="bold",
+        loc="left",
+        pad=18 if entries else 5,
+    )
+
+
+def _draw_baseline(axis, panel, baseline, color):
+    value, label = baseline if isinstance(baseline, tuple | list) else (baseline, "")
+    value = panel.scale * value
+    axis.axhline(
+        value,
+        color=color,
+        linestyle=(0, (4, 3)),
+        linewidth=1.0,
+        label=f"{label or 'baseline'} {value:.3g}",
+    )
+
+
+def _has(rows, name):
+    return any(len(_series(rows, prefix + name)[0]) for prefix in ("", EVAL_PREFIX))
+
+
+def _series(rows, name):
+    found = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
+    return np.array(found, float).reshape(-1, 2).T
+
+
+def _steps_text(value, position):
+    del position
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Verdict:
+    mark: str
+    meaning: str
+    ansi: str
+
+
+_VERDICTS: Mapping[tuple[bool, bool], _Verdict] = {
+    (True, True): _Verdict("+", "found: replaced, and called replaced", "\x1b[32m"),
+    (True, False): _Verdict("-", "missed: replaced, but called real", "\x1b[31m"),
+    (False, True): _Verdict("!", "false alarm: real, but called replaced", "\x1b[33m"),
+    (False, False): _Verdict(" ", "real, and called real", ""),
+}
+_RESET = "\x1b[0m"
+
+
+def text_sample(
+    original: Sequence[str],
+    corrupted: Sequence[str],
+    *,
+    probabilities: Sequence[float],
+    is_masked: Sequence[bool],
+    width: int = 88,
+    use_color: bool = False,
+) -> str:
+    """Renders a text as it was, as the generator changed it, and what was noticed.
+
+    Tokens stand in columns; `masked` marks the positions the generator filled in, and
+    only a token that differs from the original is written in the `sampled` row. The
+    discriminator's row gives its probability of "replaced", in %, after a mark: +
+    found, - missed, ! false alarm; without a mark it rightly saw a real token.
+
+    Args:
+        original: list of S tokens, without padding.
+        corrupted: list of S tokens, what the discriminator read.
+        probabilities: S floats, probability that a token was replaced.
+        is_masked: S booleans, positions that were chosen for the generator.
+        width: columns to fill, without the row names.
+        use_color: adds ANSI colors for a terminal.
+
+    Returns:
+        A string of several lines, ending in a summary and no newline.
+
+    Raises:
+        ValueError: the lists differ in length.
+    """
+    lengths = [len(x) for x in (original, corrupted, probabilities, is_masked)]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "text_sample needs one entry per token in every list; original, corrupted, "
+            f"probabilities and is_masked have {lengths}."
+        )
+    cells = [
+        _cell(*token)
+        for token in zip(original, corrupted, probabilities, is_masked, strict=True)
+    ]
+    blocks = [_block(line, use_color) for line in _wrapped(cells, width)]
+    return "\n\n".join([*blocks, _summary(cells)])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cell:
+    """The four rows of one token, and its verdict."""
+
+    rows: tuple[str, str, str, str]
+    verdict: tuple[bool, bool]
+
+    @property
+    def width(self):
+        return max(map(len, self.rows))
+
+
+def _cell(original, corrupted, probability, is_masked):
+    is_replaced = original != corrupted
+    verdict = (is_replaced, bool(probability > 0.5))
+    said = f"{_VERDICTS[verdict].mark}{100 * probability:.0f}"
+    sampled = corrupted if is_replaced else ("=" if is_masked else "")
+    return _Cell((original, "^" if is_masked else "", sampled, said), verdict)
+
+
+def _wrapped(cells, width):
+    lines, used = [[]], 0
+    for cell in cells:
+        if lines[-1] and used + cell.width > width:
+            lines.append([])
+            used = 0
+        lines[-1].append(cell)
+        used += cell.width + 1
+    return lines
+
+
+def _block(cells, use_color):
+    names = ("original", "masked", "sampled", "P(replaced) %")
+    rows = []
+    for index, name in enumerate(names):
+        texts = [cell.rows[index].ljust(cell.width) for cell in cells]
+        if use_color and index >= 2:
+            colors = [_VERDICTS[cell.verdict].ansi for cell in cells]
+            texts = [
+                f"{color}{text}{_RESET}" if color else text
+                for color, text in zip(colors, texts, strict=True)
+            ]
+        rows.append(f"{name:>13}  {' '.join(texts)}".rstrip())
+    return "\n".join(rows)
+
+
+def _summary(cells):
+    counts = {v: sum(cell.verdict == v for cell in cells) for v in _VERDICTS}
+    return "\n".join(
+        f"{counts[key]:4}  {verdict.mark}  {verdict.meaning}"
+        for key, verdict in _VERDICTS.items()
+    )

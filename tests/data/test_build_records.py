@@ -1,0 +1,372 @@
+import errno
+import gzip
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.data import records, units
+from electra_tf.data.build_records import build_records, prepare_vocabulary
+from electra_tf.data.corpora import open_corpus
+from electra_tf.data.records import parse_batch, read_manifest, verify
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+WORDS = ["w" + "abcdefghij"[i // 10] + "abcdefghij"[i % 10] for i in range(100)]
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS))
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def text(documents, *, seed=0, lines=12, words=20):
+    rng = random.Random(seed)
+    return "\n\n".join(
+        "\n".join(" ".join(rng.choices(WORDS, k=words)) for _ in range(lines))
+        for _ in range(documents)
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(400))
+    return path
+
+
+def build(corpus, folder, **options):
+    options = {"vocabulary": VOCABULARY, "num_processes": 1, **options}
+    options = {"log": lambda message: None, **options}
+    return build_records([str(corpus)], folder, **options)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+
+
+def examples(folder, split):
+    files = sorted(map(str, pathlib.Path(folder).glob(f"{split}-*.tfrecord")))
+    serialized = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
+    return parse_batch(tf.constant(serialized)).to_list()
+
+
+def command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "electra_tf.data.build_records", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
+    folder = tmp_path / "records"
+    manifest = build(corpus, folder)
+    rows = examples(folder, "train") + examples(folder, "eval")
+    found = sorted(i for row in rows for i in row if i >= len(SPECIAL_TOKENS))
+    expected = WordPiece(VOCABULARY).encode(corpus.read_text().splitlines())
+    assert found == sorted(i for line in expected for i in line.tolist())
+    assert max(map(len, rows)) == 128
+    assert verify(folder, thorough=True) == manifest
+    assert manifest.num_records == len(examples(folder, "train"))
+    assert manifest.num_tokens == sum(map(len, examples(folder, "train")))
+    assert manifest.corpus["documents"] == 400
+    assert manifest.corpus["lines"] == 4800
+    assert len(manifest.train) >= 4
+    assert Vocabulary.load(folder / "vocab.txt") == VOCABULARY
+    assert not list(folder.glob(".build")), "no work files are left"
+
+
+def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
+    build(corpus, tmp_path / "one", num_processes=1)
+    build(corpus, tmp_path / "two", num_processes=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    build(corpus, tmp_path / "other", seed=1)
+    assert contents(tmp_path / "one") != contents(tmp_path / "other")
+
+
+def test_examples_of_a_shard_are_shuffled(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\n".join(f"{word} " * 30 for word in WORDS))
+    build(path, tmp_path / "records", eval_fraction=0)
+    firsts = [row[1] for row in examples(tmp_path / "records", "train")]
+    assert sorted(set(firsts)) == list(range(5, 105))
+    assert firsts != sorted(firsts)
+
+
+def test_held_out_documents_are_chosen_by_their_text(corpus, tmp_path):
+    build(corpus, tmp_path / "a", eval_fraction=0.1)
+    held_out = {tuple(row) for row in examples(tmp_path / "a", "eval")}
+    share = len(held_out) / len(examples(tmp_path / "a", "train"))
+    assert 0.05 < share < 0.2
+    longer = tmp_path / "longer.txt"
+    longer.write_text(f"{text(50, seed=9)}\n\n{corpus.read_text()}")
+    documents = longer.read_text().split("\n\n")
+    sides = {d: units.document_hash(d.split("\n")) for d in documents}
+    bound = units.hold_out(sources_of(longer), 0.1)
+    assert bound == units.hold_out(sources_of(corpus), 0.1) == int(0.1 * 2**64)
+    assert 0.05 < sum(side < bound for side in sides.values()) / len(sides) < 0.2
+
+
+def sources_of(path):
+    return open_corpus([str(path)])
+
+
+@pytest.mark.parametrize("fraction", [1e-9, 0.999999])
+def test_at_least_one_document_is_held_out_and_never_all(fraction, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(3))
+    build(path, tmp_path / "records", eval_fraction=fraction)
+    assert examples(tmp_path / "records", "train")
+    assert examples(tmp_path / "records", "eval")
+
+
+def test_nothing_is_held_out_of_one_document_or_at_zero(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(1))
+    assert build(path, tmp_path / "a").eval == ()
+    path.write_text(text(5))
+    assert build(path, tmp_path / "b", eval_fraction=0).eval == ()
+
+
+def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
+    folder = tmp_path / "records"
+    first = build(corpus, folder)
+    stamp = (folder / first.train[0].name).stat().st_mtime_ns
+    messages = []
+    assert build(corpus, folder, log=messages.append) == first
+    assert "using them" in messages[-1]
+    with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
+        build(corpus, folder, seed=1)
+    assert (folder / first.train[0].name).stat().st_mtime_ns == stamp
+    build(corpus, folder, seed=1, overwrite=True)
+    assert read_manifest(folder).settings["seed"] == 1
+    corpus.write_text(text(401))
+    with pytest.raises(ValueError, match="corpus_sha256"):
+        build(corpus, folder, seed=1)
+
+
+def test_foreign_files_are_not_touched(corpus, tmp_path):
+    (tmp_path / "train-0.tfrecord").write_text("precious")
+    with pytest.raises(ValueError, match="without a manifest"):
+        build(corpus, tmp_path)
+    (tmp_path / "train-0.tfrecord").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "other"]))
+    with pytest.raises(ValueError, match="is another vocabulary"):
+        build(corpus, tmp_path)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_resumed_build_equals_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
+    build(corpus, tmp_path / "whole")
+    built = []
+    original = units.UnitBuilder.build
+
+    def interrupted(self, unit, report):
+        if len(built) == 2:
+            raise Killed
+        built.append(unit.index)
+        return original(self, unit, report)
+
+    monkeypatch.setattr(units.UnitBuilder, "build", interrupted)
+    with pytest.raises(Killed):
+        build(corpus, tmp_path / "resumed")
+    with pytest.raises(ValueError, match=r"unfinished build .* max_seq_length is"):
+        build(corpus, tmp_path / "resumed", max_seq_length=64)
+
+    def recorded(self, unit, report):
+        built.append(unit.index)
+        return original(self, unit, report)
+
+    monkeypatch.setattr(units.UnitBuilder, "build", recorded)
+    build(corpus, tmp_path / "resumed")
+    assert built == sorted(set(built)), "finished units are not built again"
+    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
+
+
+def test_interrupted_while_shards_get_their_names(corpus, tmp_path, monkeypatch):
+    def killed(self, folder):
+        raise Killed
+
+    build(corpus, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(records.Manifest, "save", killed)
+        with pytest.raises(Killed):
+            build(corpus, tmp_path / "resumed")
+    build(corpus, tmp_path / "resumed")
+    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_killed_mid_way_and_run_again(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(text(20_000))
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    arguments = [
+        f"--corpus={corpus}",
+        f"--vocab_file={tmp_path / 'vocab.txt'}",
+        "--num_processes=2",
+    ]
+    killed = tmp_path / "killed"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "electra_tf.data.build_records",
+            f"--output_dir={killed}",
+            *arguments,
+        ],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while len(list(killed.glob(".build/unit-*.json"))) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1)  # The workers see that their parent is gone.
+    stamps = {p: p.stat().st_mtime_ns for p in killed.glob(".build/unit-*.json")}
+    assert 3 <= len(stamps) < 16
+    again = command(f"--output_dir={killed}", *arguments)
+    assert again.returncode == 0, again.stderr
+    assert f"{len(stamps)} of 16 units are finished already" in again.stderr
+    assert command(f"--output_dir={tmp_path / 'whole'}", *arguments).returncode == 0
+    assert contents(killed) == contents(tmp_path / "whole")
+
+
+def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
+    written = []
+
+    def full(self, record):
+        written.append(record)
+        if len(written) > 50:
+            raise tf.errors.ResourceExhaustedError(None, None, "full")
+
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        build(corpus, tmp_path / "records")
+    assert caught.value.errno == errno.ENOSPC
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):
+    for options in ({"segmenting": "x"}, {"max_seq_length": 4}, {"eval_fraction": 1}):
+        with pytest.raises(ValueError, match=r"must be"):
+            build(corpus, tmp_path / "records", **options)
+    assert not (tmp_path / "records").exists()
+
+
+def test_compressed_files_give_the_records_of_plain_ones(tmp_path):
+    content = text(1500)
+    (tmp_path / "a.txt").write_text(content)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
+    plain = build(tmp_path / "a.txt", tmp_path / "plain")
+    packed = build(tmp_path / "a.txt.gz", tmp_path / "packed", shard_megabytes=1)
+    assert len(packed.train) > 1, "a compressed file is shared between processes too"
+    assert plain.corpus["documents"] == packed.corpus["documents"] == 1500
+
+
+def test_units_group_small_files_and_cut_big_ones(tmp_path):
+    for number in range(50):
+        (tmp_path / f"{number:02d}.txt").write_text("a" * 4000)
+    (tmp_path / "big.txt").write_text("b\n\n" * 200_000)
+    planned = units.plan_units(open_corpus([str(tmp_path)]), 1 << 17)
+    assert [unit.index for unit in planned] == list(range(len(planned)))
+    assert sum(unit.size for unit in planned) == 50 * 4000 + 600_000
+    assert max(unit.size for unit in planned) < 1.6 * units.MIN_UNIT_BYTES
+    assert len(planned[0].sources) > 10
+
+
+def test_prepare_vocabulary_trains_once(corpus, tmp_path):
+    path = tmp_path / "made" / "vocab.txt"
+    options = {"log": lambda message: None}
+    trained = prepare_vocabulary([str(corpus)], path, size=80, **options)
+    assert len(trained) == 80
+    corpus.write_text("nothing of this is read")
+    assert prepare_vocabulary([str(corpus)], path, size=80, **options) == trained
+    with pytest.raises(ValueError, match="has 80 tokens, asked for 40"):
+        prepare_vocabulary([str(corpus)], path, size=40, **options)
+
+
+def test_command_line_blank_lines(tmp_path):
+    """Blank lines separate or not, short documents count, by the real command.
+
+    (pitfalls 4 and 5 of docs/fidelity.md)
+    """
+    (tmp_path / "corpus.txt").write_text("waa wab\n\nwac wad")
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    arguments = [
+        f"--corpus={tmp_path / 'corpus.txt'}",
+        f"--vocab_file={tmp_path / 'vocab.txt'}",
+        "--eval_fraction=0",
+    ]
+    counts = []
+    for flag in ("--blank_lines_separate", "--noblank_lines_separate"):
+        folder = tmp_path / flag
+        done = command(f"--output_dir={folder}", flag, *arguments)
+        assert done.returncode == 0, done.stderr
+        counts.append(read_manifest(folder).num_records)
+    assert counts == [2, 1]
+
+
+def test_command_line_help():
+    shown = command("--help").stdout
+    for name in ("corpus", "segmenting", "blank_lines_separate", "eval_fraction"):
+        assert f"--{name}" in shown or f"--[no]{name}" in shown
+    assert "Examples:" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n \n", "the corpus is empty"),
+        (b"GIF89a\0\0", "looks binary"),
+        (b"caf\xe9 au lait", "not UTF-8 at byte 3"),
+    ],
+)
+def test_unreadable_text(content, message, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        build(path, tmp_path / "out")
+    # The mended file is built without being asked to overwrite the failure.
+    path.write_text(text(3))
+    build(path, tmp_path / "out")
+
+
+def test_command_line_errors_are_one_line(tmp_path):
+    (tmp_path / "corpus.txt").write_bytes(b"GIF89a\0\0")
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    done = command(
+        f"--corpus={tmp_path / 'corpus.txt'}",
+        f"--vocab_file={tmp_path / 'vocab.txt'}",
+        f"--output_dir={tmp_path / 'out'}",
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert "corpus.txt: looks binary (a zero byte at byte 6)" in line
+
+
+def test_command_line_unwritable_output(tmp_path, corpus):
+    (tmp_path / "file").write_text("")
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    done = command(
+        f"--corpus={corpus}",
+        f"--vocab_file={tmp_path / 'vocab.txt'}",
+        f"--output_dir={tmp_path / 'file' / 'out'}",
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error: [Errno" in done.stderr

@@ -1,0 +1,214 @@
+import errno
+import gzip
+import random
+import sys
+import types
+
+import pytest
+
+from electra_tf.data import corpora
+from electra_tf.data.corpora import open_corpus
+
+
+def documents(*specs, **options):
+    sources = open_corpus([str(spec) for spec in specs], **options)
+    return [document for source in sources for document in source.documents()]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+def test_blank_lines_separate_documents(write):
+    path = write("a.txt", "\n one \ntwo\n\n \t\n\nthree")
+    assert documents(path) == [["one", "two"], ["three"]]
+    assert documents(path, blank_lines_separate=False) == [["one", "two", "three"]]
+
+
+def test_byte_order_mark_and_windows_line_ends(write):
+    path = write("a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n\r\nthree\r\n")
+    assert documents(path) == [["one", "two"], ["three"]]
+    assert len(documents(path)[0][0]) == 3
+
+
+def test_gzip_reads_as_the_plain_file(write):
+    text = "one\ntwo\n\nthree\n"
+    path = write("a.txt.gz", text)
+    assert documents(path) == documents(write("b.txt", text))
+    assert open_corpus([str(path)])[0].size >= len(text)
+
+
+def test_folder_is_recursive_and_sorted_by_relative_path(write, tmp_path):
+    for name in ("b/x.txt", "a.txt", "b/a.md", "c.txt.gz", "d.rst", "e.py", ".h.txt"):
+        write(name, name)
+    write("empty.txt", "")
+    found = [document[0] for document in documents(tmp_path)]
+    assert found == ["a.txt", "b/a.md", "b/x.txt", "c.txt.gz", "d.rst"]
+
+
+def test_globs_and_repeated_files(write, tmp_path):
+    write("x/1.txt", "1")
+    write("y/2.txt", "2")
+    pattern = tmp_path / "**" / "*.txt"
+    assert documents(pattern, tmp_path / "x") == [["1"], ["2"]]
+
+
+def random_text(rng):
+    blank = ["\n", "\r\n", "  \n", "\n\n"]
+    lines = []
+    for _ in range(rng.randrange(1, 30)):
+        line = "".join(rng.choices("ab\u00e9\u4e2d ", k=rng.randrange(1, 9)))
+        lines.append(line + "\n" if rng.random() < 0.6 else rng.choice(blank))
+    return "".join(lines).encode()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ranges_hold_every_document_exactly_once(seed, write):
+    rng = random.Random(seed)
+    path = write("a.txt", random_text(rng) or b"a")
+    (source,) = open_corpus([str(path)])
+    whole = list(source.documents())
+    for size in (1, 2, 3, 7, 20):
+        parts = source.split(size)
+        assert [d for part in parts for d in part.documents()] == whole
+        assert sum(part.size for part in parts) == source.size
+
+
+def test_ranges_look_back_over_long_lines(write):
+    text = f"{'x' * 200_000}\n{'y' * 200_000}\n\n{'z' * 150_000}"
+    (source,) = open_corpus([str(write("a.txt", text))])
+    parts = [list(part.documents()) for part in source.split(60_000)]
+    assert [len(document) for part in parts for document in part] == [2, 1]
+
+
+def test_a_file_that_is_one_document_is_not_split(write):
+    path = write("a.txt", "a\n\nb\n")
+    (source,) = open_corpus([str(path)], blank_lines_separate=False)
+    assert source.split(1) == [source]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "", "a.txt: the file is empty"),
+        ("a.txt", b"good\nbad \xff", r"a.txt: not UTF-8 at byte 9"),
+        ("a.txt", b"\xef\xbb\xbfgood\nbad \xff", r"not UTF-8 at byte 12"),
+        ("a.txt", b"ab\ncd\0", "looks binary .a zero byte at byte 5"),
+        ("a.gz", b"ab\n\xff", "a.gz: not UTF-8 at byte 3"),
+    ],
+)
+def test_unreadable_files_are_named(name, content, message, write):
+    with pytest.raises(ValueError, match=message):
+        documents(write(name, content))
+
+
+def test_damaged_gzip_is_named(write):
+    path = write("a.txt.gz", "text\n" * 1000)
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(ValueError, match=r"a\.txt\.gz: not a whole gzip file"):
+        documents(path)
+    path.write_bytes(b"not gzip at all")
+    with pytest.raises(ValueError, match=r"a\.txt\.gz: not a whole gzip file"):
+        documents(path)
+
+
+def test_missing_sources(tmp_path):
+    with pytest.raises(ValueError, match="no such file or folder"):
+        documents(tmp_path / "nothing.txt")
+    with pytest.raises(ValueError, match="no file ending in"):
+        documents(tmp_path)
+    with pytest.raises(ValueError, match="no sources"):
+        documents()
+    with pytest.raises(ValueError, match="must be a list"):
+        open_corpus("installed")
+
+
+def test_spool_is_the_same_text_in_a_plain_file(write, tmp_path):
+    (source,) = open_corpus([str(write("a.txt.gz", "a\nb\n\n\nc\n"))])
+    plain = source.spool(tmp_path / "plain", lambda message: None)
+    assert list(plain.documents()) == [["a", "b"], ["c"]]
+    assert not plain.needs_spool
+    assert len(plain.split(2)) > 1
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(write, tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (source,) = open_corpus([str(write("a.txt.gz", "a\n"))])
+    monkeypatch.setattr(corpora.os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*plain"):
+        source.spool(tmp_path / "plain", lambda message: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt.gz"]
+
+
+def test_fingerprint_follows_the_content(write):
+    first = open_corpus([str(write("a.txt", "one"))])[0].fingerprint()
+    assert open_corpus([str(write("b.txt", "one"))])[0].fingerprint() == first
+    assert open_corpus([str(write("a.txt", "two"))])[0].fingerprint() != first
+
+
+@pytest.fixture(scope="module")
+def prepared_dataset(tmp_path_factory):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    module = types.ModuleType("toy_corpus")
+    sys.modules["toy_corpus"] = module
+
+    class ToyCorpus(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        __module__ = "toy_corpus"
+
+        @classmethod
+        def _get_pkg_dir_path(cls):
+            return tmp_path_factory.getbasetemp()
+
+        def _info(self):
+            features = {"title": tfds.features.Text(), "text": tfds.features.Text()}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            yield 0, {"title": "T", "text": "one\n\ntwo \u00e9\r\n"}
+
+    folder = tmp_path_factory.mktemp("tfds")
+    ToyCorpus(data_dir=folder).download_and_prepare()
+    return str(folder)
+
+
+def test_tfds_examples_are_documents(prepared_dataset):
+    found = documents("tfds:toy_corpus", tfds_data_dir=prepared_dataset)
+    assert found == [["one", "two \u00e9"]]
+    titles = documents("tfds:toy_corpus:train:title", tfds_data_dir=prepared_dataset)
+    assert titles == [["T"]]
+    with pytest.raises(ValueError, match="text features are"):
+        documents("tfds:toy_corpus:train:label", tfds_data_dir=prepared_dataset)
+
+
+def test_tfds_not_prepared_says_what_to_do(tmp_path):
+    pytest.importorskip("tensorflow_datasets")
+    with pytest.raises(ValueError, match=r"not prepared in .* text file instead"):
+        documents("tfds:imdb_reviews", tfds_data_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="does not know"):
+        documents("tfds:no_such_dataset_anywhere", tfds_data_dir=str(tmp_path))
+
+
+def test_tfds_spec():
+    source = corpora._tfds(
+        "tfds:wiki40b/en:1.3.0:test:text", data_dir=None, download=False
+    )
+    assert source.dataset == "wiki40b/en:1.3.0"
+    assert (source.split, source.feature) == ("test", "text")
+    with pytest.raises(ValueError, match="must be tfds:"):
+        open_corpus(["tfds:"])

@@ -1,0 +1,243 @@
+import collections
+import itertools
+import random
+
+import pytest
+
+from electra_tf.data.documents import ExampleBuilder, split_carry, split_original
+
+CLS, SEP = 1, 2
+
+
+class Scripted(random.Random):
+    """Returns the given numbers from random() and the given integers from randint()."""
+
+    def __init__(self, numbers=(), integers=()):
+        super().__init__(0)
+        self.numbers = list(numbers)
+        self.integers = list(integers)
+
+    def random(self):
+        return self.numbers.pop(0) if self.numbers else 0.99
+
+    def randint(self, low, high):
+        assert self.integers[0] in range(low, high + 1)
+        return self.integers.pop(0)
+
+
+def builder(rng, segmenting="original", length=128):
+    return ExampleBuilder(
+        length, cls_id=CLS, sep_id=SEP, rng=rng, segmenting=segmenting
+    )
+
+
+def lines_of(*lengths):
+    """Lines of the given lengths; token values number the lines: 100, 101, ..."""
+    return [[100 + number] * length for number, length in enumerate(lengths)]
+
+
+def runs(tokens):
+    """The (line, tokens) runs of a segment."""
+    found = []
+    for token in tokens:
+        if found and found[-1][0] == token - 100:
+            found[-1][1] += 1
+        else:
+            found.append([token - 100, 1])
+    return [tuple(run) for run in found]
+
+
+def segments(example):
+    assert example[0] == CLS
+    assert example[-1] == SEP
+    cut = example.index(SEP)
+    return example[1:cut], example[cut + 1 : -1]
+
+
+def random_documents(rng, low=3, high=60):
+    """Tokens are numbered through the corpus, so that order and loss show."""
+    counter = 1000
+    for _ in range(40):
+        document = []
+        for _ in range(rng.randrange(1, 30)):
+            size = rng.randrange(low, high)
+            document.append(list(range(counter, counter + size)))
+            counter += size
+        yield document
+
+
+@pytest.mark.parametrize("segmenting", ["original", "carry"])
+def test_a_short_target_is_not_a_length_to_cut_at(segmenting):
+    """Short target: a 100-token line keeps its tokens though the target is 10.
+
+    (pitfall 1 of docs/fidelity.md)
+    """
+    # First example: two segments (0.5), then a short target of 10 (0.01).
+    rng = Scripted([0.5, 0.01, 0.5], [10])
+    build = builder(rng, segmenting)
+    build.add_line([100] * 20)
+    build.end_document()
+    (example,) = build.add_line([101] * 100)
+    assert len(example) == 102
+
+
+@pytest.mark.parametrize(
+    ("lengths", "coins", "first", "second"),
+    [
+        # Budget 62. 30 + 30 stays under it; 30 more does not, and the coin says B.
+        ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)]),
+        # The coin says A; then A is over the budget, so no second coin is thrown.
+        ([30, 30, 30, 38], [0.3], [(0, 30), (1, 30), (2, 30)], [(3, 35)]),
+        # The order of the text is broken: 2 joins A after 1 went to B.
+        ([30, 40, 20, 38], [0.7], [(0, 30), (2, 20)], [(1, 40), (3, 35)]),
+        # A long line fills A; B has what is left of 128 - 3.
+        ([120, 30], [], [(0, 120)], [(1, 5)]),
+        ([126, 30], [], [(0, 126)], []),
+        ([200], [], [(0, 126)], []),
+    ],
+)
+def test_original_rule_by_hand(lengths, coins, first, second):
+    """Segment rule: which line goes where (pitfalls 2 and 3 of docs/fidelity.md)."""
+    found = split_original(lines_of(*lengths), 62, 128, Scripted(coins))
+    assert (runs(found[0]), runs(found[1]), found[2]) == (first, second, [])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "coins", "first", "second", "rest"),
+    [
+        ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)], [(3, 3)]),
+        # Text order is kept: 2 follows 1 in B.
+        ([30, 40, 20, 38], [0.7], [(0, 30)], [(1, 40), (2, 20), (3, 35)], [(3, 3)]),
+        # A long line is cut, so that there are two segments and nothing is lost.
+        ([200], [], [(0, 62)], [(0, 63)], [(0, 75)]),
+        ([126], [], [(0, 126)], [], []),
+        ([50, 20], [0.7], [(0, 50)], [(1, 20)], []),
+    ],
+)
+def test_carry_rule_by_hand(lengths, coins, first, second, rest):
+    found = split_carry(lines_of(*lengths), 62, 128, Scripted(coins))
+    assert (runs(found[0]), runs(found[1])) == (first, second)
+    assert [run for line in found[2] for run in runs(line)] == rest
+
+
+@pytest.mark.parametrize(
+    ("target", "lengths", "first"),
+    [
+        # (128 - 3) // 2 = 62: 40 + 21 stays under it, 40 + 22 does not.
+        (None, [40, 21, 67], 61),
+        (None, [40, 22, 66], 40),
+        # (20 - 3) // 2 = 8: 5 + 2 stays under it, 5 + 3 does not.
+        (20, [5, 2, 13], 7),
+        (20, [5, 3, 12], 5),
+    ],
+)
+@pytest.mark.parametrize("segmenting", ["original", "carry"])
+def test_budget_of_the_first_segment(segmenting, target, lengths, first):
+    """Budget: half of the target without its specials (pitfall 3 of docs/fidelity.md).
+
+    Every coin that could put a crossing line into the first segment says no.
+    """
+    short = [] if target is None else [target]
+    build = builder(Scripted([0.5, 0.01] if short else [], short), segmenting)
+    if short:
+        build.add_line([99])
+        build.end_document()
+    (example,) = [e for line in lines_of(*lengths) for e in build.add_line(line)]
+    assert len(segments(example)[0]) == first
+
+
+@pytest.mark.parametrize("segmenting", ["original", "carry"])
+def test_single_segment_by_choice(segmenting):
+    # 0.05 < 0.1: a single segment, cut at 128 - 2.
+    build = builder(Scripted([0.05]), segmenting)
+    (example,) = [e for line in lines_of(60, 68) for e in build.add_line(line)]
+    assert example.count(SEP) == 1
+    assert len(example) == 128
+
+
+def test_shares_of_segments_in_sentence_like_text():
+    """Segments: about 10 % single by choice, about 83 % with two.
+
+    (pitfall 2 of docs/fidelity.md)
+    """
+    rng = random.Random(0)
+    lines = [[9] * max(1, round(rng.gauss(25, 12))) for _ in range(60_000)]
+    documents = [lines[i : i + 30] for i in range(0, len(lines), 30)]
+    shares = {}
+    for segmenting in ("original", "carry"):
+        examples = list(builder(random.Random(1), segmenting).build(documents))
+        pairs = sum(example.count(SEP) == 2 for example in examples)
+        shares[segmenting] = pairs / len(examples)
+    assert 0.8 < shares["original"] < 0.9
+    assert 0.8 < shares["carry"] < 0.9
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("length", [5, 6, 16, 128])
+@pytest.mark.parametrize("segmenting", ["original", "carry"])
+def test_lengths_and_separators(segmenting, length, seed):
+    """Lengths and separators of every example (pitfall 3 of docs/fidelity.md)."""
+    rng = random.Random(seed)
+    build = builder(rng, segmenting, length)
+    for example in build.build(random_documents(rng, 1)):
+        assert len(example) <= length
+        first, second = segments(example)
+        assert first
+        assert example.count(SEP) == (2 if second else 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("length", [5, 16, 128])
+def test_carry_keeps_every_token_in_order(length, seed):
+    rng = random.Random(seed)
+    documents = list(random_documents(rng))
+    found = []
+    for example in builder(rng, "carry", length).build(documents):
+        found += [token for token in example if token not in (CLS, SEP)]
+    assert found == [token for lines in documents for line in lines for token in line]
+
+
+def test_original_loses_tokens_and_order():
+    rng = random.Random(0)
+    documents = list(random_documents(rng))
+    total = sum(len(line) for lines in documents for line in lines)
+    examples = list(builder(rng, "original").build(documents))
+    tokens = [
+        [token for token in example if token not in (CLS, SEP)] for example in examples
+    ]
+    kept = sum(map(len, tokens))
+    assert 0.7 * total < kept < 0.95 * total
+    assert any(row != sorted(row) for row in tokens)
+    assert max(collections.Counter(itertools.chain(*tokens)).values()) == 1
+
+
+def test_the_end_of_a_document_gives_an_example_however_short():
+    """End of a document: the rest becomes an example; documents are never mixed.
+
+    (pitfall 4 of docs/fidelity.md)
+    """
+    for segmenting in ("original", "carry"):
+        examples = list(builder(Scripted(), segmenting).build([[[7]], [[8], [9]]]))
+        assert [e.count(7) for e in examples] == [1, 0]
+        assert len(examples) == 2
+
+
+def test_empty_lines_and_documents_give_nothing():
+    assert list(builder(Scripted()).build([[], [[]], [[], []]])) == []
+
+
+def test_targets():
+    rng = random.Random(0)
+    build = builder(rng)
+    targets = [build._next_target() for _ in range(20_000)]
+    short = [target for target in targets if target < 128]
+    assert 0.04 < len(short) / len(targets) < 0.06
+    assert set(short) <= set(range(5, 128))
+    assert {5, 127} <= set(short)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"\['carry', 'original'\], got 'x'"):
+        builder(Scripted(), "x")
+    with pytest.raises(ValueError, match="at least 5, got 4"):
+        builder(Scripted(), length=4)

@@ -1,0 +1,92 @@
+import sysconfig
+import textwrap
+
+import pytest
+
+from electra_tf.data import installed
+from electra_tf.data.corpora import open_corpus
+
+SENTENCE = "This sentence is long enough to count as prose in anyone's documentation."
+OTHER = "Another sentence of the documentation follows here, in plain English words."
+
+
+def prose(text):
+    return installed.prose(text)
+
+
+def test_wrapped_lines_are_joined_and_paragraphs_kept_apart():
+    wrapped = "\n".join(textwrap.wrap(SENTENCE, 30))
+    assert prose(f"{wrapped}\n\n{OTHER}") == [SENTENCE, OTHER]
+
+
+def test_bullets_are_paragraphs_and_markup_is_removed():
+    marked = SENTENCE.replace("prose", "``prose``").replace("count", ":func:`count`")
+    assert prose(f"* {marked}\n* **Another** {OTHER[8:]}") == [SENTENCE, OTHER]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        f">>> print(1)\n{SENTENCE}",
+        f"```\n{SENTENCE}\n```",
+        f"Args:\n  name: {SENTENCE}",
+        f"Parameters\n----------\nname : int\n    {SENTENCE}\n",
+        f"Example::\n\n    {SENTENCE}\n",
+        f":param name: {SENTENCE}",
+        f"| {SENTENCE} | {SENTENCE} |",
+        f"Copyright 2020 by someone. {SENTENCE}",
+        "Short text.",
+        "function(argument, other_argument, third_argument, fourth_argument) -> result",
+    ],
+)
+def test_what_is_not_prose_is_left_out(block):
+    assert prose(block) == []
+    assert prose(f"{OTHER}\n\n{block}") == [OTHER]
+
+
+def test_prose_after_a_google_section_and_in_notes():
+    text = f"{SENTENCE}\n\nReturns:\n  A value.\n\n{OTHER}"
+    assert prose(text) == [SENTENCE, OTHER]
+    numpy = f"Parameters\n----------\nx : int\n\nNotes\n-----\n{OTHER}"
+    assert prose(numpy) == [OTHER]
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    def module(path, *docstrings):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        inner = "".join(
+            f'    def f{i}():\n        """{d}"""\n'
+            for i, d in enumerate(docstrings[1:])
+        )
+        file.write_text(f'"""{docstrings[0]}"""\nclass A:\n    x = 1\n{inner}raise 1\n')
+
+    module("b/m.py", SENTENCE)
+    module("a/m.py", SENTENCE, OTHER)
+    module("a/tests/m.py", "Tests. " + SENTENCE)
+    module("a/test_m.py", "Tests. " + SENTENCE)
+    # A zero byte in a docstring would make the spooled corpus look binary.
+    module("a/n.py", OTHER.upper(), "More.\\x00" + OTHER)
+    (tmp_path / "a" / "broken.py").write_text('"""unfinished')
+    paths = dict.fromkeys(("stdlib", "purelib", "platlib"), str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    monkeypatch.setattr(installed, "_read", [])
+
+
+@pytest.mark.usefixtures("site")
+def test_modules_are_documents_without_repetition():
+    expected = [[SENTENCE, OTHER], ["More. " + OTHER]]
+    (source,) = open_corpus(["installed"])
+    assert list(source.documents()) == expected
+    assert list(source.documents()) == expected, "the second reading is from memory"
+
+
+@pytest.mark.slow
+def test_this_environment_has_megabytes_of_it():
+    (source,) = open_corpus()
+    paragraphs = [text for document in source.documents() for text in document]
+    assert len(paragraphs) == len(set(paragraphs)) > 10_000
+    assert sum(map(len, paragraphs)) > 1e6
+    assert all("\n" not in text and text.strip() == text for text in paragraphs)
+    assert all(ord(character) >= 32 for text in paragraphs for character in text)

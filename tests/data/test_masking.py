@@ -1,0 +1,266 @@
+"""Masking: pitfalls 7 to 12 of docs/fidelity.md, each with its own test."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.data.masking import (
+    Masking,
+    max_predictions,
+    mix,
+    row_keys,
+    row_noise,
+    uniform,
+)
+from electra_tf.features import scatter_positions
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCAB = 1000
+
+
+def make(**overrides):
+    arguments = {
+        "vocab_size": VOCAB,
+        "mask_id": MASK,
+        "pad_id": PAD,
+        "never_masked": (CLS, SEP),
+        "max_seq_length": 128,
+    }
+    return Masking(**{**arguments, **overrides})
+
+
+def rows(lengths, size=128, seed=0):
+    """[CLS] words [SEP] padding, with the given real lengths."""
+    rng = np.random.default_rng(seed)
+    ids = np.zeros((len(lengths), size), np.int32)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = rng.integers(5, VOCAB, length)
+        ids[row, 0], ids[row, length - 1] = CLS, SEP
+    mask = (np.arange(size)[None] < np.array(lengths)[:, None]).astype(np.int32)
+    return ids, mask
+
+
+def apply(masking, ids, mask, seed=0, variant=0):
+    fingerprints = tf.range(len(ids), dtype=tf.int64)
+    keys = row_keys(fingerprints, tf.fill([len(ids)], np.int64(variant)), seed=seed)
+    out = masking(tf.constant(ids), tf.constant(mask), keys)
+    return {name: value.numpy() for name, value in out.items()}
+
+
+def splitmix64(state):
+    """Reference SplitMix64 on Python integers."""
+    limit = 2**64
+    state = (state + 0x9E3779B97F4A7C15) % limit
+    z = state
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % limit
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % limit
+    return state, z ^ (z >> 31)
+
+
+def test_noise_is_splitmix64():
+    # Published first outputs of SplitMix64 seeded with 1234567.
+    state, expected = 1234567, []
+    for _ in range(3):
+        state, value = splitmix64(state)
+        expected.append(value >> 1)
+    assert expected[0] == 6457827717110365317 >> 1
+    noise = row_noise(tf.constant([1234567], tf.uint64), 0, 3).numpy()[0]
+    assert noise.tolist() == expected
+
+
+def test_noise_is_uniform_and_streams_differ():
+    keys = row_keys(tf.range(2000, dtype=tf.int64), tf.zeros([2000], tf.int64))
+    values = uniform(row_noise(keys, 0, 50)).numpy()
+    counts, _ = np.histogram(values, bins=20, range=(0, 1))
+    expected = values.size / 20
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < 43.8  # 0.1 % point of chi-square with 19 degrees
+    other = uniform(row_noise(keys, 1, 50)).numpy()
+    assert abs(np.corrcoef(values.ravel(), other.ravel())[0, 1]) < 0.015
+    # Neighboring positions and neighboring rows are uncorrelated too.
+    assert abs(np.corrcoef(values[:, :-1].ravel(), values[:, 1:].ravel())[0, 1]) < 0.015
+    assert abs(np.corrcoef(values[:-1].ravel(), values[1:].ravel())[0, 1]) < 0.015
+
+
+def test_mix_is_a_bijection_on_a_sample():
+    out = mix(tf.cast(tf.range(100_000), tf.uint64)).numpy()
+    assert len(np.unique(out)) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("length", "count"), [(128, 19), (3, 1), (10, 2), (30, 4), (2, 0), (100, 15)]
+)
+def test_number_of_positions(length, count):
+    """Masked positions: half-to-even count of all tokens, at least 1.
+
+    Without words there are none (pitfall 9 of docs/fidelity.md).
+    """
+    ids, mask = rows([length])
+    out = apply(make(), ids, mask)
+    assert out["masked_lm_weights"].sum() == count
+
+
+def test_number_of_positions_at_512():
+    """Masked positions and slots at length 512 (pitfall 9 of docs/fidelity.md)."""
+    ids, mask = rows([512], size=512)
+    out = apply(make(max_seq_length=512), ids, mask)
+    assert out["masked_lm_weights"].sum() == 77
+    assert max_predictions(128, 0.15) == 19
+    assert max_predictions(512, 0.15) == 79
+    assert max_predictions(512, 0.25) == 130
+
+
+def test_exact_mode_draws_distinct_positions_with_originals():
+    """Exact draws: all positions distinct; the labels are the original ids.
+
+    (pitfall 10 of docs/fidelity.md)
+    """
+    ids, mask = rows([128] * 200)
+    out = apply(make(), ids, mask)
+    for row in range(200):
+        positions = out["masked_lm_positions"][row]
+        assert len(set(positions)) == 19
+        np.testing.assert_array_equal(out["masked_lm_ids"][row], ids[row, positions])
+
+
+def test_with_replacement_repeats_as_often_as_the_original():
+    """Draws with replacement: on average 17.69 distinct ones of 19 from 125.
+
+    (pitfall 10 of docs/fidelity.md)
+    """
+    # 125 candidates: 128 tokens, [CLS] and two [SEP].
+    ids, mask = rows([128] * 4000)
+    ids[:, 60] = SEP
+    out = apply(make(select="with_replacement"), ids, mask)
+    distinct = [len(set(row)) for row in out["masked_lm_positions"]]
+    assert abs(np.mean(distinct) - 125 * (1 - (124 / 125) ** 19)) < 0.1
+    assert abs(np.mean(distinct) - 17.69) < 0.1
+
+
+def test_specials_and_padding_are_never_chosen_but_unk_is():
+    """Candidates: no special token but [UNK] (pitfall 8 of docs/fidelity.md)."""
+    ids, mask = rows([40] * 500)
+    ids[:, 5:10] = UNK
+    ids[:, 10:15] = MASK
+    ids[:, 20] = SEP
+    for select in ("tokens", "with_replacement"):
+        out = apply(make(select=select), ids, mask)
+        used = out["masked_lm_weights"] > 0
+        chosen = out["masked_lm_ids"][used]
+        assert not set(chosen) & {PAD, CLS, SEP, MASK}
+        assert UNK in set(chosen)
+        assert out["masked_lm_positions"][used].max() < 39
+
+
+def test_only_mask_tokens_and_their_share():
+    """Mask rule: nothing but [MASK] appears, on 85 % of the chosen slots.
+
+    (pitfall 7 of docs/fidelity.md)
+    """
+    ids, mask = rows([128] * 6000)
+    out = apply(make(), ids, mask)
+    changed = out["masked_input_ids"] != ids
+    assert set(out["masked_input_ids"][changed]) == {MASK}
+    share = changed.sum() / out["masked_lm_weights"].sum()
+    assert abs(share - 0.85) < 0.005
+
+
+def test_bert_rule_shares():
+    ids, mask = rows([128] * 6000)
+    out = apply(make(rule="bert"), ids, mask)
+    shown = np.take_along_axis(
+        out["masked_input_ids"], out["masked_lm_positions"], axis=1
+    )
+    kept = (shown == out["masked_lm_ids"]).mean()
+    hidden = (shown == MASK).mean()
+    assert abs(hidden - 0.8) < 0.005
+    assert abs(kept - 0.1) < 0.005
+    random_ids = shown[(shown != MASK) & (shown != out["masked_lm_ids"])]
+    assert abs(random_ids.mean() - VOCAB / 2) < 10
+
+
+def test_positions_are_uniform():
+    """No position bias: the chosen share is flat over the row."""
+    ids, mask = rows([128] * 8000)
+    for select in ("tokens", "with_replacement"):
+        out = apply(make(select=select), ids, mask)
+        counts = np.bincount(out["masked_lm_positions"].ravel(), minlength=128)[1:127]
+        expected = counts.sum() / 126
+        chi_square = ((counts - expected) ** 2 / expected).sum()
+        assert chi_square < 184  # 0.05 % point of chi-square with 125 degrees
+
+
+def test_unused_slots_do_not_touch_position_zero():
+    """Unused slots write nothing (pitfall 12 of docs/fidelity.md)."""
+    ids, mask = rows([20] * 50)
+    out = apply(make(), ids, mask)
+    assert (out["masked_input_ids"][:, 0] == CLS).all()
+    assert (out["masked_lm_weights"].sum(1) == 3).all()
+
+
+def test_duplicate_slots_take_one_of_the_values():
+    """Duplicate draws: one of the two ids, never their average.
+
+    (pitfall 11 of docs/fidelity.md)
+    """
+    ids = tf.constant([[7, 7, 7, 7]])
+    positions = tf.constant([[2, 2, 0]])
+    values = tf.constant([[2003, 2010, 9]])
+    used = tf.constant([[True, True, False]])
+    out = scatter_positions(ids, positions, values, used).numpy()[0]
+    assert out[2] in (2003, 2010)
+    assert out[[0, 1, 3]].tolist() == [7, 7, 7]
+
+
+def test_masks_are_a_function_of_record_seed_and_variant():
+    ids, mask = rows([128] * 8)
+    masking = make()
+    first = apply(masking, ids, mask)["masked_lm_positions"]
+    again = apply(masking, ids, mask)["masked_lm_positions"]
+    np.testing.assert_array_equal(first, again)
+    for change in ({"seed": 1}, {"variant": 1}):
+        other = apply(masking, ids, mask, **change)["masked_lm_positions"]
+        assert (np.sort(first) != np.sort(other)).any(axis=1).all()
+
+
+def test_eager_and_graph_agree():
+    ids, mask = rows([128, 60, 7])
+    masking = make(rule="bert")
+    keys = row_keys(tf.range(3, dtype=tf.int64), tf.zeros([3], tf.int64))
+    eager = masking(tf.constant(ids), tf.constant(mask), keys)
+    graph = tf.function(masking)(tf.constant(ids), tf.constant(mask), keys)
+    for name in eager:
+        np.testing.assert_array_equal(eager[name], graph[name])
+
+
+def test_whole_words_are_all_or_nothing_and_fill_the_count():
+    continuation = np.zeros(VOCAB, bool)
+    continuation[500:] = True
+    ids, mask = rows([128] * 300)
+    out = apply(make(select="whole_words", continuation=continuation), ids, mask)
+    counts = out["masked_lm_weights"].sum(1)
+    assert counts.max() == 19
+    assert counts.mean() > 18.5
+    for row in range(300):
+        used = out["masked_lm_weights"][row] > 0
+        chosen = set(out["masked_lm_positions"][row][used].tolist())
+        assert len(chosen) == used.sum()
+        starts = [
+            i for i in range(128) if not continuation[ids[row, i]] or i in (0, 127)
+        ]
+        for start, end in zip(starts, [*starts[1:], 128], strict=True):
+            # Pieces that follow [CLS] form a word of their own.
+            first = start + 1 if start == 0 else start
+            word = set(range(first, end)) - {127}
+            assert word <= chosen or not word & chosen, (row, word)
+
+
+def test_bad_arguments_say_what_is_allowed():
+    with pytest.raises(ValueError, match="mask_rate must be in"):
+        make(mask_rate=0.0)
+    with pytest.raises(ValueError, match=r"choose one of \['bert', 'electra'\]"):
+        make(rule="roberta")
+    with pytest.raises(ValueError, match="needs 32 slots"):
+        make(mask_rate=0.25, max_predictions_per_seq=20)
+    with pytest.raises(ValueError, match="continuation"):
+        make(select="whole_words")

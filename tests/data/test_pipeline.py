@@ -1,0 +1,185 @@
+"""The stream of batches: complete, shuffled, resumable, reads old shards too."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.data import records
+from electra_tf.data.masking import Masking
+from electra_tf.data.pipeline import pretraining_dataset
+from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+LENGTH, VOCAB = 16, 200
+
+
+def masking(**overrides):
+    arguments = {"never_masked": (CLS, SEP), "max_seq_length": LENGTH}
+    return Masking(VOCAB, MASK, **{**arguments, **overrides})
+
+
+def example(number):
+    """[CLS] a b c number [SEP] d e [SEP]: the record's number is its fifth token."""
+    return [CLS, 50, 51, 52, 100 + number, SEP, 60, 61, SEP]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """37 records in three shards."""
+    for shard, numbers in enumerate((range(15), range(15, 30), range(30, 37))):
+        records.write_shard(
+            tmp_path / f"train-{shard}.tfrecord", [example(n) for n in numbers]
+        )
+    return str(tmp_path / "train-*.tfrecord")
+
+
+def stream(files, batches, **options):
+    arguments = {"batch_size": 4, "masking": masking(), "sep_id": SEP}
+    dataset = pretraining_dataset(files, **{**arguments, **options})
+    return [{k: v.numpy() for k, v in batch.items()} for batch in dataset.take(batches)]
+
+
+def numbers(batches):
+    return np.concatenate([batch["input_ids"][:, 4] - 100 for batch in batches])
+
+
+def assert_same(first, second):
+    assert len(first) == len(second)
+    for a, b in zip(first, second, strict=True):
+        for name in PRETRAINING:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_batches_are_what_the_contract_says(files):
+    dataset = pretraining_dataset(files, batch_size=4, masking=masking(), sep_id=SEP)
+    expected = tensor_specs(PRETRAINING, {"B": 4, "S": LENGTH, "P": 2})
+    assert {k: (v.shape, v.dtype) for k, v in dataset.element_spec.items()} == {
+        k: (v.shape, v.dtype) for k, v in expected.items()
+    }
+
+
+def test_each_pass_holds_each_record_once_in_new_order(files):
+    order = numbers(stream(files, 37))  # 148 records: four passes
+    passes = order.reshape(4, 37)
+    for one in passes:
+        assert sorted(one) == list(range(37))
+    assert len({tuple(one) for one in passes}) == 4
+    assert tuple(passes[0]) != tuple(range(37))
+
+
+def test_stream_is_a_function_of_the_seed(files):
+    assert_same(stream(files, 12, seed=5), stream(files, 12, seed=5))
+    assert numbers(stream(files, 12, seed=5)).tolist() != (
+        numbers(stream(files, 12, seed=6)).tolist()
+    )
+
+
+@pytest.mark.parametrize("start", [1, 9, 10, 23])
+def test_resuming_continues_the_stream(files, start):
+    """Resumed data order: within a pass, over its end, and many passes later.
+
+    (pitfall 45 of docs/fidelity.md)
+    """
+    whole = stream(files, 26)
+    assert_same(whole[start:], stream(files, 26 - start, start_batch=start))
+
+
+def masks_by_record(batches):
+    found = {}
+    for batch in batches:
+        for row in range(4):
+            number = batch["input_ids"][row, 4] - 100
+            mask = tuple(sorted(batch["masked_lm_positions"][row]))
+            found.setdefault(number, []).append(mask)
+    return found
+
+
+def test_static_masks_repeat_after_the_variants(files):
+    found = masks_by_record(stream(files, 37, mask_variants=2))
+    assert all(one[0] == one[2] and one[1] == one[3] for one in found.values())
+    assert sum(one[0] != one[1] for one in found.values()) > 10
+
+
+def test_static_masks_do_not_depend_on_the_order(files):
+    """A record's mask is its own: shuffling otherwise changes nothing."""
+    first = masks_by_record(stream(files, 9, shuffle_buffer=1))
+    second = masks_by_record(stream(files, 9, shuffle_buffer=1000))
+    common = set(first) & set(second)
+    assert len(common) > 30
+    assert all(first[number][0] == second[number][0] for number in common)
+
+
+def test_dynamic_masks_change_in_every_pass(files):
+    found = masks_by_record(stream(files, 370, mask_variants=None))
+    # One of six positions each; forty draws see all of them.
+    assert all(len(set(one)) == 6 for one in found.values())
+
+
+def test_evaluation_reads_once_in_order_and_fills_with_empty_rows(files):
+    batches = stream(files, 100, training=False)
+    assert len(batches) == 10
+    assert numbers(batches)[:37].tolist() == list(range(37))
+    last = batches[-1]
+    assert last["input_mask"][1:].sum() == 0
+    assert last["masked_lm_weights"][1:].sum() == 0
+    assert last["input_ids"].shape == (4, LENGTH)
+
+
+def test_segments_change_after_the_first_separator():
+    ids = tf.constant([[CLS, 9, SEP, 8, 7, SEP, PAD], [CLS, 9, 9, 9, SEP, PAD, PAD]])
+    mask = tf.constant([[1] * 6 + [0], [1] * 5 + [0, 0]])
+    segments = derive_inputs(ids, mask, SEP)["segment_ids"]
+    assert segments.numpy().tolist() == [[0, 0, 0, 1, 1, 1, 0], [0] * 7]
+
+
+def write_original_shard(path, examples):
+    """As the original builder: three int64 lists of one fixed length."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for ids in examples:
+            first = ids.index(SEP) + 1
+            columns = {
+                "input_ids": ids + [0] * (LENGTH - len(ids)),
+                "input_mask": [1] * len(ids) + [0] * (LENGTH - len(ids)),
+                "segment_ids": [0] * first
+                + [1] * (len(ids) - first)
+                + [0] * (LENGTH - len(ids)),
+            }
+            features = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+                for name, value in columns.items()
+            }
+            message = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(message.SerializeToString())
+    return columns
+
+
+def test_shards_of_the_original_builder_read_the_same(tmp_path):
+    ours, theirs = tmp_path / "ours.tfrecord", tmp_path / "theirs.tfrecord"
+    examples = [example(n) for n in range(4)]
+    records.write_shard(ours, examples)
+    last = write_original_shard(theirs, examples)
+    first = stream(str(ours), 1, training=False)[0]
+    second = stream(str(theirs), 1, training=False)[0]
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        np.testing.assert_array_equal(first[name], second[name])
+        np.testing.assert_array_equal(second[name][3], last[name])
+
+
+def test_a_record_longer_than_the_model_is_refused(tmp_path):
+    path = tmp_path / "long.tfrecord"
+    records.write_shard(path, [[CLS, *range(50, 80), SEP]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_seq_length=16"):
+        stream(str(path), 1, training=False)
+
+
+def test_missing_empty_and_damaged_files_are_named(tmp_path, files):
+    with pytest.raises(ValueError, match=r"No TFRecord file matches .*nothing"):
+        stream(str(tmp_path / "nothing-*"), 1)
+    empty = tmp_path / "empty.tfrecord"
+    records.write_shard(empty, [])
+    with pytest.raises(ValueError, match="hold no record"):
+        stream(str(empty), 1)
+    cut = tmp_path / "cut.tfrecord"
+    cut.write_bytes((tmp_path / "train-0.tfrecord").read_bytes()[:-3])
+    with pytest.raises(ValueError, match=r"cut\.tfrecord: cut off"):
+        stream(str(cut), 1)

@@ -1,0 +1,181 @@
+import errno
+import json
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.data import records
+from electra_tf.data.records import (
+    Manifest,
+    count_records,
+    join_shards,
+    parse_batch,
+    read_manifest,
+    verify,
+    write_shard,
+)
+
+EXAMPLES = [[2, 7, 3], [2, 30_521, 8, 3, 9, 3], [2, 3]]
+
+
+def read(path):
+    return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+
+
+def original_record(ids, length):
+    """As google-research/electra's builder writes it."""
+    padding = [0] * (length - len(ids))
+    first = ids.index(3) + 1
+    columns = {
+        "input_ids": ids + padding,
+        "input_mask": [1] * len(ids) + padding,
+        "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
+    }
+    feature = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in columns.items()
+    }
+    return tf.train.Example(
+        features=tf.train.Features(feature=feature)
+    ).SerializeToString()
+
+
+def test_written_examples_are_read_back(tmp_path):
+    shard = write_shard(tmp_path / "a.tfrecord", iter(EXAMPLES))
+    assert (shard.name, shard.records, shard.tokens) == ("a.tfrecord", 3, 11)
+    assert shard.size == (tmp_path / "a.tfrecord").stat().st_size
+    rows = parse_batch(tf.constant(read(tmp_path / "a.tfrecord")))
+    assert rows.to_list() == EXAMPLES
+    assert rows.dtype == tf.int32
+    assert rows.shape.as_list() == [3, None]
+
+
+def test_a_record_holds_input_ids_only(tmp_path):
+    write_shard(tmp_path / "a", [[2, 7, 3]])
+    example = tf.train.Example.FromString(read(tmp_path / "a")[0])
+    assert list(example.features.feature) == ["input_ids"]
+    assert example.features.feature["input_ids"].int64_list.value == [2, 7, 3]
+
+
+def test_original_shards_lose_their_padding(tmp_path):
+    path = str(tmp_path / "pretrain_data.tfrecord-0-of-1000")
+    with tf.io.TFRecordWriter(path) as writer:
+        for ids in EXAMPLES:
+            writer.write(original_record(ids, 16))
+    dataset = tf.data.TFRecordDataset(path).batch(3).map(parse_batch)
+    assert next(iter(dataset)).to_list() == EXAMPLES
+
+
+def test_original_and_own_records_in_one_batch():
+    batch = [original_record([2, 0, 3], 8), records.serialize([2, 5, 6, 3])]
+    assert parse_batch(tf.constant(batch)).to_list() == [[2, 0, 3], [2, 5, 6, 3]]
+
+
+def test_records_are_counted_by_their_headers(tmp_path):
+    path = tmp_path / "a"
+    write_shard(path, EXAMPLES * 5)
+    assert count_records(path) == len(read(path)) == 15
+
+
+def test_counting_names_the_place_of_the_damage(tmp_path):
+    path = tmp_path / "a"
+    write_shard(path, EXAMPLES)
+    whole = path.read_bytes()
+    size = 12 + len(records.serialize(EXAMPLES[0])) + 4
+    path.write_bytes(whole[:-3])
+    with pytest.raises(ValueError, match=f"a: cut off at byte {len(whole) - 3}, in a"):
+        count_records(path)
+    path.write_bytes(whole[: size + 5])
+    with pytest.raises(ValueError, match=f"a: cut off at byte {size}, in the header"):
+        count_records(path)
+    path.write_bytes(whole[:size] + b"\1" + whole[size + 1 :])
+    with pytest.raises(ValueError, match=f"no record starts at byte {size} "):
+        count_records(path)
+    path.write_text("this is text, not records")
+    with pytest.raises(ValueError, match="no record starts at byte 0 "):
+        count_records(path)
+
+
+def test_a_failing_writer_leaves_nothing(tmp_path):
+    def broken():
+        yield [2, 3]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_shard(tmp_path / "a", broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorflow_errors_become_os_errors(tmp_path, monkeypatch):
+    def full(self, record):
+        raise tf.errors.ResourceExhaustedError(None, None, "disk full")
+
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_shard(tmp_path / "a", EXAMPLES)
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        write_shard(tmp_path / "no" / "a", EXAMPLES)
+
+
+def test_joined_shards(tmp_path):
+    write_shard(tmp_path / "a", EXAMPLES[:1])
+    write_shard(tmp_path / "b", EXAMPLES[1:])
+    digest = join_shards(tmp_path / "c", [tmp_path / "a", tmp_path / "b"])
+    assert parse_batch(tf.constant(read(tmp_path / "c"))).to_list() == EXAMPLES
+    assert digest == write_shard(tmp_path / "d", EXAMPLES).sha256
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shards = [write_shard(tmp_path / f"train-{i}", EXAMPLES) for i in range(2)]
+    held_out = write_shard(tmp_path / "eval-0", EXAMPLES[:1])
+    Manifest(
+        settings={"max_seq_length": 128},
+        vocabulary={"size": 30_522},
+        corpus={"documents": 4},
+        train=tuple(shards),
+        eval=(held_out,),
+    ).save(tmp_path)
+    return tmp_path
+
+
+def test_manifest_round_trip(folder):
+    manifest = verify(folder, thorough=True)
+    assert manifest == read_manifest(folder)
+    assert (manifest.num_records, manifest.num_tokens) == (6, 22)
+    assert [shard.name for shard in manifest.eval] == ["eval-0"]
+    assert manifest.settings == {"max_seq_length": 128}
+
+
+def test_missing_and_truncated_shards(folder):
+    path = folder / "train-1"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=f"train-1: has {len(whole) - 1} bytes, the"):
+        verify(folder)
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    verify(folder)
+    with pytest.raises(ValueError, match="train-1: its sha256"):
+        verify(folder, thorough=True)
+    path.unlink()
+    with pytest.raises(ValueError, match="train-1: missing"):
+        verify(folder)
+
+
+def test_broken_manifests(folder):
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "format_version": 99}))
+    with pytest.raises(ValueError, match="format 99"):
+        read_manifest(folder)
+    path.write_text(json.dumps({**content, "unheard": 1}))
+    with pytest.raises(ValueError, match="damaged"):
+        read_manifest(folder)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        read_manifest(folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=r"manifest\.json does not exist"):
+        read_manifest(folder)

@@ -1,0 +1,184 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tokenizers import BertWordPieceTokenizer
+
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+# Each would be tokenized differently by a tokenizer that skips one of BERT's steps.
+HARD = [
+    "Hello, World! it's 3.14 (ok)",
+    "caf\u00e9 CAF\u00c9 cafe\u0301 na\u00efve \u00c5ngstr\u00f6m",
+    "\u4e2d\u6587abc\u65e5\u672c",
+    "\U00020000\u3400\uf900 \U0002f800",
+    "hi\U0001f600there \U0001f468\u200d\U0001f469 \u2764\ufe0f",
+    "a\x00b\x07c d\x7fe\x85f\ufffdg\ue000h",
+    "soft\u00adhyphen zero\u200bwidth \ufeffbom",
+    "\ufb01ne \ufb03 \u00df \u017f",
+    "\uff21\uff22\uff0c\uff41",
+    "x\u00b2 \u2026 \u2122 \u00bd",
+    "a\u00a0b\u2003c\u2028d\u2029e\u3000f\u1680g",
+    "tab\there\nline\r\nend",
+    "\u0130stanbul I\u0131",
+    "\u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2",
+    "\u041c\u043e\u0441\u043a\u0432\u0430 \u0439",
+    "\u0627\u0644\u0639\u064e\u0631 \u05e9\u05c1",
+    "\u0915\u093f\u0924\u093e\u092c \u0e01\u0e33",
+    "\ud55c\uad6d\uc5b4 \u30ab\u3099 \u30ac",
+    "don\u2019t \u201cquote\u201d \u2014 dash \u00bfque?",
+    "\u20ac5 \u00a35 $5 ^_^ `code` ~a~ a|b <b>",
+    "",
+    "   ",
+]
+
+
+def hugging_face(path, lower_case, strip_accents):
+    return BertWordPieceTokenizer(
+        str(path), lowercase=lower_case, strip_accents=strip_accents
+    )
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """Every character of HARD, in each form, as a word start and inside a word."""
+    characters = {chr(code) for code in range(33, 127)}
+    for lower, strip in ((True, True), (True, False), (False, False)):
+        normalizer = BertWordPieceTokenizer(lowercase=lower, strip_accents=strip)
+        for text in HARD:
+            characters |= set(normalizer.normalizer.normalize_str(text)) - {" "}
+    tokens = [
+        *sorted(characters),
+        *("##" + c for c in sorted(characters)),
+        "it",
+        "##re",
+    ]
+    return Vocabulary((*SPECIAL_TOKENS, *tokens))
+
+
+@pytest.fixture(scope="module")
+def path(vocabulary, tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    vocabulary.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lower_case", "strip_accents"), [(True, True), (True, False), (False, True)]
+)
+def test_agrees_with_hugging_face(lower_case, strip_accents, vocabulary, path):
+    ours = WordPiece(vocabulary, lower_case=lower_case, strip_accents=strip_accents)
+    theirs = hugging_face(path, lower_case, lower_case and strip_accents)
+    for text, ids in zip(HARD, ours.encode(HARD), strict=True):
+        expected = theirs.encode(text, add_special_tokens=False)
+        assert ids.tolist() == expected.ids, (ascii(text), expected.tokens)
+
+
+def test_by_hand(vocabulary):
+    tokenizer = WordPiece(vocabulary)
+    ids = tokenizer.tokenize(tf.constant(["It re\u00e9"]))
+    tokens = [vocabulary.tokens[index] for index in ids[0].numpy()]
+    assert tokens == ["it", "r", "##e", "##e"]
+    assert ids.dtype == tf.int32
+    assert ids.shape.as_list() == [1, None]
+
+
+def test_cased_keeps_case_and_accents(vocabulary):
+    tokenizer = WordPiece(vocabulary, lower_case=False)
+    (ids,) = tokenizer.encode(["CAF\u00c9"])
+    tokens = [vocabulary.tokens[index] for index in ids]
+    assert tokens == ["C", "##A", "##F", "##\u00c9"]
+
+
+def test_word_limit_is_200_bytes(vocabulary):
+    """Longest word: 200, not 100 (pitfall 6 of docs/fidelity.md)."""
+    lengths = (100, 101, 150, 200, 201)
+    encoded = WordPiece(vocabulary).encode(["a" * length for length in lengths])
+    assert [len(ids) for ids in encoded] == [100, 101, 150, 200, 1]
+    assert encoded[-1].tolist() == [vocabulary.unk_id]
+    short, long = WordPiece(vocabulary).encode(["\u0438" * 100, "\u0438" * 101])
+    assert len(short) == 100, "letters of two bytes"
+    assert long.tolist() == [vocabulary.unk_id]
+
+
+def test_documented_differences(vocabulary, path):
+    ours, theirs = WordPiece(vocabulary), hugging_face(path, True, True)
+    (literal,) = ours.encode(["[MASK]"])
+    assert vocabulary.mask_id not in literal
+    assert theirs.encode("[MASK]", add_special_tokens=False).ids == [vocabulary.mask_id]
+    sigma = ours.normalize(tf.constant(["\u03a3\u03a3"])).numpy()[0].decode()
+    assert sigma == "\u03a3\u03a3".lower() == "\u03c3\u03c2"
+
+
+def test_invalid_utf8_is_dropped(vocabulary):
+    tokenizer = WordPiece(vocabulary)
+    bad = tokenizer.tokenize(tf.constant([b"a\xff\xfeb", b"ab"])).to_list()
+    assert bad[0] == bad[1]
+
+
+def test_unknown_words(vocabulary):
+    tokenizer = WordPiece(vocabulary)
+    assert tokenizer.encode(["\u2603"])[0].tolist() == [vocabulary.unk_id]
+
+
+def test_mixed_batches_keep_their_order(vocabulary):
+    texts = HARD * 60
+    tokenizer = WordPiece(vocabulary)
+    assert len(texts) > 1024
+    for ids, expected in zip(
+        tokenizer.encode(texts), tokenizer.encode(HARD) * 60, strict=True
+    ):
+        np.testing.assert_array_equal(ids, expected)
+    assert tokenizer.encode([]) == []
+
+
+def test_same_ids_in_tf_data(vocabulary):
+    tokenizer = WordPiece(vocabulary)
+    dataset = tf.data.Dataset.from_tensor_slices(HARD).batch(5).map(tokenizer.tokenize)
+    rows = [row for batch in dataset for row in batch.to_list()]
+    assert rows == [ids.tolist() for ids in tokenizer.encode(HARD)]
+
+
+SERVE = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+print(json.dumps(model.ids(tf.constant(json.loads(sys.argv[2]))).to_list()))
+"""
+
+
+def test_same_ids_in_a_saved_model_in_another_process(vocabulary, tmp_path):
+    tokenizer = WordPiece(vocabulary)
+    module = tf.Module()
+    module.tokenizer = tokenizer
+    module.ids = tf.function(
+        tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    served = subprocess.run(
+        [sys.executable, "-c", SERVE, str(tmp_path), json.dumps(HARD)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    expected = [ids.tolist() for ids in tokenizer.encode(HARD)]
+    assert json.loads(served.stdout) == expected
+
+
+def test_decode_is_readable():
+    words = ["the", "cat", "##s", "don", "'", "t", "(", "sleep", ")", ",", "ok", "."]
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
+    tokenizer = WordPiece(vocabulary)
+    (ids,) = tokenizer.encode(["The cats don't (sleep), ok."])
+    row = [vocabulary.cls_id, *ids, vocabulary.sep_id, 0, 0]
+    assert tokenizer.decode(ids) == "the cats don't (sleep), ok."
+    assert tokenizer.decode(row) == "[CLS] the cats don't (sleep), ok. [SEP]"
+    inside = [vocabulary.cls_id, vocabulary.ids["##s"], vocabulary.ids["ok"]]
+    assert tokenizer.decode(inside) == "[CLS] ##s ok"
+    assert tokenizer.decode(np.array([vocabulary.mask_id])) == "[MASK]"

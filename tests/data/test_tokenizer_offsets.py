@@ -1,0 +1,93 @@
+import random
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,-\u00e9\u03c3\u03c2\u4eac"
+JAMO = "\u1112\u1161\u11ab"
+TOKENS = (*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), JAMO[0])
+TOKENS += (*tuple(f"##{c}" for c in JAMO[1:]), "end")
+
+
+def surfaces(text, **casing):
+    tokenizer = WordPiece(Vocabulary(TOKENS), **casing)
+    ids, starts, ends = tokenizer.tokenize_with_offsets(tf.constant([text]))
+    assert ids[0].numpy().tolist() == tokenizer.encode([text])[0].tolist()
+    return [
+        (TOKENS[piece], text[start:end])
+        for piece, start, end in zip(
+            *(x[0].numpy() for x in (ids, starts, ends)), strict=False
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aB c", [("a", "a"), ("##b", "B"), ("c", "c")]),
+        # One character that becomes one byte less, two that become one, and one that
+        # lower-cases to two.
+        ("\u00c9a", [("e", "\u00c9"), ("##a", "a")]),
+        ("e\u0301\u0302a", [("e", "e\u0301\u0302"), ("##a", "a")]),
+        ("\u0130x", [("i", "\u0130"), ("##x", "x")]),
+        # What is deleted belongs to the piece before it.
+        ("a\u200db\ufe0f c", [("a", "a\u200d"), ("##b", "b\ufe0f"), ("c", "c")]),
+        # Full-width letters and emoji are unknown, and whole.
+        ("\uff21\uff22 a", [("[UNK]", "\uff21\uff22"), ("a", "a")]),
+        ("\U0001f600\ufe0f.", [("[UNK]", "\U0001f600\ufe0f"), (".", ".")]),
+        # Spaces of all kinds, and line ends.
+        ("\u00a0a\u3000\r\nb", [("a", "a"), ("b", "b")]),
+        # Chinese characters stand alone.
+        ("a\u4eacb", [("a", "a"), ("\u4eac", "\u4eac"), ("b", "b")]),
+        # A final sigma depends on its neighbors.
+        ("\u03a3\u03a3", [("\u03c3", "\u03a3"), ("##\u03c2", "\u03a3")]),
+        # One syllable, three pieces.
+        (
+            "\ud55c",
+            [
+                (JAMO[0], "\ud55c"),
+                (f"##{JAMO[1]}", "\ud55c"),
+                (f"##{JAMO[2]}", "\ud55c"),
+            ],
+        ),
+        ("", []),
+        (" \u200d", []),
+    ],
+)
+def test_pieces_point_at_the_original_characters(text, expected):
+    assert surfaces(text) == expected
+
+
+def test_case_and_accents_that_are_kept():
+    assert surfaces("A\u00e9", lower_case=False) == [("[UNK]", "A\u00e9")]
+    assert surfaces("A\u00e9", strip_accents=False) == [
+        ("a", "A"),
+        ("##\u00e9", "\u00e9"),
+    ]
+
+
+def test_random_texts_in_one_batch():
+    """Every known piece normalizes to what it stands for, and they are in order."""
+    draw = random.Random(0)
+    alphabet = "abAB\u00c9\u0301\u200d\ufe0f .\u4eac\U0001f600\u00a0\n\u0130\u03a3"
+    texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(200)]
+    tokenizer = WordPiece(Vocabulary(TOKENS))
+    ids, starts, ends = tokenizer.tokenize_with_offsets(tf.constant(texts))
+    checked = 0
+    for row, text in enumerate(texts):
+        assert ids[row].numpy().tolist() == tokenizer.encode([text])[0].tolist()
+        last = 0
+        for piece, start, end in zip(
+            *(x[row].numpy() for x in (ids, starts, ends)), strict=True
+        ):
+            assert last <= start < end <= len(text)
+            last = end
+            token = TOKENS[piece].removeprefix("##")
+            if token not in ("[UNK]", "\u03c2"):
+                surface = tokenizer.normalize(tf.constant([text[start:end]]))
+                assert surface[0].numpy().decode() == token
+                checked += 1
+    assert checked > 500

@@ -1,0 +1,127 @@
+import hashlib
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary, train_vocabulary
+
+TEXT = [
+    "the cat sat on the mat",
+    "the dog sat on the log",
+    "a caf\u00e9 in \u6771\u4eac, the CAF\u00c9",
+] * 3
+
+SCRIPT = """
+import hashlib, random, runpy, sys
+module = runpy.run_path(sys.argv[1], run_name="vocabulary")
+rng = random.Random(0)
+letters = "abcdefgh\\u00e9"
+words = ["".join(rng.choices(letters, k=rng.randrange(2, 9))) for _ in range(500)]
+lines = [" ".join(rng.choices(words, k=8)) for _ in range(400)]
+rng.seed(int(sys.argv[2]))
+rng.shuffle(lines)
+tokens = module["train_vocabulary"](lines, 400)
+print(hashlib.sha256("\\n".join(tokens).encode()).hexdigest())
+"""
+
+
+def test_training_is_reproducible_in_fresh_processes():
+    # By its path, because importing the package imports TensorFlow: seconds.
+    path = inspect.getsourcefile(train_vocabulary)
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, path, seed],
+            env={**os.environ, "PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, threads in (("1", "1"), ("2", "4"))
+    ]
+    assert len(hashes[0]) == 65
+    assert hashes[0] == hashes[1]
+
+
+def test_order_and_merges():
+    tokens = train_vocabulary(iter(TEXT), 80)
+    assert tuple(tokens[:5]) == SPECIAL_TOKENS
+    letters = [token for token in tokens[5:] if len(token) == 1]
+    inner = [token for token in tokens[5:] if len(token) == 3 and token[:2] == "##"]
+    assert letters == sorted(letters)
+    assert tokens[5 : 5 + len(letters)] == letters
+    start = 5 + len(letters)
+    single = [token for token in inner if tokens.index(token) < start + len(letters)]
+    assert single == sorted(single)
+    assert {"the", "sat"} <= set(tokens), "frequent words become one piece"
+    assert "\u6771" in letters
+    assert "##\u6771" not in tokens, "a CJK character is always a word of its own"
+    assert "e" in letters
+    assert "\u00e9" not in tokens
+    assert "C" not in tokens
+    assert len(tokens) == len(set(tokens)) <= 80
+
+
+def test_cased_keeps_case_and_accents():
+    tokens = train_vocabulary(TEXT, 90, lower_case=False)
+    assert {"C", "\u00e9", "\u00c9"} <= set(tokens)
+
+
+def test_alphabet_is_limited_to_the_most_frequent():
+    text = ["aaaa bbb cc d"] * 2
+    tokens = train_vocabulary(text, 9, limit_alphabet=2)
+    assert tokens == [*SPECIAL_TOKENS, "a", "b", "##a", "##b"]
+
+
+def test_training_errors():
+    with pytest.raises(ValueError, match="size 6 is too small"):
+        train_vocabulary(TEXT, 6)
+    with pytest.raises(ValueError, match="no words"):
+        train_vocabulary(["  "], 100)
+
+
+def test_load_save_and_ids(tmp_path):
+    vocabulary = Vocabulary(("[UNK]", "[PAD]", "a", "[SEP]", "[MASK]", "[CLS]"))
+    path = tmp_path / "vocab.txt"
+    vocabulary.save(path)
+    assert path.read_bytes() == b"[UNK]\n[PAD]\na\n[SEP]\n[MASK]\n[CLS]\n"
+    loaded = Vocabulary.load(path)
+    assert loaded == vocabulary
+    assert len(loaded) == 6
+    ids = (loaded.pad_id, loaded.unk_id, loaded.cls_id, loaded.sep_id, loaded.mask_id)
+    assert ids == (1, 0, 5, 3, 4)
+    assert loaded.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+def test_windows_line_ends_and_other_names(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join(["<pad>", *SPECIAL_TOKENS[1:], ""]).encode())
+    with pytest.raises(ValueError, match=r"missing: \[PAD\]"):
+        Vocabulary.load(path)
+    loaded = Vocabulary.load(path, pad="<pad>", cls="[CLS]")
+    assert loaded.pad_id == 0
+    assert Vocabulary.load(path, **loaded.names) == loaded
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"[PAD]\n[UNK]\na\n", r"missing: \[CLS\], \[SEP\], \[MASK\]"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),
+        (b"[PAD]\n\n[UNK]\n", "line 2 is empty"),
+        (b"[PAD]\t0\n", "not one token per line"),
+        (b'{"model": {}}\n', "not one token per line"),
+        (b"[PAD]\n\xff\n", "not UTF-8 at byte 6"),
+    ],
+)
+def test_broken_files_are_refused(content, message, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        Vocabulary.load(path)
+    assert str(path) in str(caught.value)

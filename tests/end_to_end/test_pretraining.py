@@ -1,0 +1,247 @@
+"""``run_pretraining.py`` as a user runs it: in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+ROOT = Path(__file__).parent.parent.parent
+SIZES = [
+    "--num_train_steps=30",
+    "--train_batch_size=8",
+    "--eval_batch_size=8",
+    "--max_seq_length=32",
+    "--max_positions=32",
+    "--num_layers=2",
+    "--hidden_size=32",
+    "--num_heads=2",
+    "--intermediate_size=64",
+    "--embedding_size=16",
+    "--generator_hidden_size=0.5",
+    "--warmup_steps=5",
+    "--learning_rate=1e-3",
+    "--log_steps=10",
+    "--eval_steps=0",
+    "--save_checkpoint_steps=5",
+]
+
+
+def command(text, model_dir, *flags):
+    return [
+        sys.executable,
+        str(ROOT / "run_pretraining.py"),
+        *SIZES,
+        f"--corpus={text / 'text.txt'}",
+        f"--vocab_file={text / 'vocab.txt'}",
+        f"--data_dir={text / 'data'}",
+        f"--model_dir={model_dir}",
+        *flags,
+    ]
+
+
+def run(*arguments, expect=0):
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=300, check=False
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == expect, output[-3000:]
+    assert "Traceback" not in output, output[-3000:]
+    return output
+
+
+def final_weights(model_dir, step=30):
+    reader = tf.train.load_checkpoint(str(model_dir / "checkpoints" / f"ckpt-{step}"))
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if "VARIABLE_VALUE" in name and "save_counter" not in name
+    }
+
+
+def assert_same_bits(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    """An uninterrupted run and what it printed."""
+    model_dir = tmp_path_factory.mktemp("whole")
+    return model_dir, run(text, model_dir)
+
+
+def test_a_run_leaves_everything_it_promises(whole):
+    model_dir, output = whole
+    for name in (
+        "encoder.keras",
+        "generator.keras",
+        "discriminator.keras",
+        "vocab.txt",
+        "config.json",
+        "metrics.jsonl",
+        "curves.png",
+        "samples.txt",
+    ):
+        assert (model_dir / name).stat().st_size > 0, name
+    assert list((model_dir / "tensorboard").rglob("events*"))
+    config = json.loads((model_dir / "config.json").read_text())
+    assert config["config"]["num_train_steps"] == 30
+    assert config["versions"]["tensorflow"].startswith("2.")
+    rows = [
+        json.loads(x)
+        for x in (model_dir / "metrics.jsonl").read_text().split("\n")
+        if x
+    ]
+    assert rows[-1]["step"] == 30
+    assert {"eval_discriminator_auc", "eval_generator_loss"} <= rows[-1].keys()
+    training = [row for row in rows if "generator_loss" in row]
+    assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= training[
+        -1
+    ].keys()
+    assert "trivial" in output
+    assert "run_finetuning.py" in output
+
+
+def wait_for_step(model_dir, step, process):
+    """Waits until a checkpoint of at least ``step`` is there."""
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline:
+        steps = [
+            int(path.stem.split("-")[1])
+            for path in (model_dir / "checkpoints").glob("ckpt-*.index")
+        ]
+        if steps and max(steps) >= step:
+            return
+        assert process.poll() is None, "the run ended before it was killed"
+        time.sleep(0.02)
+    raise AssertionError(f"no checkpoint of step {step}")
+
+
+def start_and_signal(text, model_dir, number, step):
+    with subprocess.Popen(
+        command(text, model_dir), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        wait_for_step(model_dir, step, process)
+        process.send_signal(number)
+        output = process.communicate(timeout=120)[0].decode()
+    return process.returncode, output
+
+
+@pytest.mark.slow
+def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
+    """Resume after SIGKILL: same command again, dropout on, same weights.
+
+    (pitfall 45 of docs/fidelity.md)
+    """
+    code, _ = start_and_signal(text, tmp_path, signal.SIGKILL, 15)
+    assert code == -signal.SIGKILL
+    output = run(text, tmp_path)
+    assert "resuming after step" in output
+    assert_same_bits(final_weights(whole[0]), final_weights(tmp_path))
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_exits_with_its_own_code(text, whole, tmp_path):
+    code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 5)
+    assert code == 75, output
+    assert "SIGTERM" in output
+    run(text, tmp_path)
+    assert_same_bits(final_weights(whole[0]), final_weights(tmp_path))
+
+
+@pytest.mark.slow
+def test_damaged_checkpoint_is_reported_and_the_previous_one_used(
+    text, whole, tmp_path
+):
+    run(text, tmp_path)
+    newest = tmp_path / "checkpoints" / "ckpt-30.data-00000-of-00001"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    newest.write_bytes(content)
+    output = run(text, tmp_path)
+    assert "ckpt-30 is damaged" in output
+    assert "resuming after step 25" in output
+    assert_same_bits(final_weights(whole[0]), final_weights(tmp_path))
+
+
+@pytest.mark.slow
+def test_resuming_with_other_settings_is_refused_by_name(text, whole):
+    output = run(text, whole[0], "--learning_rate=2e-3", "--seed=4", expect=1)
+    assert "config.learning_rate: was 0.001, now 0.002" in output
+    assert "config.seed: was 0, now 4" in output
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_trained_again(text, whole):
+    before = final_weights(whole[0])
+    output = run(text, whole[0], "--log_steps=7")
+    assert "trained to its last step" in output
+    assert_same_bits(before, final_weights(whole[0]))
+
+
+@pytest.mark.slow
+def test_init_from_takes_weights_and_starts_at_step_zero(text, whole, tmp_path):
+    output = run(text, tmp_path, f"--init_from={whole[0]}", "--num_train_steps=2")
+    assert "restored" in output
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
+    first = next(row for row in rows if "generator_loss" in row)
+    start = json.loads((whole[0] / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["step"] == 1
+    assert first["generator_loss"] < start["generator_loss"] - 0.05
+
+
+@pytest.mark.slow
+def test_mlm_objective(text, tmp_path):
+    output = run(text, tmp_path, "--objective=mlm", "--mask_rule=bert")
+    assert "masked LM loss" in output
+    assert (tmp_path / "encoder.keras").exists()
+    assert not (tmp_path / "discriminator.keras").exists()
+
+
+@pytest.mark.slow
+def test_records_made_earlier(text, whole, tmp_path):
+    shards = text / "data" / "train-*.tfrecord"
+    output = run(text, tmp_path, f"--records={shards}", "--num_train_steps=2")
+    assert "generator loss" in output
+
+
+def test_dry_run_builds_prints_and_writes_no_run(text, whole, tmp_path):
+    output = run(text, tmp_path, "--dry_run")
+    for word in ("parameters", "FLOPs", "memory", "records"):
+        assert word in output
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--corpus=/nothing/here"], "/nothing/here"),
+        (["--vocab_file=/nothing/vocab.txt"], "/nothing/vocab.txt"),
+        (["--records=/nothing/*.tfrecord"], "No TFRecord file matches"),
+        (["--distribution=multi_worker"], "multi_worker needs --records"),
+        (["--distribution=multi_worker", "--records=x.tfrecord"], "TF_CONFIG"),
+        (["--mask_rate=2"], "--mask_rate must be in (0, 1]"),
+        (["--max_predictions_per_seq=1"], "needs 5 slots"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_one(text, tmp_path, flags, message):
+    output = run(text, tmp_path, *flags, expect=1)
+    assert message in output
+
+
+@pytest.mark.slow
+def test_divergence_stops_with_the_name_of_the_tensor(text, tmp_path):
+    output = run(text, tmp_path, "--learning_rate=1e30", "--clip_norm=1e30", expect=1)
+    assert "not finite" in output
+    assert "learning rate" in output

@@ -1,0 +1,35 @@
+"""Checks that every layer and model must pass."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def randomize(variables, seed=0, stddev=0.3):
+    """Gives all variables distinctive values; initial zeros and ones hide mistakes."""
+    rng = np.random.default_rng(seed)
+    for variable in variables:
+        noise = rng.normal(0, stddev, variable.shape)
+        offset = 1.0 if variable.path.endswith("gamma") else 0.0
+        variable.assign(noise + offset)
+
+
+def check_config(layer):
+    """Serializes and restores the layer; the configurations must be equal."""
+    serialized = keras.saving.serialize_keras_object(layer)
+    restored = keras.saving.deserialize_keras_object(serialized)
+    assert type(restored) is type(layer)
+    assert (
+        keras.saving.serialize_keras_object(restored)["config"]
+        == (serialized["config"])
+    )
+    return restored
+
+
+def check_compiles(function, *arguments, tolerance=1e-5):
+    """Eager, graph and XLA execution must agree."""
+    eager = function(*arguments)
+    for jit_compile in (False, True):
+        compiled = tf.function(function, jit_compile=jit_compile)(*arguments)
+        np.testing.assert_allclose(eager, compiled, atol=tolerance, rtol=tolerance)
+    return eager

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from electra_tf.layers.randomness import keep_mask, keep_scale, split_seed
+
+SEED = tf.constant([3, 7], tf.int32)
+
+
+def kept(seed, count, rate=0.5):
+    return keep_mask(tf.constant(seed), [count], rate).numpy()
+
+
+def test_split_seeds_are_distinct_and_repeatable():
+    seeds = np.stack(split_seed(SEED, 50))
+    assert seeds.shape == (50, 2)
+    assert len(np.unique(seeds, axis=0)) == 50
+    np.testing.assert_array_equal(seeds, np.stack(split_seed(SEED, 50)))
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.5])
+def test_drop_counts_are_binomial(rate):
+    """Over many seeds, so that a bad seed shows as well as a bad threshold."""
+    counts = [4096 - kept([s, 11 * s], 4096, rate).sum() for s in range(300)]
+    total = stats.binomtest(int(np.sum(counts)), 300 * 4096, rate).pvalue
+    spread = np.var(counts) * 299 / (4096 * rate * (1 - rate))
+    assert total > 1e-3
+    assert 1e-3 < stats.chi2.cdf(spread, 299) < 1 - 1e-3
+
+
+def test_neighbors_are_independent():
+    """Each lag, powers of two included, agrees as often as coins do."""
+    bits = kept([5, 9], 1 << 20).astype(bool)
+    for lag in (1, 2, 3, 4, 7, 16, 64, 128, 256, 1000, 1024, 1 << 16):
+        agreement = np.mean(bits[lag:] == bits[:-lag])
+        assert abs(agreement - 0.5) < 4 * 0.5 / np.sqrt(bits.size - lag)
+
+
+@pytest.mark.parametrize("other", [[6, 9], [5, 10], [4, 9], [9, 5], [-5, 9]])
+def test_similar_seeds_are_independent(other):
+    agreement = np.mean(kept([5, 9], 1 << 18) == kept(other, 1 << 18))
+    assert abs(agreement - 0.5) < 4 * 0.5 / 512
+
+
+def test_patterns_of_eight_are_uniform():
+    bits = kept([1, 2], 1 << 20).reshape(-1, 8)
+    patterns = np.bincount(bits @ (1 << np.arange(8)), minlength=256)
+    assert 1e-3 < stats.chisquare(patterns).pvalue < 1 - 1e-3
+
+
+def test_mask_follows_the_flat_index():
+    flat = keep_mask(SEED, [24], 0.5).numpy()
+    np.testing.assert_array_equal(
+        keep_mask(SEED, [2, 3, 4], 0.5), flat.reshape(2, 3, 4)
+    )
+
+
+def test_dynamic_shapes():
+    masks = tf.function(
+        lambda rows: keep_mask(SEED, [rows, 4], 0.5),
+        input_signature=[tf.TensorSpec([], tf.int32)],
+    )
+    np.testing.assert_array_equal(masks(3), keep_mask(SEED, [3, 4], 0.5))
+
+
+def test_scale_is_the_inverse_of_the_share_kept():
+    assert keep_scale(0.5) == 2.0
+    assert abs(keep_scale(0.1) * 0.9 - 1) < 1e-9

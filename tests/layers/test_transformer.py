@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.layers import TransformerEncoder, TransformerEncoderBlock
+from tests.layers.helpers import check_compiles, check_config, randomize
+from tests.reference import encoder as reference
+
+MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)
+SEED = tf.constant([1, 2])
+
+
+def hidden(size=8, seed=0):
+    values = np.random.default_rng(seed).normal(size=(2, 5, size))
+    return tf.constant(values, tf.float32)
+
+
+def make_block(**kwargs):
+    block = TransformerEncoderBlock(16, 2, **kwargs)
+    block.build((None, None, 8))
+    randomize(block.variables)
+    return block
+
+
+def test_block_matches_definition():
+    """Post-norm order and exact GELU, in NumPy (pitfall 22 of docs/fidelity.md)."""
+    block = make_block()
+    output = check_compiles(lambda x: block(x, MASK), hidden())
+    expected = reference.block(
+        reference.named_weights(block.variables), hidden().numpy(), MASK, num_heads=2
+    )
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_padding_is_not_read():
+    block = make_block()
+    changed = hidden().numpy()
+    changed[1, 3:] += 5.0
+    before, after = block(hidden(), MASK), block(tf.constant(changed), MASK)
+    np.testing.assert_array_equal(before[1, :3], after[1, :3])
+    assert np.abs(before[1, 3:] - after[1, 3:]).max() > 0.1
+
+
+def test_fully_padded_row_is_finite():
+    output = make_block()(hidden(), np.zeros_like(MASK))
+    assert np.isfinite(output).all()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training_is_a_function_of_the_seed(jit_compile):
+    block = make_block(dropout=0.3)
+
+    @tf.function(jit_compile=jit_compile)
+    def run(seed):
+        return block(hidden(), MASK, training=True, seed=seed)
+
+    np.testing.assert_array_equal(run(SEED), run(SEED))
+    assert np.abs(run(SEED) - run(SEED + 1)).max() > 0.1
+    assert np.abs(run(SEED) - block(hidden(), MASK)).max() > 0.1
+
+
+def test_training_agrees_in_every_execution_mode():
+    block = make_block(dropout=0.3, attention_dropout=0.2)
+    check_compiles(lambda x: block(x, MASK, training=True, seed=SEED), hidden())
+
+
+def test_training_without_dropout_equals_inference():
+    block = make_block(dropout=0.0, attention_dropout=0.0)
+    np.testing.assert_allclose(
+        block(hidden(), MASK, training=True), block(hidden(), MASK), atol=2e-6
+    )
+
+
+def test_each_dropout_rate_has_its_place():
+    def share(**kwargs):
+        block = make_block(**{"dropout": 0.0, "attention_dropout": 0.0, **kwargs})
+        output = block(hidden(), MASK, training=True, seed=SEED)
+        return np.abs(output - block(hidden(), MASK)).max()
+
+    assert share() < 1e-5
+    assert share(dropout=0.5) > 0.1
+    assert share(attention_dropout=0.5) > 0.01
+
+
+def test_layers_differ_in_masks_and_weights():
+    encoder = TransformerEncoder(2, 8, 2, 16)
+    encoder.build()
+    first, second = (block.qkv_kernel.numpy() for block in encoder.blocks)
+    assert not np.array_equal(first, second)
+
+
+def test_stack_is_the_composition_of_its_blocks():
+    encoder = TransformerEncoder(3, 8, 2, 16)
+    encoder.build()
+    randomize(encoder.variables)
+    expected = hidden()
+    for block in encoder.blocks:
+        expected = block(expected, MASK)
+    np.testing.assert_allclose(encoder(hidden(), MASK), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(256, 789_760), (768, 7_087_872), (1024, 12_596_224)]
+)
+def test_parameter_count(size, count):
+    block = TransformerEncoderBlock(4 * size, size // 64)
+    block.build((None, None, size))
+    assert block.count_params() == count
+
+
+def test_initial_values():
+    """Kernels of a block: truncated normal (pitfall 23 of docs/fidelity.md)."""
+    block = TransformerEncoderBlock(512, 2)
+    block.build((None, None, 128))
+    for variable in block.variables:
+        values = variable.numpy()
+        if variable.path.endswith("kernel"):
+            assert np.abs(values).max() <= 0.04
+            np.testing.assert_allclose(values.std(), 0.02 * 0.8796, rtol=0.02)
+        else:
+            assert (values == variable.path.endswith("gamma")).all()
+
+
+def test_mixed_precision():
+    block = make_block(dtype="mixed_bfloat16")
+    output = block(hidden(), MASK)
+    assert output.dtype == tf.bfloat16
+    assert {v.dtype for v in block.variables} == {"float32"}
+    exact = make_block()(hidden(), MASK)
+    np.testing.assert_allclose(tf.cast(output, tf.float32), exact, atol=0.06)
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
+def test_other_activations(activation):
+    outputs = [
+        make_block(activation=name)(hidden(), MASK) for name in ("gelu", activation)
+    ]
+    assert 1e-6 < np.abs(outputs[0] - outputs[1]).max() < 1.0
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="8 is not divisible by num_heads 3"):
+        TransformerEncoder(1, 8, 3, 16)
+    with pytest.raises(ValueError, match="8 is not divisible by num_heads 3"):
+        TransformerEncoderBlock(16, 3).build((None, None, 8))
+    with pytest.raises(ValueError, match=r"'swish'.*'gelu', 'gelu_tanh', 'relu'"):
+        TransformerEncoderBlock(16, 2, activation="swish")
+    with pytest.raises(ValueError, match="attention_dropout must be"):
+        TransformerEncoderBlock(16, 2, attention_dropout=-0.1)
+    with pytest.raises(ValueError, match="needs a seed"):
+        make_block()(hidden(), MASK, training=True)
+
+
+def test_config():
+    check_config(TransformerEncoderBlock(16, 2, dropout=0.2, activation="relu"))
+    restored = check_config(TransformerEncoder(2, 8, 2, 16, attention_dropout=0.3))
+    assert restored.blocks[1].attention_dropout == 0.3

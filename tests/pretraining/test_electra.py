@@ -1,0 +1,360 @@
+"""The training step: definition, gradients, equivalences."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.layers import TextEmbedding
+from electra_tf.pretraining import GreedySampler
+from tests import tiny
+from tests.strategy import two_cpus
+
+
+def sgd():
+    return keras.optimizers.SGD(0.01)
+
+
+def weights(model):
+    return [v.numpy() for v in model.trainable_variables]
+
+
+def assert_same_weights(first, second, atol=1e-6):
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a, b, atol=atol)
+
+
+def gradients(model, batch, *, training=False):
+    seed = tf.constant([1, 2])
+    with tf.GradientTape() as tape:
+        terms = model.compute_losses(
+            batch, model.loss_totals(batch), seed=seed, training=training
+        )
+        loss = tf.add_n(terms)
+    return loss, tape.gradient(loss, model.trainable_variables)
+
+
+def test_fit_evaluate_and_metric_names():
+    model = tiny.electra(dropout=0.1)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
+    history = model.fit(tiny.dataset(3), epochs=2, verbose=0, shuffle=False)
+    assert set(history.history) == {
+        "loss",
+        "generator_loss",
+        "generator_accuracy",
+        "sampled_accuracy",
+        "discriminator_loss",
+        "replaced_fraction",
+        "discriminator_accuracy",
+        "discriminator_precision",
+        "discriminator_recall",
+        "discriminator_auc",
+    }
+    logs = model.evaluate(tiny.dataset(3), verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(
+        logs["generator_loss"] + 50 * logs["discriminator_loss"], rel=1e-5
+    )
+    assert int(model.step) == 6
+
+
+def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
+    """Sanity value of section 1.10 of the facts: 44.98 at V = 30522."""
+    loss, _ = gradients(tiny.electra(), tiny.batch())
+    assert float(loss) == pytest.approx(np.log(tiny.VOCAB) + 50 * np.log(2), rel=0.1)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_accumulation_equals_the_whole_batch(count):
+    results = []
+    for steps in (1, count):
+        model = tiny.electra(sampler=GreedySampler(), gradient_accumulation_steps=steps)
+        model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
+        history = model.fit(tiny.dataset(3), verbose=0, shuffle=False)
+        results.append((weights(model), history.history))
+    assert_same_weights(results[0][0], results[1][0], atol=5e-6)
+    for name, values in results[0][1].items():
+        np.testing.assert_allclose(values, results[1][1][name], rtol=1e-4, atol=1e-6)
+
+
+def test_accumulation_needs_divisible_rows():
+    model = tiny.electra(gradient_accumulation_steps=3)
+    model.compile(optimizer=sgd())
+    with pytest.raises(ValueError, match="divisible by it, got 4"):
+        model.fit(tiny.dataset(1), verbose=0, shuffle=False)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_two_replicas_equal_one_device(accumulation):
+    """Denominators over all replicas: unequal padding, active clip, accumulation.
+
+    (pitfalls 27 and 32 of docs/fidelity.md)
+    """
+    lengths = (24, 24, 20, 22, 5, 6, 7, 4)  # replica 0 has far more tokens
+    results = []
+    for strategy in (tf.distribute.get_strategy(), two_cpus()):
+        with strategy.scope():
+            model = tiny.electra(
+                sampler=GreedySampler(), gradient_accumulation_steps=accumulation
+            )
+            model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
+        history = model.fit(tiny.dataset(4, lengths), verbose=0, shuffle=False)
+        logs = model.evaluate(tiny.dataset(2, lengths), verbose=0, return_dict=True)
+        norm = float(tf.convert_to_tensor(model.optimizer.gradient_norm.value))
+        results.append((weights(model), history.history, logs, norm))
+    one, two = results
+    assert_same_weights(one[0], two[0], atol=3e-6)
+    assert one[3] > 0.1  # the clip was active
+    assert one[3] == pytest.approx(two[3], rel=1e-4)
+    for name in one[1]:
+        np.testing.assert_allclose(one[1][name], two[1][name], rtol=1e-4, atol=1e-6)
+        assert one[2][name] == pytest.approx(two[2][name], rel=1e-4, abs=1e-6), name
+
+
+def test_replicas_draw_different_noise():
+    """Stateless noise must not repeat on every replica (Keras trap K7)."""
+    strategy = two_cpus()
+    with strategy.scope():
+        model = tiny.electra(dropout=0.5)
+    batch = tiny.batch()
+
+    @tf.function
+    def hidden():
+        def replica():
+            from electra_tf.replicas import fold_in, replica_id
+
+            seed = fold_in(tf.constant([0, 0]), replica_id())
+            return model.discriminator(batch, training=True, seed=seed)
+
+        return strategy.experimental_local_results(strategy.run(replica))
+
+    first, second = hidden()
+    assert np.abs(first.numpy() - second.numpy()).max() > 0.1
+
+
+def test_no_gradient_from_discriminator_to_generator():
+    """No gradient through the samples: generator weight 0, untied tables.
+
+    (pitfall 15 of docs/fidelity.md)
+    """
+    model = tiny.electra(tied=False, generator_weight=0.0)
+    _, grads = gradients(model, tiny.batch())
+    own = {id(v) for v in model.generator.trainable_variables}
+    seen = 0
+    for variable, grad in zip(model.trainable_variables, grads, strict=True):
+        total = 0.0 if grad is None else float(tf.reduce_sum(tf.abs(grad)))
+        if id(variable) in own:
+            assert total == 0.0, variable.path
+            seen += 1
+        elif "seed" not in variable.path:
+            assert total > 0.0, variable.path
+    assert seen == len(model.generator.trainable_variables)
+
+
+def test_embeddings_receive_both_gradients():
+    """Tied table: it learns from generator and discriminator.
+
+    (pitfall 19 of docs/fidelity.md)
+    """
+    for generator_weight, discriminator_weight in ((1.0, 0.0), (0.0, 1.0)):
+        model = tiny.electra(
+            generator_weight=generator_weight,
+            discriminator_weight=discriminator_weight,
+        )
+        _, grads = gradients(model, tiny.batch())
+        shared = model.discriminator.embeddings.word_embeddings
+        index = [v is shared for v in model.trainable_variables].index(True)
+        table = tf.convert_to_tensor(grads[index])
+        assert float(tf.reduce_sum(tf.abs(table))) > 0
+
+
+def test_tied_by_identity_and_projections_distinct():
+    """Tied by identity: embeddings, nothing else (pitfall 19 of docs/fidelity.md)."""
+    model = tiny.electra()
+    first = model.generator.encoder
+    second = model.discriminator
+    assert first.embeddings is second.embeddings
+    assert first.projection[0] is not second.projection[0]
+    paths = [v.path for v in model.trainable_variables]
+    assert len(paths) == len(set(paths))
+    table = tiny.electra(tied=False)
+    shared = sum(v.shape.num_elements() for v in model.trainable_variables)
+    untied = sum(v.shape.num_elements() for v in table.trainable_variables)
+    embeddings = sum(
+        v.shape.num_elements() for v in first.embeddings.trainable_variables
+    )
+    assert untied - shared == embeddings
+
+
+def test_padding_does_not_change_the_loss():
+    """Padding rows change neither loss nor metrics.
+
+    (pitfalls 26 and 43 of docs/fidelity.md)
+    """
+    results = []
+    for extra in (0, 4):
+        model = tiny.electra(sampler=GreedySampler())
+        model.compile(optimizer=sgd())
+        batch = tiny.batch((24, 9, 17, 5))
+        batch = {k: tf.pad(v, [[0, extra], [0, 0]]) for k, v in batch.items()}
+        data = tf.data.Dataset.from_tensors(batch)
+        results.append(model.evaluate(data, verbose=0, return_dict=True))
+    for name, value in results[0].items():
+        assert value == pytest.approx(results[1][name], rel=1e-5), name
+
+
+def test_padding_columns_do_not_change_the_loss():
+    """Padding at the end of every row (pitfall 26 of docs/fidelity.md)."""
+    batch = tiny.batch((24, 9, 17, 5))
+    wide = {
+        name: tf.pad(value, [[0, 0], [0, 8]]) if value.shape[1] == 24 else value
+        for name, value in batch.items()
+    }
+    assert wide["input_ids"].shape == (4, 32)
+    model = tiny.electra(sampler=GreedySampler())
+    first, _ = gradients(model, batch)
+    second, _ = gradients(model, wide)
+    assert float(first) == pytest.approx(float(second), rel=1e-6)
+
+
+def test_discriminator_denominator_counts_cls_and_sep():
+    """Denominator: every real token, specials too (pitfall 28 of docs/fidelity.md)."""
+    totals = tiny.electra().loss_totals(tiny.batch((24, 9, 17, 5)))
+    assert float(totals["tokens"]) == 24 + 9 + 17 + 5
+
+
+def test_losses_against_numpy():
+    """Token-weighted means over the whole batch, from the model's own logits.
+
+    (pitfalls 26 and 28 of docs/fidelity.md)
+    """
+    model = tiny.electra(sampler=GreedySampler())
+    batch = tiny.batch((24, 9, 17, 5))
+    terms = model.compute_losses(
+        batch, model.loss_totals(batch), seed=tf.constant([0, 0]), training=False
+    )
+    logits = model.generator(batch).numpy().astype(np.float64)
+    value = {k: v.numpy() for k, v in batch.items()}
+
+    log_z = np.log(np.exp(logits).sum(-1))
+    mlm, slots = 0.0, 0.0
+    corrupted = value["input_ids"].copy()
+    for row in range(4):
+        for slot in range(logits.shape[1]):
+            if value["masked_lm_weights"][row, slot]:
+                target = value["masked_lm_ids"][row, slot]
+                mlm += log_z[row, slot] - logits[row, slot, target]
+                slots += 1
+                position = value["masked_lm_positions"][row, slot]
+                corrupted[row, position] = logits[row, slot].argmax()
+    inputs = {**value, "input_ids": corrupted}
+    rtd = model({k: tf.constant(v) for k, v in inputs.items()}).numpy()
+    rtd = rtd.astype(np.float64)
+    probability = 1 / (1 + np.exp(-rtd))
+    replaced = corrupted != value["input_ids"]
+    entropy = -np.where(replaced, np.log(probability), np.log(1 - probability))
+    real = value["input_mask"] > 0
+    assert float(terms[0]) == pytest.approx(mlm / slots, rel=1e-5)
+    assert float(terms[1]) == pytest.approx(50 * entropy[real].mean(), rel=1e-5)
+
+
+def test_dropout_off_in_evaluation_and_samples_repeat():
+    model = tiny.electra(dropout=0.3)
+    model.compile(optimizer=sgd())
+    first = model.evaluate(tiny.dataset(2), verbose=0, return_dict=True)
+    second = model.evaluate(tiny.dataset(2), verbose=0, return_dict=True)
+    assert first == second
+
+
+def test_jit_compile_equals_plain():
+    results = []
+    for jit_compile in (False, True):
+        model = tiny.electra(dropout=0.1, sampler=GreedySampler())
+        model.compile(
+            optimizer=et.training.AdamW(1e-3, clip_norm=1.0), jit_compile=jit_compile
+        )
+        model.fit(tiny.dataset(3), verbose=0, shuffle=False)
+        results.append(weights(model))
+    assert_same_weights(*results, atol=2e-5)
+
+
+def test_steps_per_execution_equals_single_steps():
+    results = []
+    for count in (1, 3):
+        model = tiny.electra(dropout=0.1)
+        model.compile(optimizer=sgd(), steps_per_execution=count)
+        model.fit(tiny.dataset(6), verbose=0, shuffle=False)
+        results.append(weights(model))
+    assert_same_weights(*results)
+
+
+def test_mixed_bfloat16_keeps_float32_logits_and_weights():
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model = tiny.electra(dropout=0.1)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    batch = tiny.batch()
+    assert model.generator(batch).dtype == tf.float32
+    assert model(batch).dtype == tf.float32
+    assert model.discriminator(batch).dtype == tf.bfloat16
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+    loss, grads = gradients(model, batch, training=True)
+    assert np.isfinite(float(loss))
+    assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in grads)
+
+
+def test_save_and_load_keeps_ties_optimizer_and_outputs(tmp_path):
+    model = tiny.electra()
+    model.compile(optimizer=et.training.AdamW(1e-3))
+    model.fit(tiny.dataset(2), verbose=0, shuffle=False)
+    model.save(tmp_path / "electra.keras")
+    loaded = keras.saving.load_model(tmp_path / "electra.keras")
+    assert loaded.generator.encoder.embeddings is loaded.discriminator.embeddings
+    assert int(loaded.step) == 2
+    assert int(loaded.optimizer.iterations) == 2
+    batch = tiny.batch()
+    np.testing.assert_array_equal(loaded(batch), model(batch))
+    np.testing.assert_array_equal(loaded.generator(batch), model.generator(batch))
+    # Training goes on exactly as it would have.
+    model.fit(tiny.dataset(2), verbose=0, shuffle=False)
+    loaded.fit(tiny.dataset(2), verbose=0, shuffle=False)
+    assert_same_weights(weights(model), weights(loaded), atol=1e-7)
+
+
+def test_parts_save_alone(tmp_path):
+    model = tiny.electra()
+    batch = tiny.batch()
+    model.discriminator.save(tmp_path / "encoder.keras")
+    model.generator.save(tmp_path / "generator.keras")
+    model.detector().save(tmp_path / "discriminator.keras")
+    encoder = keras.saving.load_model(tmp_path / "encoder.keras")
+    generator = keras.saving.load_model(tmp_path / "generator.keras")
+    detector = keras.saving.load_model(tmp_path / "discriminator.keras")
+    np.testing.assert_array_equal(encoder(batch), model.discriminator(batch))
+    np.testing.assert_array_equal(generator(batch), model.generator(batch))
+    np.testing.assert_array_equal(detector(batch), model(batch))
+
+
+def test_masked_lm_alone_is_bert():
+    keras.utils.set_random_seed(0)
+    table = TextEmbedding(tiny.VOCAB, 16, max_positions=32)
+    model = et.MaskedLM(tiny.encoder(table))
+    model.compile(optimizer=et.training.AdamW(3e-3))
+    data = tiny.dataset(20, rule="bert")
+    before = model.evaluate(data, verbose=0, return_dict=True)
+    model.fit(data.repeat(), steps_per_epoch=60, verbose=0, shuffle=False)
+    after = model.evaluate(data, verbose=0, return_dict=True)
+    assert set(after) == {"loss", "masked_lm_loss", "masked_lm_accuracy"}
+    assert after["masked_lm_loss"] < before["masked_lm_loss"] - 0.3
+
+
+def test_wrong_batch_is_named():
+    model = tiny.electra()
+    batch = tiny.batch()
+    del batch["masked_lm_ids"]
+    with pytest.raises(ValueError, match="lacks masked_lm_ids"):
+        gradients(model, {**batch})
+    bad = {**tiny.batch(), "segment_ids": tf.zeros([4, 24])}
+    with pytest.raises(ValueError, match="segment_ids: expected int32"):
+        gradients(model, bad)

@@ -1,0 +1,164 @@
+"""The training step against NumPy: bookkeeping, losses, gradients, updates."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.pretraining import GreedySampler
+from electra_tf.training import WarmupPolynomialDecay
+from tests import tiny
+from tests.layers.helpers import randomize
+from tests.reference import step as reference
+
+LENGTHS = (24, 9, 17, 5)
+SCHEDULE = (0.01, 10, 2)
+OPTIONS = {"weight_decay": 0.3, "clip_norm": 1.0}
+
+
+def numpy(tensors):
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def weights(model):
+    return [np.asarray(v, np.float64) for v in model.trainable_variables]
+
+
+def make():
+    model = tiny.electra(sampler=GreedySampler())
+    # Distinctive values everywhere: initial zeros and ones hide mistakes.
+    randomize(model.trainable_variables, stddev=0.2)
+    return model, reference.Networks(model.trainable_variables)
+
+
+def gradients(model, batch):
+    with tf.GradientTape() as tape:
+        terms = model.compute_losses(
+            batch, model.loss_totals(batch), seed=tf.constant([0, 0]), training=False
+        )
+        loss = tf.add_n(terms)
+    found = tape.gradient(loss, model.trainable_variables)
+    return [tf.convert_to_tensor(gradient).numpy() for gradient in found]
+
+
+def test_masking_bookkeeping():
+    """Given positions and what is hidden, NumPy builds the same batch."""
+    batch = numpy(tiny.batch(LENGTHS, mask_rate=0.5))
+    positions, used = batch["masked_lm_positions"], batch["masked_lm_weights"] > 0
+    shown = np.take_along_axis(batch["masked_input_ids"], positions, axis=1)
+    masked, originals = reference.hide(
+        batch["input_ids"], positions, used, shown == tiny.MASK, tiny.MASK
+    )
+    np.testing.assert_array_equal(batch["masked_input_ids"], masked)
+    np.testing.assert_array_equal(batch["masked_lm_ids"], originals)
+    assert (masked != batch["input_ids"]).sum() > 10
+
+
+def test_corruption_bookkeeping():
+    """Given samples, NumPy finds the same input and labels."""
+    model, _ = make()
+    batch = tiny.batch(LENGTHS)
+    sampled = model.sampler(model.generator(batch), None, None).numpy()
+    plain = numpy(batch)
+    ids, is_replaced = reference.corrupt(
+        plain["input_ids"],
+        plain["masked_lm_positions"],
+        plain["masked_lm_weights"] > 0,
+        sampled,
+    )
+    examined = numpy(model.examine(batch, seed=tf.constant([0, 0])))
+    np.testing.assert_array_equal(examined["corrupted_ids"], ids)
+    np.testing.assert_array_equal(examined["is_replaced"], is_replaced)
+    assert is_replaced.any()
+
+
+def test_decayed_variables_by_name():
+    """Tables and kernels are decayed, nothing else (pitfall 29 of docs/fidelity.md)."""
+    model, networks = make()
+    optimizer = et.training.AdamW()
+    optimizer.build(model.trainable_variables)
+    decayed = {
+        v.path.split("/")[-1]
+        for v, rate in zip(model.trainable_variables, optimizer._decays, strict=True)
+        if rate
+    }
+    assert decayed == {
+        "word_embeddings",
+        "position_embeddings",
+        "segment_embeddings",
+        "embeddings_projection_kernel",
+        "qkv_kernel",
+        "attention_output_kernel",
+        "intermediate_kernel",
+        "output_kernel",
+        "dense_kernel",
+        "prediction_kernel",
+    }
+    assert [bool(rate) for rate in optimizer._decays] == networks.decayed()
+
+
+def test_gradient_of_the_numpy_losses():
+    """The slope of the NumPy loss, samples held fixed, is the gradient's.
+
+    So no gradient passes the samples, and none is lost (pitfall 15 of
+    docs/fidelity.md).
+    """
+    model, networks = make()
+    batch = tiny.batch(LENGTHS)
+    plain, start = numpy(batch), weights(model)
+    *_, sampled = reference.losses(networks, start, plain)
+    rng = np.random.default_rng(0)
+    found = gradients(model, batch)
+    # Along the shared tables, and along everything.
+    for part in ("embeddings/", ""):
+        direction = [
+            rng.normal(size=w.shape) * (part in path)
+            for w, path in zip(start, networks.paths, strict=True)
+        ]
+
+        def loss(size, direction=direction):
+            moved = [w + size * d for w, d in zip(start, direction, strict=True)]
+            mlm, detection, _ = reference.losses(networks, moved, plain, sampled)
+            return mlm + 50 * detection
+
+        slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
+        expected = sum(
+            np.sum(g * d, dtype=np.float64)
+            for g, d in zip(found, direction, strict=True)
+        )
+        assert slope == pytest.approx(expected, rel=1e-4)
+
+
+def test_three_training_steps():
+    """Losses and weights of steps 0, 1 and 2; step 0 has rate 0.
+
+    (pitfalls 26, 28, 29, 30 and 32 of docs/fidelity.md)
+    """
+    model, networks = make()
+    nominal, total, warmup = SCHEDULE
+    model.compile(
+        et.training.AdamW(
+            WarmupPolynomialDecay(nominal, total, warmup_steps=warmup), **OPTIONS
+        )
+    )
+    model.optimizer.build(model.trainable_variables)
+    train_step = tf.function(model.train_step)
+    trainer = reference.Trainer(networks, SCHEDULE, **OPTIONS)
+    for step in range(3):
+        batch = tiny.batch(LENGTHS, seed=step)
+        before = weights(model)
+        mlm, detection, _ = reference.losses(networks, before, numpy(batch))
+        expected = trainer.update(before, gradients(model, batch))
+        model.reset_metrics()
+        logs = numpy(train_step(batch))
+        assert logs["generator_loss"] == pytest.approx(mlm, rel=1e-5)
+        assert logs["discriminator_loss"] == pytest.approx(detection, rel=1e-5)
+        assert logs["loss"] == pytest.approx(mlm + 50 * detection, rel=1e-5)
+        norm = float(model.optimizer.gradient_norm)
+        assert norm == pytest.approx(trainer.optimizer.norm, rel=1e-5)
+        assert norm > 5, "the clip is active"
+        after = weights(model)
+        for path, got, wanted in zip(networks.paths, after, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-6, err_msg=path)
+        moved = max(np.abs(a - b).max() for a, b in zip(after, before, strict=True))
+        assert moved == 0 if step == 0 else moved > 1e-3

@@ -1,0 +1,149 @@
+"""Sampling and corruption: pitfalls 13, 14, 16, 17, 18 of docs/fidelity.md."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.pretraining.samplers import (
+    CategoricalSampler,
+    GreedySampler,
+    corrupt,
+)
+from tests import tiny
+
+SEED = tf.constant([3, 4])
+
+
+def test_corruption_restores_originals_and_never_leaks_mask():
+    """Discriminator input: the original where not drawn, [MASK] nowhere.
+
+    (pitfall 13 of docs/fidelity.md)
+    """
+    batch = tiny.batch((24, 9, 17, 5))
+    sampled = tf.fill(batch["masked_lm_ids"].shape, 50)
+    out = corrupt(batch, sampled)
+    ids = out.inputs["input_ids"].numpy()
+    assert tiny.MASK in batch["masked_input_ids"].numpy()
+    assert tiny.MASK not in ids
+    original = batch["input_ids"].numpy()
+    chosen = out.is_masked.numpy()
+    np.testing.assert_array_equal(ids[~chosen], original[~chosen])
+    assert chosen.sum() == batch["masked_lm_weights"].numpy().sum()
+
+
+def test_visible_slots_are_replaced_too():
+    """Slots left visible receive samples like the hidden ones.
+
+    (pitfall 14 of docs/fidelity.md)
+    """
+    batch = tiny.batch([24] * 40, mask_rate=0.3)
+    sampled = tf.fill(batch["masked_lm_ids"].shape, 50)
+    out = corrupt(batch, sampled)
+    chosen = out.is_masked.numpy()
+    visible = chosen & (batch["masked_input_ids"].numpy() != tiny.MASK)
+    assert visible.sum() > 10
+    assert (out.inputs["input_ids"].numpy()[chosen] == 50).all()
+
+
+def test_a_correct_sample_counts_as_real():
+    """Label of a correct sample: real (pitfalls 13 and 17 of docs/fidelity.md)."""
+    batch = tiny.batch()
+    out = corrupt(batch, batch["masked_lm_ids"])
+    assert not out.is_replaced.numpy().any()
+    assert out.is_masked.numpy().any()
+
+
+def test_position_zero_is_never_written():
+    """Unused slots write nothing (pitfall 12 of docs/fidelity.md)."""
+    batch = tiny.batch((5, 5, 5, 5))
+    out = corrupt(batch, tf.fill(batch["masked_lm_ids"].shape, 50))
+    assert (out.inputs["input_ids"].numpy()[:, 0] == tiny.CLS).all()
+    assert not out.is_masked.numpy()[:, 0].any()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+def test_samples_follow_the_softmax(temperature):
+    """Sampling noise: chi-square of 10^6 draws from a skewed 50-way distribution.
+
+    (pitfall 16 of docs/fidelity.md)
+    """
+    rng = np.random.default_rng(0)
+    logits = (rng.normal(size=50) * 2).astype(np.float32)
+    draws = 1_000_000
+    batched = tf.broadcast_to(logits, [1000, 1000, 50])
+    sampler = CategoricalSampler(temperature)
+    ids = tf.zeros([1000, 1000], tf.int32)
+    drawn = sampler(batched, ids, SEED).numpy().ravel()
+    counts = np.bincount(drawn, minlength=50)
+    scaled = logits.astype(np.float64) / temperature
+    expected = np.exp(scaled) / np.exp(scaled).sum() * draws
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < 85.4  # 0.1 % point of chi-square with 49 degrees
+
+
+def test_samples_follow_the_softmax_in_mixed_precision():
+    """Sampling stays exact under mixed bfloat16 (pitfall 16 of docs/fidelity.md).
+
+    The generator is reduced to its output bias. It lies at 60, where bfloat16 has
+    steps of 0.25: rounding the logits, or the noise, anywhere would show.
+    """
+    vocab = 50
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model = tiny.electra(vocab=vocab)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    head = model.generator.head
+    head.gamma.assign(tf.zeros_like(head.gamma))
+    bias = np.random.default_rng(0).normal(size=vocab) * 1.5
+    head.output_bias.assign(60 + bias)
+    batch = tiny.batch([24] * 250, vocab=vocab, mask_rate=0.8)
+
+    @tf.function
+    def draw(seed):
+        return model.sampler(model.generator(batch), batch["masked_lm_ids"], seed)
+
+    draws = [draw(tf.constant([5, step])).numpy().ravel() for step in range(210)]
+    counts = np.bincount(np.concatenate(draws), minlength=vocab)
+    assert counts.sum() > 950_000
+    expected = np.exp(bias) / np.exp(bias).sum() * counts.sum()
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < 85.4  # 0.1 % point of chi-square with 49 degrees
+
+
+def test_low_temperature_is_greedy():
+    """Temperature divides the logits (pitfall 18 of docs/fidelity.md)."""
+    logits = tf.random.stateless_normal([2, 30, 40], SEED)
+    ids = tf.zeros([2, 30], tf.int32)
+    np.testing.assert_array_equal(
+        CategoricalSampler(1e-4)(logits, ids, SEED), GreedySampler()(logits, ids, SEED)
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1000.0])
+def test_disallow_correct_never_draws_the_original(temperature):
+    """Original tokens are never drawn, even where they have nearly all the mass.
+
+    (pitfall 18 of docs/fidelity.md)
+    """
+    ids = tf.random.stateless_uniform([100, 1000], SEED, 0, 20, tf.int32)
+    logits = 12.0 * tf.one_hot(ids, 20)
+    drawn = CategoricalSampler(temperature, True)(logits, ids, SEED)
+    assert not np.any(drawn.numpy() == ids.numpy())
+    counts = np.bincount((drawn.numpy() - ids.numpy()).ravel() % 20, minlength=20)
+    assert counts[1:].min() > 0.9 * 100_000 / 19  # the rest stays uniform
+
+
+def test_draws_are_a_function_of_the_seed():
+    logits = tf.random.stateless_normal([2, 30, 40], SEED)
+    ids = tf.zeros([2, 30], tf.int32)
+    sampler = CategoricalSampler()
+    first, again = sampler(logits, ids, SEED), sampler(logits, ids, SEED)
+    np.testing.assert_array_equal(first, again)
+    assert np.any(sampler(logits, ids, SEED + 1).numpy() != first.numpy())
+
+
+def test_temperature_must_be_positive():
+    with pytest.raises(ValueError, match="GreedySampler"):
+        CategoricalSampler(0.0)

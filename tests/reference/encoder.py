@@ -1,0 +1,81 @@
+"""A plain NumPy forward pass of the encoder, written from the definition.
+
+One sentence, one head and one position at a time; float64. `weights` maps the last
+part of a variable path to an array.
+"""
+
+import math
+
+import numpy as np
+
+_erf = np.vectorize(math.erf)
+
+
+def gelu(x):
+    return x * 0.5 * (1 + _erf(x / math.sqrt(2)))
+
+
+def layer_norm(x, gamma, beta, epsilon=1e-12):
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon) * gamma + beta
+
+
+def embed(weights, input_ids, segment_ids):
+    total = np.stack(
+        [
+            [
+                weights["word_embeddings"][token]
+                + weights["position_embeddings"][position]
+                + weights["segment_embeddings"][segment]
+                for position, (token, segment) in enumerate(
+                    zip(tokens, segments, strict=True)
+                )
+            ]
+            for tokens, segments in zip(input_ids, segment_ids, strict=True)
+        ]
+    )
+    return layer_norm(total, weights["layer_norm_gamma"], weights["layer_norm_beta"])
+
+
+def attend(query, key, value, mask):
+    """One head of one sentence: [S, H] each, mask [S]."""
+    scores = query @ key.T / math.sqrt(query.shape[-1])
+    exponentials = np.exp(scores - scores.max()) * mask
+    return exponentials / exponentials.sum(-1, keepdims=True) @ value
+
+
+def block(weights, hidden, input_mask, num_heads):
+    """One post-LayerNorm block: hidden [B, S, D], input_mask [B, S]."""
+    size = hidden.shape[-1]
+    head = size // num_heads
+    qkv = hidden @ weights["qkv_kernel"] + weights["qkv_bias"]
+    context = np.zeros_like(hidden)
+    for row in range(len(hidden)):
+        for start in range(0, size, head):
+            context[row, :, start : start + head] = attend(
+                *(
+                    qkv[row, :, part * size + start : part * size + start + head]
+                    for part in range(3)
+                ),
+                input_mask[row],
+            )
+    attended = (
+        context @ weights["attention_output_kernel"] + weights["attention_output_bias"]
+    )
+    hidden = layer_norm(
+        hidden + attended,
+        weights["attention_layer_norm_gamma"],
+        weights["attention_layer_norm_beta"],
+    )
+    wide = gelu(hidden @ weights["intermediate_kernel"] + weights["intermediate_bias"])
+    return layer_norm(
+        hidden + wide @ weights["output_kernel"] + weights["output_bias"],
+        weights["output_layer_norm_gamma"],
+        weights["output_layer_norm_beta"],
+    )
+
+
+def named_weights(variables):
+    """Maps the last part of each variable path to its value as float64."""
+    return {v.path.split("/")[-1]: np.asarray(v, np.float64) for v in variables}

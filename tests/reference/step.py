@@ -1,0 +1,148 @@
+"""A pretraining step of ELECTRA in plain NumPy float64, written from the definition.
+
+Given: which positions were chosen, which of them are hidden, what was sampled, and the
+gradients. Derived: masked and corrupted ids, labels, logits of both networks, losses,
+and the updated weights. One row and one slot at a time.
+"""
+
+import numpy as np
+
+from tests.reference import encoder
+from tests.reference.optimizer import AdamW, learning_rate
+
+UNDECAYED = ("bias", "gamma", "beta")
+
+
+def hide(input_ids, positions, used, hidden, mask_id):
+    """What the generator reads, and the original ids at the chosen positions."""
+    masked_input_ids, masked_lm_ids = input_ids.copy(), np.zeros_like(positions)
+    for row, slot in np.argwhere(used):
+        position = positions[row, slot]
+        masked_lm_ids[row, slot] = input_ids[row, position]
+        if hidden[row, slot]:
+            masked_input_ids[row, position] = mask_id
+    return masked_input_ids, masked_lm_ids
+
+
+def corrupt(input_ids, positions, used, sampled_ids):
+    """What the discriminator reads, and where that differs from the original."""
+    corrupted_ids = input_ids.copy()
+    for row, slot in np.argwhere(used):
+        corrupted_ids[row, positions[row, slot]] = sampled_ids[row, slot]
+    return corrupted_ids, corrupted_ids != input_ids
+
+
+class Networks:
+    """Both networks of an Electra whose encoders share one embedding.
+
+    Args:
+        variables: `trainable_variables`, in the order of every list below.
+        names: names of the generator and of the discriminator encoder.
+        heads: numbers of attention heads of the two.
+    """
+
+    def __init__(self, variables, names=("generator", "discriminator"), heads=(1, 2)):
+        self.paths = [v.path for v in variables]
+        self.names, self.heads = names, heads
+
+    def decayed(self):
+        """Whether each variable is decayed: no bias and no LayerNorm is."""
+        return [not path.endswith(UNDECAYED) for path in self.paths]
+
+    def group(self, weights, part):
+        """The weights whose path has `part` in it, by the last part of the path."""
+        return {
+            path.split("/")[-1]: weight
+            for path, weight in zip(self.paths, weights, strict=True)
+            if part in f"/{path}"
+        }
+
+    def encode(self, weights, which, ids, segments, mask):
+        name, heads = self.names[which], self.heads[which]
+        projection = self.group(weights, f"/{name}/embeddings_projection")
+        hidden = encoder.embed(self.group(weights, "/embeddings/"), ids, segments)
+        hidden = hidden @ projection["embeddings_projection_kernel"]
+        hidden = hidden + projection["embeddings_projection_bias"]
+        layer = 0
+        while block := self.group(weights, f"/{name}/transformer/layer_{layer}/"):
+            hidden = encoder.block(block, hidden, mask, heads)
+            layer += 1
+        return hidden
+
+    def generator_logits(self, weights, batch):
+        """[B, P, V]."""
+        ids, mask = batch["masked_input_ids"], batch["input_mask"]
+        hidden = self.encode(weights, 0, ids, batch["segment_ids"], mask)
+        head = self.group(weights, "/masked_lm_head/")
+        words = self.group(weights, "/embeddings/")["word_embeddings"]
+        positions = batch["masked_lm_positions"]
+        rows = [hidden[row][positions[row]] for row in range(len(ids))]
+        rows = np.stack(rows) @ head["dense_kernel"] + head["dense_bias"]
+        rows = encoder.layer_norm(
+            encoder.gelu(rows), head["layer_norm_gamma"], head["layer_norm_beta"]
+        )
+        return rows @ words.T + head["output_bias"]
+
+    def discriminator_logits(self, weights, ids, batch):
+        """[B, S]."""
+        mask = batch["input_mask"]
+        hidden = self.encode(weights, 1, ids, batch["segment_ids"], mask)
+        head = self.group(weights, "/replaced_token_head/")
+        wide = encoder.gelu(hidden @ head["dense_kernel"] + head["dense_bias"])
+        return (wide @ head["prediction_kernel"] + head["prediction_bias"])[..., 0]
+
+
+def generator_loss(logits, ids, used):
+    """Cross-entropy summed over all slots in use, divided by their number."""
+    total = 0.0
+    for row, slot in np.argwhere(used):
+        scores = logits[row, slot]
+        total += np.log(np.exp(scores).sum()) - scores[ids[row, slot]]
+    return total / used.sum()
+
+
+def discriminator_loss(logits, is_replaced, input_mask):
+    """Binary cross-entropy summed over all real tokens, divided by their number."""
+    total = 0.0
+    for row, position in np.argwhere(input_mask):
+        probability = 1 / (1 + np.exp(-logits[row, position]))
+        total -= np.log(probability if is_replaced[row, position] else 1 - probability)
+    return total / input_mask.sum()
+
+
+def losses(networks, weights, batch, sampled_ids=None):
+    """Generator loss, discriminator loss, and the sampled ids.
+
+    The samples are the most probable tokens unless given.
+    """
+    used = batch["masked_lm_weights"] > 0
+    logits = networks.generator_logits(weights, batch)
+    if sampled_ids is None:
+        sampled_ids = logits.argmax(-1)
+    corrupted_ids, is_replaced = corrupt(
+        batch["input_ids"], batch["masked_lm_positions"], used, sampled_ids
+    )
+    detection = discriminator_loss(
+        networks.discriminator_logits(weights, corrupted_ids, batch),
+        is_replaced,
+        batch["input_mask"],
+    )
+    return generator_loss(logits, batch["masked_lm_ids"], used), detection, sampled_ids
+
+
+class Trainer:
+    """Weights over several steps: schedule, joint clip, Adam, decay.
+
+    Args:
+        networks: the `Networks`, for the names of what is decayed.
+        schedule: nominal rate, number of steps, number of warm-up steps.
+        options: of the reference `AdamW`.
+    """
+
+    def __init__(self, networks, schedule, **options):
+        self.schedule = schedule
+        self.optimizer = AdamW(networks.decayed(), **options)
+
+    def update(self, weights, gradients):
+        rate = learning_rate(self.optimizer.step, *self.schedule)
+        return self.optimizer.apply(gradients, weights, rate)

@@ -1,0 +1,88 @@
+"""A vocabulary, an encoder and data that the tests of tasks share."""
+
+import json
+import string
+
+import keras
+import numpy as np
+
+import electra_tf as et
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.layers import TextEmbedding
+from electra_tf.tasks.base import Example
+
+_WORDS = ("good", "bad", "fine", "poor", "great", "awful", "movie", "book")
+_MORE = ("song", "the", "a", "is", "was", "very", "not")
+TOKENS = (
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *_WORDS,
+    *_MORE,
+    *(c for c in string.ascii_lowercase + string.digits + ".,!?'\"" if c != "a"),
+    *(f"##{c}" for c in string.ascii_lowercase + string.digits),
+)
+
+
+def tokenizer(tokens=TOKENS):
+    return WordPiece(Vocabulary(tokens))
+
+
+VOCAB_SIZE = len(TOKENS)
+
+
+def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
+    keras.utils.set_random_seed(seed)
+    table = TextEmbedding(vocab, 12, max_positions=positions, dropout=dropout)
+    return et.TextEncoder(
+        table,
+        num_layers=layers,
+        hidden_size=16,
+        num_heads=2,
+        dropout=dropout,
+        attention_dropout=dropout,
+        name="discriminator",
+    )
+
+
+def save_pretrained(folder, *, max_seq_length=32, **kwargs):
+    """What a finished pretraining run leaves for fine-tuning."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = encoder(**kwargs)
+    # Words that differ, as after pretraining: the task is then learned in 80 steps.
+    table = model.embeddings.word_embeddings
+    table.assign(np.random.default_rng(0).normal(scale=0.5, size=table.shape))
+    model.save(folder / "encoder.keras")
+    Vocabulary(TOKENS).save(folder / "vocab.txt")
+    flags = {
+        "lower_case": True,
+        "strip_accents": True,
+        "max_seq_length": max_seq_length,
+    }
+    (folder / "config.json").write_text(json.dumps({"config": flags}))
+    return folder / "encoder.keras"
+
+
+def sentiment(count, *, offset=0):
+    """Separable examples of different lengths."""
+    words = (("good", "fine", "great"), ("bad", "poor", "awful"))
+    found = []
+    for number in range(offset, offset + count):
+        label = number % 2
+        text = f"the movie is {'very ' * (number % 7)}{words[label][number // 2 % 3]}"
+        found.append(Example(str(number), (text,), ("pos", "neg")[label]))
+    return found
+
+
+def splits(**examples):
+    """A source of a task: split name to examples."""
+
+    def source(split):
+        if split not in examples:
+            raise FileNotFoundError(split)
+        return list(examples[split])
+
+    return source

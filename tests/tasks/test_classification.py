@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+import sklearn.metrics
+from scipy.special import softmax
+
+from electra_tf.tasks import Classification, Example, MultiLabel, Regression
+from tests.tasks import common
+
+
+def examples(*labels):
+    return [Example(str(i), (f"t{i}",), label) for i, label in enumerate(labels)]
+
+
+def classification(labels=("a", "b", "c"), **kwargs):
+    return Classification(name="topic", source=None, labels=labels, **kwargs)
+
+
+def test_labels_are_inferred_and_numbers_sorted_as_numbers():
+    task = classification(labels=None)
+    assert task.prepare(examples("x", "b", "x")).labels == ("b", "x")
+    assert task.prepare(examples("10", "9", "9")).labels == ("9", "10")
+    with pytest.raises(ValueError, match="nothing to learn"):
+        task.prepare(examples("x", "x"))
+    with pytest.raises(ValueError, match="does not know its labels"):
+        assert task.num_outputs
+
+
+def test_a_label_that_training_lacks_is_named():
+    with pytest.raises(ValueError, match=r"Example 1 has the label 'bb'.*it has a, b"):
+        classification().targets(examples("a", "bb"))
+
+
+def test_balanced_class_weights_are_those_of_scikit_learn():
+    task = classification(class_weights="balanced")
+    labels = np.array([0, 0, 0, 1, 2, 2])
+    expected = sklearn.utils.class_weight.compute_sample_weight("balanced", labels)
+    np.testing.assert_allclose(task.weights(labels), expected, rtol=1e-6)
+    assert classification().weights(labels) is None
+
+
+def test_classification_answers_scores_and_baseline():
+    task = classification()
+    logits = np.array([[2.0, 0, 0], [0, 1, 0], [0, 3, 0], [5, 0, 0]], np.float32)
+    data = examples("a", "b", "c", "a")
+    answers = task.decode(list(logits), None, data)
+    np.testing.assert_allclose(answers, softmax(logits, axis=1), rtol=1e-5)
+    scores = task.score(answers, data)
+    assert scores["accuracy"] == 75
+    assert scores["macro_f1"] == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
+    assert task.readable(answers) == ["a", "b", "b", "a"]
+    baseline = task.baseline(examples("b", "b", "a"), data)
+    assert baseline["accuracy"] == 25
+    assert baseline["matthews"] == 0
+
+
+def test_failures_are_recognized_and_named():
+    task, data = classification(), examples("a", "a", "b", "c")
+    constant = np.tile([0.5, 0.3, 0.2], [4, 1])
+    baseline = task.baseline(data, data)
+    scores = task.score(constant, data)
+    assert "answers a to every example" in task.failure(constant, scores, baseline)
+    wrong = np.eye(3)[[0, 1, 0, 1]]
+    failure = task.failure(wrong, task.score(wrong, data), baseline)
+    assert "accuracy 25.00 is not above the baseline 50.00" in failure
+    right = np.eye(3)[[0, 0, 1, 2]]
+    assert task.failure(right, task.score(right, data), baseline) == ""
+
+
+def test_predictions_file(tmp_path):
+    task, data = classification(), examples("a", "b")
+    answers = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
+    task.write(answers, data, str(tmp_path / "p.tsv"))
+    lines = [line.split("\t") for line in (tmp_path / "p.tsv").read_text().splitlines()]
+    assert lines[0] == ["id", "label", "prediction", "p(a)", "p(b)", "p(c)"]
+    assert lines[2] == ["1", "b", "c", "0.100000", "0.200000", "0.700000"]
+    task.write(answers, examples(None, None), str(tmp_path / "p.tsv"))
+    assert (tmp_path / "p.tsv").read_text().startswith("id\tprediction\tp(a)")
+
+
+def test_multilabel_targets_scores_and_baseline():
+    task = MultiLabel(name="m", source=None)
+    data = examples(("x", "y"), ("x",), (), ("z",))
+    task = task.prepare(data)
+    assert task.labels == ("x", "y", "z")
+    targets = task.targets(data)
+    assert targets.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
+    answers = np.array([[0.9, 0.4, 0.1], [0.8, 0.1, 0.1], [0.1] * 3, [0.6, 0.2, 0.7]])
+    scores = task.score(answers, data)
+    expected = sklearn.metrics.f1_score(targets, answers >= 0.5, average="micro")
+    assert scores["micro_f1"] == pytest.approx(100 * expected)
+    assert scores["exact_match"] == 50
+    assert task.readable(answers) == ["x", "x", "", "x|z"]
+    # The best constant set for this data is {x}: F1 2 * 2 / (4 + 4).
+    assert task.baseline(data, data)["micro_f1"] == pytest.approx(50)
+    assert "every time" in task.failure(np.full([4, 3], 0.1), scores, scores)
+
+
+def test_multilabel_loss_is_the_mean_binary_cross_entropy_per_label():
+    task = MultiLabel(name="m", source=None, labels=("x", "y"))
+    logits, targets = np.array([[1.0, -2.0]]), np.array([[1.0, 1.0]])
+    expected = np.mean(np.log1p(np.exp(-logits)))
+    assert float(task.loss("sum")(targets, logits)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_regression_is_scaled_and_scored_on_its_own_scale():
+    task = Regression(name="r", source=None).prepare(examples(1.0, 5.0, 2.0))
+    assert task.label_range == (1.0, 5.0)
+    assert task.targets(examples(1.0, 5.0, 2.0)).tolist() == [[0.0], [1.0], [0.25]]
+    data = examples(1.0, 5.0, 2.0)
+    outputs = [np.array([x], np.float32) for x in (0.0, 1.0, 0.5)]
+    answers = task.decode(outputs, None, data)
+    assert answers.tolist() == [1.0, 5.0, 3.0]
+    assert task.score(answers, data)["mse"] == pytest.approx(1 / 3)
+    assert task.score(answers, data)["spearman"] == pytest.approx(100)
+    assert task.readable(np.array([9.0, 2.5])) == ["5.000", "2.500"]
+    constant = np.full(3, 2.0)
+    scores = task.score(constant, data)
+    assert "answers about 2" in task.failure(constant, scores, scores)
+    with pytest.raises(ValueError, match="nothing to learn"):
+        Regression(name="r", source=None).prepare(examples(1.0, 1.0))
+
+
+def test_regression_main_score_may_be_the_error():
+    task = Regression(name="r", source=None, main_metric="mse", label_range=(0, 1))
+    assert not task.greater_is_better
+    spread = np.array([0.0, 1.0])
+    assert task.failure(spread, {"mse": 0.1}, {"mse": 0.2}) == ""
+    assert "not above" in task.failure(spread, {"mse": 0.3}, {"mse": 0.2})
+
+
+def test_pictures(tmp_path):
+    task, data = classification(), examples("a", "b")
+    path = task.picture(np.eye(3)[[0, 2]], data, str(tmp_path))
+    assert path.endswith("confusion_matrix.png")
+    task = Regression(name="r", source=None, label_range=(0, 1))
+    path = task.picture(np.array([0.1, 0.9]), examples(0.0, 1.0), str(tmp_path))
+    assert path.endswith("scatter.png")
+    assert len(list(tmp_path.glob("*.png"))) == 2
+
+
+def test_pair_features_have_two_segments():
+    task = classification(pair=True)
+    assert task.text_names == ("text", "text_pair")
+    rows = task.featurize(
+        [Example("0", ("good movie", "bad"), "a")], common.tokenizer(), 16
+    )
+    assert rows.inputs["segment_ids"][0].tolist() == [0, 0, 0, 0, 1, 1]

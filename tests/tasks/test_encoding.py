@@ -1,0 +1,84 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.tasks.encoding import encode_tensors, encode_texts, truncated_lengths
+from tests.tasks import common
+
+HARD = (
+    "",
+    " ",
+    "Good movie!",
+    "caf\u00e9 na\u00efve",
+    "\u4f60\u597d movie",
+    "\U0001f600 good \u200d bad",
+    "a\tb\nc\u00a0d",
+    "very " * 80,
+    "[MASK] [SEP] good",
+    "\u0130stanbul \u00df",
+    "''\"\"",
+    "x" * 250,
+    "\u0627\u0644 good",
+    "\x00bad\x07",
+)
+
+
+def popped(first, second, limit):
+    """The rule as the original code words it."""
+    while first + second > limit:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, 6, 13])
+def test_truncated_lengths_are_those_of_popping_the_longer_one(limit):
+    pairs = list(itertools.product(range(12), repeat=2))
+    first, second = np.array(pairs).T
+    got = truncated_lengths(tf.constant(first), tf.constant(second), limit)
+    expected = [popped(a, b, limit) for a, b in pairs]
+    np.testing.assert_array_equal(np.stack(got, axis=1), expected)
+
+
+def reference(tokenizer, texts, limit):
+    """Written from the definition: pop, then [CLS] A [SEP] B [SEP]."""
+    ids = [tokenizer.encode([text])[0].tolist() for text in texts]
+    cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
+    if len(ids) == 1:
+        row = [cls, *ids[0][: limit - 2], sep]
+        return row, [0] * len(row)
+    first, second = popped(len(ids[0]), len(ids[1]), limit - 3)
+    head, tail = [cls, *ids[0][:first], sep], [*ids[1][:second], sep]
+    return head + tail, [0] * len(head) + [1] * len(tail)
+
+
+@pytest.mark.parametrize("limit", [8, 17, 32])
+@pytest.mark.parametrize("pair", [False, True])
+def test_offline_and_in_graph_rows_equal_the_definition(limit, pair):
+    tokenizer = common.tokenizer()
+    columns = [HARD, HARD[::-1]] if pair else [HARD]
+    rows = encode_texts(tokenizer, columns, limit)
+    graph = tf.function(lambda *texts: encode_tensors(tokenizer, texts, limit))
+    batch = graph(*(tf.constant(column) for column in columns))
+    for number, texts in enumerate(zip(*columns, strict=True)):
+        ids, segments = reference(tokenizer, texts, limit)
+        assert rows["input_ids"][number].tolist() == ids
+        assert rows["segment_ids"][number].tolist() == segments
+        real = batch["input_mask"][number].numpy() == 1
+        assert real.sum() == len(ids)
+        assert batch["input_ids"][number].numpy()[real].tolist() == ids
+        assert batch["segment_ids"][number].numpy()[real].tolist() == segments
+
+
+def test_lone_surrogates_are_dropped():
+    rows = encode_texts(common.tokenizer(), [["good \ud800 movie"]], 16)
+    assert (
+        rows["input_ids"][0].tolist()
+        == encode_texts(common.tokenizer(), [["good movie"]], 16)["input_ids"][
+            0
+        ].tolist()
+    )

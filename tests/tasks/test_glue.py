@@ -1,0 +1,218 @@
+import os
+import zipfile
+
+import pytest
+
+from electra_tf.tasks import glue
+from electra_tf.tasks.glue_rows import ROWS
+
+DATA = os.environ.get("ELECTRA_TF_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="ELECTRA_TF_DATA is not set")
+
+HEADERS = {
+    "mrpc": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    "qqp": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+    "qnli": "index\tquestion\tsentence\tlabel",
+    "sst": "sentence\tlabel",
+    "sts": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\ts1\ts2\tscore",
+    "mnli": "index\tpromptID\tpairID\tgenre\tbp1\tbp2\tp1\tp2\tsentence1\tsentence2"
+    "\tlabel1\tgold_label",
+}
+
+
+def files(folder, **contents):
+    for name, content in contents.items():
+        path = folder / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(folder)
+
+
+def read(name, folder, split="train"):
+    return [
+        (e.texts, e.label) for e in glue.glue_task(name, str(folder)).examples(split)
+    ]
+
+
+def test_cola_has_no_header_but_its_test_set_has(tmp_path):
+    folder = files(
+        tmp_path,
+        train='gj04\t1\t\tHe said "hi.\ngj04\t0\t*\tHe hi said.',
+        test="index\tsentence\n0\tWhat?\n",
+    )
+    assert read("cola", folder) == [(('He said "hi.',), "1"), (("He hi said.",), "0")]
+    assert read("cola", folder, "test") == [(("What?",), None)]
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path):
+    text = "\ufeff" + HEADERS["mrpc"] + "\r\n1\t5\t6\tA .\tB .\r\n"
+    assert read("mrpc", files(tmp_path, train=text)) == [(("A .", "B ."), "1")]
+
+
+def test_qqp_has_other_columns_in_its_test_set(tmp_path):
+    folder = files(
+        tmp_path,
+        train=HEADERS["qqp"] + "\n9\t1\t2\tA?\tB?\t0\n",
+        test="id\tquestion1\tquestion2\n0\tC?\tD?\n",
+    )
+    assert read("qqp", folder) == [(("A?", "B?"), "0")]
+    assert read("qqp", folder, "test") == [(("C?", "D?"), None)]
+
+
+def test_sts_counts_from_the_right(tmp_path):
+    rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
+    folder = files(
+        tmp_path,
+        train=HEADERS["sts"] + f"\n0\t{rest}\t3.250\n",
+        test=HEADERS["sts"].removesuffix("\tscore") + f"\n0\t{rest}\n",
+    )
+    assert read("sts", folder) == [(("A.", "B."), 3.25)]
+    assert read("sts", folder, "test") == [(("A.", "B."), None)]
+
+
+def test_sts_target_of_five_is_one(tmp_path):
+    # Pitfall 36.
+    rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
+    task = glue.glue_task(
+        "sts", files(tmp_path, train=HEADERS["sts"] + f"\n0\t{rest}\t5.000\n")
+    )
+    assert task.targets(task.examples("train")).tolist() == [[1.0]]
+
+
+def mnli(folder):
+    rest = "1\t2\tfiction\t.\t.\t.\t.\tP\tH"
+    head = HEADERS["mnli"]
+    labeled = f"{head}\n0\t{rest}\tneutral\tneutral\n1\t{rest}\tentailment\t-\n"
+    return files(
+        folder,
+        train=labeled,
+        dev_matched=labeled,
+        dev_mismatched=labeled,
+        test_matched="h\n0\t1\t2\tfiction\t.\t.\t.\t.\tP\tH\n",
+        test_mismatched="h\n0\t1\t2\tfiction\t.\t.\t.\t.\tP\tH\n",
+        diagnostic="index\tsentence1\tsentence2\n0\tP2\tH2\n",
+    )
+
+
+def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
+    task = glue.glue_task("mnli", mnli(tmp_path))
+    assert task.labels == ("contradiction", "entailment", "neutral")
+    assert task.eval_splits == ("dev_matched", "dev_mismatched")
+    assert task.test_splits == ("test_matched", "test_mismatched", "ax")
+    for split in ("train", *task.eval_splits):
+        assert read("mnli", tmp_path, split) == [(("P", "H"), "neutral")]
+    assert read("mnli", tmp_path, "test_mismatched") == [(("P", "H"), None)]
+    assert read("mnli", tmp_path, "ax") == [(("P2", "H2"), None)]
+
+
+def test_malformed_training_lines_are_skipped_and_told(tmp_path):
+    said = []
+    text = HEADERS["qnli"] + "\n0\tQ\tS\tentailment\n1\tcut off\n"
+    task = glue.glue_task("qnli", files(tmp_path, train=text), log=said.append)
+    assert len(task.examples("train")) == 1
+    assert "skipped 1 malformed lines (3" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "content", "message"),
+    [
+        ("qnli", "test", "h\n0\tonly one\n", "line 2: 2 cells, too few"),
+        ("qnli", "train", "h\n0\tQ\tS\tyes\n", "the label is 'yes', expected entail"),
+        ("sts", "train", "h\n\tA\tB\tmuch\n", "expected a number"),
+        ("sst", "train", "", "is empty"),
+        ("sst", "train", b"h\ncaf\xe9\t1\n", "not UTF-8"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, split, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(name, files(tmp_path, **{split: content}), split)
+
+
+def test_folder_above_and_missing_files(tmp_path):
+    files(tmp_path / "CoLA", train="gj04\t1\t\tA.\n")
+    assert read("cola", tmp_path) == [(("A.",), "1")]
+    with pytest.raises(FileNotFoundError, match=r"dev.tsv of cola.*--data_dir"):
+        read("cola", tmp_path, "dev")
+
+
+def test_pairs_are_doubled_only_for_mrpc_and_sts(tmp_path):
+    # Pitfall 41.
+    doubled = {name for name, row in ROWS.items() if row.double_pairs}
+    assert doubled == {"mrpc", "sts"}
+    task = glue.glue_task(
+        "mrpc", files(tmp_path, train=HEADERS["mrpc"] + "\n1\t5\t6\tA\tB\n")
+    )
+    augmented = task.augment(task.examples("train"))
+    assert [e.texts for e in augmented] == [("A", "B"), ("B", "A")]
+    assert {e.label for e in augmented} == {"1"}
+
+
+def test_ten_epochs_for_rte_and_sts_and_three_otherwise():
+    epochs = {name: glue.glue_task(name, ".").epochs for name in ROWS}
+    assert {name for name, count in epochs.items() if count == 10} == {"rte", "sts"}
+    assert set(epochs.values()) == {3.0, 10.0}
+
+
+def test_main_scores():
+    # Pitfall 42: accuracy for MRPC and QQP, Spearman for STS-B, Matthews for CoLA.
+    main = {name: glue.glue_task(name, ".").main_metric for name in ROWS}
+    assert main.pop("cola") == "matthews"
+    assert main.pop("sts") == "spearman"
+    assert set(main.values()) == {"accuracy"}
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "train", "dev", "test"),
+    [
+        ("cola", 8551, 1043, 1063),
+        ("sst", 67349, 872, 1821),
+        ("mrpc", 7336, 408, 1725),
+        ("sts", 11498, 1500, 1379),
+        ("rte", 2490, 277, 3000),
+        ("wnli", 635, 71, 146),
+    ],
+)
+def test_row_counts_of_the_real_files(name, train, dev, test):
+    task = glue.glue_task(name, os.path.join(DATA, "glue"))
+    assert len(task.augment(task.examples("train"))) == train
+    assert len(task.examples("dev")) == dev
+    assert len(task.examples("test")) == test
+
+
+@needs_data
+def test_real_qnli_and_diagnostic():
+    folder = os.path.join(DATA, "glue")
+    assert len(glue.glue_task("qnli", folder).examples("dev")) == 5463
+    assert len(glue.glue_task("mnli", folder).examples("ax")) == 1104
+
+
+def submit(tmp_path, name, split, answers):
+    run = tmp_path / name
+    path = glue.Submission(name)(answers, split, str(run / "submission"))
+    return str(run), path
+
+
+def test_submission_file_is_in_the_benchmarks_format(tmp_path):
+    _, path = submit(tmp_path, "rte", "test", ["entailment", "not_entailment"])
+    assert os.path.basename(path) == "RTE.tsv"
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
+    assert glue.Submission("rte")(["entailment"], "dev", str(tmp_path)) is None
+    _, path = submit(tmp_path, "mnli", "test_mismatched", ["neutral"])
+    assert os.path.basename(path) == "MNLI-mm.tsv"
+
+
+def test_zip_checks_rows_and_missing_tasks(tmp_path, capsys):
+    wnli, _ = submit(tmp_path, "wnli", "test", ["0"] * 146)
+    zipped = str(tmp_path / "s.zip")
+    assert glue.main([wnli, f"--output={zipped}"]) == 1
+    assert "Missing: AX, CoLA" in capsys.readouterr().err
+    assert glue.main([wnli, f"--output={zipped}", "--allow_missing"]) == 0
+    assert zipfile.ZipFile(zipped).namelist() == ["WNLI.tsv"]
+    short, _ = submit(tmp_path / "short", "rte", "test", ["entailment"])
+    assert glue.main([short, f"--output={zipped}", "--allow_missing"]) == 1
+    assert "1 predictions, but the test set of RTE has 3000" in capsys.readouterr().err
+    assert glue.main([str(tmp_path), f"--output={zipped}"]) == 1
+    assert "no submission files" in capsys.readouterr().err

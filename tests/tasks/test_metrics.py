@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from electra_tf.tasks import metrics
+
+
+@pytest.fixture(params=range(5))
+def coded(request):
+    rng = np.random.default_rng(request.param)
+    classes = 2 + request.param % 3
+    return rng.integers(0, classes, 60), rng.integers(0, classes, 60), classes
+
+
+def test_classification_scores_agree_with_scikit_learn(coded):
+    labels, found, classes = coded
+    assert metrics.accuracy(labels, found) == pytest.approx(
+        sklearn.metrics.accuracy_score(labels, found)
+    )
+    assert metrics.matthews_correlation(labels, found) == pytest.approx(
+        sklearn.metrics.matthews_corrcoef(labels, found)
+    )
+    assert metrics.macro_f1(labels, found, classes) == pytest.approx(
+        sklearn.metrics.f1_score(labels, found, average="macro")
+    )
+    assert metrics.f1(labels, found, 1) == pytest.approx(
+        sklearn.metrics.f1_score(labels == 1, found == 1)
+    )
+    np.testing.assert_array_equal(
+        metrics.confusion_matrix(labels, found, classes),
+        sklearn.metrics.confusion_matrix(labels, found),
+    )
+
+
+def test_constant_predictions_score_zero_and_not_nan():
+    labels = np.array([0, 1, 1, 0])
+    assert metrics.matthews_correlation(labels, np.ones(4, int)) == 0
+    assert metrics.f1(labels, np.zeros(4, int)) == 0
+    assert metrics.pearson(labels, np.full(4, 0.1)) == 0
+    assert metrics.spearman(np.full(4, 0.1), labels) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_correlations_agree_with_scipy_also_with_ties(seed):
+    rng = np.random.default_rng(seed)
+    labels = np.round(rng.random(50) * 5, 1)
+    found = np.round(labels + rng.normal(size=50), 1)
+    assert metrics.pearson(labels, found) == pytest.approx(
+        scipy.stats.pearsonr(labels, found).statistic
+    )
+    assert metrics.spearman(labels, found) == pytest.approx(
+        scipy.stats.spearmanr(labels, found).statistic
+    )
+    assert metrics.mean_squared_error(labels, found) == pytest.approx(
+        sklearn.metrics.mean_squared_error(labels, found)
+    )
+
+
+def test_multilabel_f1_agrees_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    labels, found = rng.random((30, 4)) < 0.3, rng.random((30, 4)) < 0.4
+    labels[:, 3] = found[:, 3] = False
+    micro, macro = metrics.multilabel_f1(labels, found)
+    score = sklearn.metrics.f1_score
+    assert micro == pytest.approx(score(labels, found, average="micro"))
+    assert macro == pytest.approx(
+        score(labels, found, average="macro", zero_division=0)
+    )

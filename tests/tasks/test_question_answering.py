@@ -1,0 +1,404 @@
+import collections
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.serving import ServingModule
+from electra_tf.tasks.base import Ragged, Rows
+from electra_tf.tasks.batching import Outputs, make_batch
+from electra_tf.tasks.qa_decoding import NOTHING, Answer, Candidate, best_candidates
+from electra_tf.tasks.qa_windows import Windows
+from electra_tf.tasks.question_answering import QuestionAnswering
+from electra_tf.tasks.squad_files import Question
+from tests.tasks import common
+
+TOKENS = common.tokenizer().vocabulary.tokens
+ODD = (
+    "the caf\u00e9 is e\u0301 g\u200bood\ufe0f, \uff21 \U0001f600 movie\u00a0was",
+    "not \u6771\u4eac bad\r\nsong \u0130n a very  poor book!",
+    "",
+)
+
+
+def task(*, v2=True, **kwargs):
+    kwargs = {"max_query_length": 4, "doc_stride": 3, **kwargs}
+    return QuestionAnswering(
+        name="squad2" if v2 else "squad1",
+        source=None,
+        unanswerable=v2,
+        answerability=v2,
+        **kwargs,
+    )
+
+
+def question(context, answer=None, *, name="q", text="is the movie good ?"):
+    answers = () if answer is None else ((answer, context.index(answer)),)
+    return Question(name, text, context, answers)
+
+
+def pieces(row):
+    return [TOKENS[index] for index in row]
+
+
+def bert_windows(length, room, stride):
+    """Beginnings and sizes, written from the loop of BERT."""
+    found, start = [], 0
+    while True:
+        size = min(length - start, room)
+        found.append((start, size))
+        if start + size == length:
+            return found
+        start += min(size, stride)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 5, 9])
+def test_windows_and_maximum_context_are_those_of_bert(stride):
+    length, query, context = 12, 3, "a " * 17 + "b"
+    rows = Windows(common.tokenizer(), length, query, stride).encode(
+        ["x y z x y z", "x"], [context, context]
+    )
+    for number, room in enumerate((length - 6, length - 4)):
+        expected = bert_windows(18, room, stride)
+        mine = [i for i, owner in enumerate(rows["example"]) if owner == number]
+        token = [rows["token"][row] for row in mine]
+        found = [(row[row >= 0].min(), (row >= 0).sum()) for row in token]
+        assert found == expected
+        for position in range(18):
+            scores = [
+                min(position - start, start + size - 1 - position) + 0.01 * size
+                if start <= position < start + size
+                else -1
+                for start, size in expected
+            ]
+            marked = [
+                rows["max_context"][row][at == position].sum()
+                for row, at in zip(mine, token, strict=True)
+            ]
+            assert sum(marked) == 1
+            assert np.argmax(marked) == np.argmax(scores)
+
+
+def test_a_row_is_question_separator_paragraph_separator():
+    rows = task().featurize([question("good movie")], common.tokenizer(), 16)
+    row = pieces(rows.inputs["input_ids"][0])
+    # The fifth piece of the question is cut off.
+    question_part = ["[CLS]", "is", "the", "movie", "good", "[SEP]"]
+    assert row == [*question_part, "good", "movie", "[SEP]"]
+    assert rows.inputs["segment_ids"][0].tolist() == [0] * 6 + [1] * 3
+    assert rows.notes["char_start"][0].tolist() == [-1] * 6 + [0, 5, -1]
+    assert rows.notes["char_end"][0].tolist() == [-1] * 6 + [4, 10, -1]
+    with pytest.raises(ValueError, match=r"4 pieces \(--max_query_length\).*no room"):
+        task().featurize([question("a")], common.tokenizer(), 7)
+
+
+def test_offsets_point_at_the_original_characters():
+    rows = task().featurize([question(text) for text in ODD], common.tokenizer(), 60)
+    found = {}
+    for row, text in enumerate(ODD):
+        begins, ends = rows.notes["char_start"][row], rows.notes["char_end"][row]
+        shown = pieces(rows.inputs["input_ids"][row])
+        for begin, end, piece in zip(begins, ends, shown, strict=True):
+            if begin >= 0:
+                found[text[begin:end]] = piece
+    assert found["e\u0301"] == "e"
+    assert found["g\u200bood\ufe0f"] == "good"
+    assert found["\U0001f600"] == "[UNK]"
+    assert found["\uff21"] == "[UNK]"
+    assert found["was"] == "was"
+    assert found["bad"] == "bad"
+    assert found["\u0130"] == "i"
+    assert found["caf\u00e9"[-1]] == "##e"
+    assert rows.lengths[2] == 7  # Nothing but specials and the question.
+
+
+def test_training_windows_without_the_answer_point_at_cls_and_stay_answerable():
+    """Pitfall 38."""
+    context = "a b c d e f g h i"
+    data = [question(context, "g h"), question(context)]
+    rows = task().featurize(data, common.tokenizer(), 11, training=True)
+    assert len(rows) == 6
+    starts, ends = rows.targets["start_logits"], rows.targets["end_logits"]
+    for row in range(3):
+        shown = pieces(rows.inputs["input_ids"][row])
+        if "g" in shown and "h" in shown:
+            assert shown[starts[row] : ends[row] + 1] == ["g", "h"]
+        else:
+            assert starts[row] == ends[row] == 0
+    assert sorted(starts[:3] > 0) == [False, False, True]
+    assert not starts[3:].any()
+    assert rows.targets["null_logits"].tolist() == [0, 0, 0, 1, 1, 1]
+    np.testing.assert_array_equal(rows.inputs["start_positions"], starts)
+    off = task(v2=False).featurize(data[:1], common.tokenizer(), 11, training=True)
+    assert set(off.targets) == {"start_logits", "end_logits"}
+
+
+def test_half_an_answer_is_none_and_an_answer_without_pieces_is_left_out():
+    rows = task().featurize(
+        [question("a b c d e f g h", "d e f"), question("a \u200d b", "\u200d")],
+        common.tokenizer(),
+        9,
+        training=True,
+    )
+    # Windows of two pieces cannot show three.
+    assert not rows.targets["start_logits"].any()
+    assert set(rows.example) == {0}
+    inside = question("xy z", "y")
+    rows = task().featurize([inside], common.tokenizer(), 20, training=True)
+    assert pieces(rows.inputs["input_ids"][0])[rows.targets["start_logits"][0]] == "##y"
+
+
+def perfect_outputs(rows, found):
+    """What a model would say that knows all."""
+    return [
+        {
+            "start_index": np.array([start, 0]),
+            "end_index": np.array([[end, 0], [end, 0]]),
+            "start_log_probs": np.array([0.0, -9.0]),
+            "end_log_probs": np.array([[0.0, -9.0]] * 2),
+            "null_logits": -5.0 if start else 5.0,
+        }
+        for start, end in zip(
+            found.targets["start_logits"], found.targets["end_logits"], strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_perfect_logits_give_perfect_scores(length):
+    """Pitfall 38."""
+    context = "the caf\u00e9 is  very good , the \uff21book\u00a0was not ( bad ) !"
+    data = [
+        question(context, "caf\u00e9"),
+        question(context, "very good , the"),
+        question(context, "\uff21book"),
+        question(context, "was"),
+        question(context, "bad"),
+        question(context),
+    ]
+    found, tokenizer = task(), common.tokenizer()
+    rows = found.featurize(data, tokenizer, length)
+    targets = found.featurize(data, tokenizer, length, training=True)
+    answers = found.decode(perfect_outputs(rows, targets), rows, data)
+    scores = found.score(answers, data)
+    assert scores["exact_match"] == scores["f1"] == 100
+    assert [answer.text for answer in answers[:5]] == [e.texts[0] for e in data[:5]]
+    # The least over the windows: one that knows the answer is enough.
+    assert [answer.null_odds for answer in answers] == [-5] * 5 + [5]
+
+
+def beam(starts, ends, scores, **more):
+    return {
+        "start_index": np.array(starts),
+        "end_index": np.array(ends),
+        "start_log_probs": np.array(scores, float),
+        "end_log_probs": np.zeros(np.shape(ends)),
+        **more,
+    }
+
+
+def test_candidates_that_are_not_allowed_are_left_out():
+    context = "ab cd ef cd"
+    notes = {
+        "char_start": np.array([-1, 0, 3, 6, 9, -1]),
+        "char_end": np.array([-1, 2, 5, 8, 11, -1]),
+        "max_context": np.array([0, 1, 1, 0, 1, 0]),
+    }
+    # Best first: [CLS], backwards, poorer context, too long, padding; then three good
+    # ones, of which two have the same text.
+    output = beam(
+        [0, 2, 3, 1, 9, 2, 4, 1],
+        [[0], [1], [3], [4], [9], [2], [4], [2]],
+        [0, -1, -2, -3, -4, -5, -6, -7],
+    )
+    found = best_candidates([(output, notes)], context, max_answer_length=3, n_best=9)
+    assert [candidate.text for candidate in found] == ["cd", "ab cd"]
+    assert (found[0].start, found[0].end, found[0].score) == (3, 5, -5)
+    found = best_candidates([(output, notes)], context, max_answer_length=9, n_best=1)
+    assert [candidate.text for candidate in found] == [context]
+    nothing = beam([0], [[0]], [0])
+    assert best_candidates(
+        [(nothing, notes)], context, max_answer_length=9, n_best=2
+    ) == (NOTHING,)
+
+
+def test_the_best_of_all_windows_wins():
+    context = "ab cd"
+    first = {
+        "char_start": np.array([-1, 0]),
+        "char_end": np.array([-1, 2]),
+        "max_context": np.array([0, 1]),
+    }
+    second = {**first, "char_start": np.array([-1, 3]), "char_end": np.array([-1, 5])}
+    rows = [(beam([1], [[1]], [-2]), first), (beam([1], [[1]], [-1]), second)]
+    found = best_candidates(rows, context, max_answer_length=9, n_best=9)
+    assert [candidate.text for candidate in found] == ["cd", "ab"]
+    shares = Answer(found, 0.0).probabilities()
+    np.testing.assert_allclose(shares, np.exp([-1, -2]) / np.exp([-1, -2]).sum())
+
+
+def test_row_numbers_do_not_overflow():
+    # One question of 1,500 windows: the original numbers rows 1000 * question + window.
+    context = "a " * 1502
+    rows = task(doc_stride=1).featurize([question(context)] * 2, common.tokenizer(), 10)
+    assert rows.example.dtype == np.int64
+    assert collections.Counter(rows.example.tolist()) == {0: 1500, 1: 1500}
+
+
+def model_and_outputs(found, data, length, batch=3):
+    rows = found.featurize(data, common.tokenizer(), length)
+    model = found.build_model(common.encoder())
+    # Larger weights, or all spans are about as probable.
+    model.set_weights([3 * weight for weight in model.get_weights()])
+    return model, rows, Outputs(model, batch)(rows)
+
+
+def some_questions():
+    contexts = [*ODD, "the movie is very good . " * 4, "a"]
+    return [question(text, name=str(n)) for n, text in enumerate(contexts)]
+
+
+def check_served(served, answers, data, threshold):
+    served = {name: value.numpy() for name, value in served.items()}
+    for row, (example, answer) in enumerate(zip(data, answers, strict=True)):
+        best = answer.candidates[0]
+        assert served["answer"][row].decode() == best.text
+        assert (served["start"][row], served["end"][row]) == (best.start, best.end)
+        assert best.text == example.context[max(best.start, 0) : max(best.end, 0)]
+        assert served["score"][row] == pytest.approx(np.exp(best.score), rel=1e-3)
+        if "null_odds" in served:
+            assert served["null_odds"][row] == pytest.approx(answer.null_odds, abs=1e-4)
+            assert served["answerable"][row] == (answer.null_odds <= threshold)
+    assert answers[2].candidates == (NOTHING,)
+    assert len({answer.text for answer in answers}) > 3
+
+
+def texts(data):
+    return {
+        "question": tf.constant([example.question for example in data]),
+        "context": tf.constant([example.context for example in data]),
+    }
+
+
+def test_served_answers_are_those_of_python(tmp_path):
+    found, data = task(max_answer_length=5), some_questions()
+    model, rows, outputs = model_and_outputs(found, data, 14)
+    assert len(rows) > 2 * len(data)
+    answers = found.decode(outputs, rows, data)
+    module = ServingModule(model, found, common.tokenizer(), 14)
+    tf.saved_model.save(module, str(tmp_path), signatures=module.signatures())
+    loaded = tf.saved_model.load(str(tmp_path))
+    served = loaded.signatures["serving_default"](**texts(data))
+    assert "null_odds" in served
+    check_served(served, answers, data, found.null_threshold)
+    ids = make_batch(rows, np.arange(2), 14)[0]
+    beams = loaded.signatures["ids"](**{k: tf.constant(v) for k, v in ids.items()})
+    np.testing.assert_array_equal(beams["start_index"][0], outputs[0]["start_index"])
+
+
+def test_served_answers_without_answerability():
+    found, data = task(v2=False), some_questions()
+    model, rows, outputs = model_and_outputs(found, data, 14)
+    served = ServingModule(model, found, common.tokenizer(), 14).serve(**texts(data))
+    assert "null_odds" not in served
+    check_served(served, found.decode(outputs, rows, data), data, None)
+
+
+def test_served_contexts_may_hold_invalid_bytes():
+    found = task(v2=False)
+    inputs = found.serving_inputs(
+        common.tokenizer(),
+        16,
+        question=tf.constant([b"is \xff it ?"]),
+        context=tf.constant([b"a \xff book"]),
+    )
+    assert inputs["context"].numpy()[0].decode() == "a \ufffd book"
+    starts = inputs["char_start"].numpy()[0]
+    assert starts[starts >= 0].tolist() == [0, 4]
+
+
+def test_batch_size_changes_no_answer():
+    """Pitfall 40."""
+    found, data = task(), some_questions()
+    model, rows, outputs = model_and_outputs(found, data, 14)
+    expected = found.decode(outputs, rows, data)
+    answers = found.decode(Outputs(model, 7)(rows), rows, data)
+    assert [a.text for a in answers] == [a.text for a in expected]
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.null_odds == pytest.approx(other.null_odds, abs=1e-4)
+
+
+def test_fit_in_user_code_finds_the_answer():
+    # The answer is the word after "not".
+    random = np.random.default_rng(0)
+    words = ["good", "bad", "fine", "poor", "song", "book"]
+    data = []
+    for number in range(64):
+        context = list(random.choice(words, 5))
+        context.insert(random.integers(5), "not")
+        place = context.index("not") + 1
+        answers = ((context[place], len(" ".join(context[:place])) + 1),)
+        data.append(Question(str(number), "?", " ".join(context), answers))
+    found, tokenizer = task(v2=False), common.tokenizer()
+    rows = found.featurize(data, tokenizer, 16, training=True)
+    model = found.build_model(common.encoder(dropout=0.0))
+    losses = {name: found.loss("mean")[name] for name in rows.targets}
+    model.compile(tf.keras.optimizers.Adam(1e-2), losses)
+    inputs, targets, _ = make_batch(rows, np.arange(64), 16)
+    history = model.fit(inputs, targets, epochs=25, verbose=0, batch_size=32)
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+
+
+def test_files_are_in_the_official_layouts(tmp_path):
+    data = [question("ab cd", "ab", name="x"), question("ab cd", name="y")]
+    first = Candidate("ab", 0, 2, -0.5, -0.5)
+    second = Candidate("cd", 3, 5, -1, -1)
+    answers = [Answer((first, second), -4.0), Answer((first,), 1.0)]
+    found = task()
+    found.write(answers, data, str(tmp_path / "predictions_dev.tsv"))
+    read = {
+        path.stem: json.loads(path.read_text("utf-8")) for path in tmp_path.iterdir()
+    }
+    assert read["predictions_dev"] == {"x": "ab", "y": "ab"}
+    assert read["null_odds_dev"] == {"x": -4.0, "y": 1.0}
+    n_best = read["nbest_predictions_dev"]["x"]
+    assert [entry["text"] for entry in n_best] == ["ab", "cd"]
+    assert n_best[0]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
+    found.submit(answers, data, "dev", str(tmp_path / "submission"))
+    submitted = (tmp_path / "submission/dev.json").read_text()
+    assert json.loads(submitted) == {"x": "ab", "y": ""}
+    assert task(v2=False).submit(answers, data, "dev", str(tmp_path)) is None
+    assert found.picture(answers, data, str(tmp_path)).endswith(".png")
+
+
+def test_baseline_and_failures():
+    data = [question("ab cd", "ab"), question("ab cd")]
+    found = task()
+    baseline = found.baseline(data, data)
+    assert baseline["exact_match"] == baseline["best_f1"] == 50
+    silent = [Answer((NOTHING,), -5.0)] * 2
+    assert "nothing" in found.failure(silent, baseline, baseline)
+    unsure = [Answer((Candidate("ab", 0, 2, -1, -1),), 3.0)] * 2
+    assert "no question has an answer" in found.failure(unsure, baseline, baseline)
+    sure = [Answer((Candidate("ab", 0, 2, -1, -1),), -3.0)] * 2
+    assert "not above" in found.failure(sure, {"f1": 50.0}, baseline)
+    assert found.failure(sure, {"f1": 51.0}, baseline) == ""
+    assert task(v2=False).baseline(data, data[:1]) == {"exact_match": 0, "f1": 0}
+    with pytest.raises(ValueError, match="answerability must be on"):
+        QuestionAnswering(name="x", source=None, unanswerable=True)
+
+
+def test_options_change_the_cache_key():
+    tasks = (task(), task(doc_stride=4), task(max_query_length=5), task(v2=False))
+    keys = [json.dumps(found.fingerprint()) for found in tasks]
+    assert len(set(keys)) == 4
+
+
+def test_notes_survive_the_cache():
+    notes = {"mark": Ragged.of([[1], [2, 3]]), "one": np.array([4, 5])}
+    inputs = {"input_ids": Ragged.of([[1], [2, 3]])}
+    rows = Rows(inputs, {}, np.arange(2), notes=notes)
+    again = Rows.from_columns(rows.columns())
+    assert again.notes["mark"][1].tolist() == [2, 3]
+    assert again.notes["one"].tolist() == [4, 5]

@@ -1,0 +1,98 @@
+import json
+
+import pytest
+
+from electra_tf.tasks.squad_files import SquadSource, find_squad_files
+
+
+def write(folder, *paragraphs, name="x.json"):
+    data = [
+        {
+            "title": "t",
+            "paragraphs": [
+                dict(zip(("context", "qas"), p, strict=True)) for p in paragraphs
+            ],
+        }
+    ]
+    path = folder / name
+    path.write_text(json.dumps({"version": "v", "data": data}))
+    return str(path)
+
+
+def question(name, *answers, **more):
+    found = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": f"{name}?", "answers": found, **more}
+
+
+def source(split, *paths, unanswerable=False, log=None):
+    return SquadSource(
+        files={split: list(paths)}, unanswerable=unanswerable, log=log or pytest.fail
+    )
+
+
+def test_reads_both_layouts_and_several_files(tmp_path):
+    first = write(tmp_path, ("a cat", [question("q1", ("cat", 2), ("a cat", 0))]))
+    more = [question("q2", is_impossible=True), question("q3", ("b", 0))]
+    second = write(tmp_path, ("b dog", more), name="y.json")
+    found = source("dev", first, second, unanswerable=True)("dev")
+    assert [q.id for q in found] == ["q1", "q2", "q3"]
+    assert found[0].answers == (("cat", 2), ("a cat", 0))
+    assert found[0].texts == ["cat", "a cat"]
+    assert found[1].answers == ()
+    assert found[2].context == "b dog"
+
+
+def test_answers_are_not_needed_to_predict(tmp_path):
+    path = write(tmp_path, ("a cat", [{"id": 7, "question": "q"}]))
+    assert source("test", path)("test")[0].answers is None
+    assert source("test", path)("test")[0].id == "7"
+
+
+def test_halves_of_surrogate_pairs_keep_their_place(tmp_path):
+    path = write(tmp_path, ("a \ud83d cat", [question("q", ("cat", 4))]))
+    (found,) = source("train", path)("train")
+    assert found.context == "a \ufffd cat"
+
+
+def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
+    lines = []
+    path = write(
+        tmp_path, ("a cat", [question("q1", ("cat", 1)), question("q2", ("cat", 2))])
+    )
+    assert [q.id for q in source("train", path, log=lines.append)("train")] == ["q2"]
+    assert "1 training questions are left out" in lines[0]
+    assert len(source("dev", path)("dev")) == 2
+
+
+def test_bad_files_are_named(tmp_path):
+    path = write(tmp_path, ("a", [question("q")]))
+    with pytest.raises(ValueError, match=r"question 'q' has no answer.*squad2"):
+        source("dev", path)("dev")
+    path = write(tmp_path, ("a", [question("q", ("a", 0))] * 2))
+    with pytest.raises(ValueError, match="two questions have the id 'q'"):
+        source("dev", path)("dev")
+    with pytest.raises(ValueError, match="not a single question"):
+        source("dev", write(tmp_path))("dev")
+    (tmp_path / "x.json").write_text('{"data": [{"paragraph": []}]}')
+    with pytest.raises(ValueError, match=r"not in the layout of SQuAD.*'paragraphs'"):
+        source("dev", path)("dev")
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        source("dev", path)("dev")
+    (tmp_path / "x.json").write_text("")
+    with pytest.raises(ValueError, match="empty"):
+        source("dev", path)("dev")
+    with pytest.raises(FileNotFoundError, match="--test"):
+        source("dev", path)("test")
+
+
+def test_official_names_come_before_short_ones(tmp_path):
+    for name in ("train.json", "train-v1.1.json", "dev.json", "dev-v2.0.json"):
+        (tmp_path / name).touch()
+    found = find_squad_files(str(tmp_path), "1.1")
+    assert found["train"] == [str(tmp_path / "train-v1.1.json")]
+    assert found["dev"] == [str(tmp_path / "dev.json")]
+    assert "test" not in found
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"neither train-v2.0.json nor train.json"):
+        find_squad_files(str(tmp_path / "empty"), "2.0")

@@ -1,0 +1,126 @@
+import gzip
+
+import pytest
+
+from electra_tf.tasks.tables import HeldOut, TableSource, read_table
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def source(path, *, kind="classification", text=("text",), label=("label",), **kwargs):
+    return TableSource(
+        files={"train": path, "test": path},
+        text=text,
+        label=label,
+        kind=kind,
+        **kwargs,
+    )
+
+
+def labels(path, **kwargs):
+    return [example.label for example in source(path, **kwargs)("train")]
+
+
+def test_csv_has_quotes_line_breaks_and_a_byte_order_mark(tmp_path):
+    path = write(
+        tmp_path, "a.csv", '\ufefftext,label\r\n"one, ""two""\nthree",x\r\nfour,y\r\n'
+    )
+    found = source(path)("train")
+    assert [e.texts for e in found] == [('one, "two"\nthree',), ("four",)]
+    assert [e.label for e in found] == ["x", "y"]
+    assert [e.id for e in found] == ["0", "1"]
+
+
+def test_tsv_takes_quotes_as_characters(tmp_path):
+    path = write(tmp_path, "a.tsv", 'text\tlabel\n"half a quote\tx\n')
+    assert source(path)("train")[0].texts == ('"half a quote',)
+
+
+def test_json_lines_pairs_and_gzip(tmp_path):
+    line = '{"id": "q7", "title": "t", "body": "b", "label": 3}\n'
+    path = write(tmp_path, "a.jsonl.gz", gzip.compress(line.encode()))
+    (example,) = source(path, text=("title", "body"))("train")
+    assert (example.id, example.texts, example.label) == ("q7", ("t", "b"), "3")
+
+
+def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
+    cell = write(tmp_path, "a.csv", "text,label\nt,a| b\nu,\n")
+    assert labels(cell, kind="multilabel") == [("a", "b"), ()]
+    many = write(tmp_path, "b.jsonl", '{"text": "t", "label": ["x", "y"]}')
+    assert labels(many, kind="multilabel") == [("x", "y")]
+    columns = write(tmp_path, "c.csv", "text,a,b\nt,1,0\nu,1,1\n")
+    assert labels(columns, kind="multilabel", label=("a", "b")) == [("a",), ("a", "b")]
+
+
+def test_regression_reads_numbers(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\nt,1.5\nu,-2\n")
+    assert labels(path, kind="regression") == [1.5, -2.0]
+
+
+def test_test_split_needs_no_label(tmp_path):
+    path = write(tmp_path, "a.csv", "text\nt\n")
+    assert source(path)("test")[0].label is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "the file is empty"),
+        ("a.csv", "\n \n", "the file is empty"),
+        ("a.csv", "text,label\n", "not a single row"),
+        ("a.csv", b"text,label\ncaf\xe9,x\n", r"not UTF-8 at byte 14 \(line 2\)"),
+        ("a.csv", "texts,label\nt,x\n", "no column 'text' .did you mean 'texts'"),
+        ("a.csv", "text,topic\nt,x\n", "no column 'label'.*text, topic.*--label"),
+        ("a.csv", "text,label\nt,\n", r"line 2: the label \(column label\) is empty"),
+        ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
+        ("a.csv", "text,text\nt,x\n", "twice"),
+        ("a.csv", 'text,label\n"t,x\n', "line 2: unexpected end"),
+        ("a.jsonl", '{"text": 1, "label": "x"}\n', "must hold a text, got 1"),
+        ("a.jsonl", "{no}\n", "line 1"),
+        ("a.jsonl", "[1]\n", "must be a JSON object"),
+        ("a.xlsx", "x", "unknown kind of table '.xlsx'"),
+    ],
+)
+def test_bad_tables_are_named(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        source(write(tmp_path, name, content))("train")
+
+
+def test_regression_label_that_is_no_number(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\nt,high\n")
+    with pytest.raises(ValueError, match=r"'high'.*not a number"):
+        labels(path, kind="regression")
+
+
+def test_multilabel_column_that_is_no_flag(tmp_path):
+    path = write(tmp_path, "a.csv", "text,a,b\nt,1,maybe\n")
+    with pytest.raises(ValueError, match="column b must be 0 or 1"):
+        labels(path, kind="multilabel", label=("a", "b"))
+
+
+def test_missing_split_is_a_missing_file():
+    with pytest.raises(FileNotFoundError, match="--eval"):
+        source("x.csv")("eval")
+
+
+def test_held_out_tenth_is_disjoint_and_complete(tmp_path):
+    rows = "".join(f"t{n},{n // 20}\n" for n in range(40))
+    held = HeldOut(source(write(tmp_path, "a.csv", "text,label\n" + rows)))
+    train, dev = held("train"), held("eval")
+    assert len(dev) == 4
+    assert sorted(e.id for e in train + dev) == sorted(map(str, range(40)))
+    assert len({e.label for e in dev}) == 2
+
+
+def test_too_short_to_hold_out(tmp_path):
+    with pytest.raises(ValueError, match="--eval"):
+        HeldOut(source(write(tmp_path, "a.csv", "text,label\nt,x\n")))("eval")
+
+
+def test_line_numbers_count_from_the_top_of_the_file(tmp_path):
+    table = read_table(write(tmp_path, "a.tsv", "text\tlabel\na\tx\n\nb\ty\n"))
+    assert [line for line, _ in table.rows] == [2, 4]

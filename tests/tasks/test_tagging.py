@@ -1,0 +1,326 @@
+import dataclasses
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.serving import ServingModule
+from electra_tf.tasks.batching import Outputs, make_batch
+from electra_tf.tasks.tagging import TaggedWords, Tagging
+from electra_tf.tasks.tagging_files import Sentence
+from electra_tf.tasks.tagging_head import TaggingHead
+from electra_tf.tasks.word_pieces import fill_rows, word_rows, word_tensors
+from tests.tasks import common
+
+EMPTY = "\u200d\ufe0f"  # Format characters: BERT's cleaning leaves nothing of them.
+
+
+def sentence(words, tags=None, name="s"):
+    words = tuple(words.split(" ") if isinstance(words, str) else words)
+    lines = (
+        words if tags is None else map("\t".join, zip(words, tags.split(), strict=1))
+    )
+    tags = None if tags is None else tuple(tags.split())
+    return Sentence(name, words, tags, tuple(lines), tuple(range(len(words))))
+
+
+TRAIN = [
+    sentence("the movie is very good", "B-A I-A O O B-B"),
+    sentence("the book was bad", "B-A I-A O B-B"),
+]
+
+
+def task(**kwargs):
+    train = kwargs.pop("train", TRAIN)
+    return Tagging(name="chunking", source=None, **kwargs).prepare(train)
+
+
+def predict(found, sentences, length=32, model=None, tokenizer=None):
+    rows = found.featurize(sentences, tokenizer or common.tokenizer(), length)
+    model = model or found.build_model(common.encoder())
+    return found.decode(Outputs(model, 4)(rows), rows, sentences), rows
+
+
+def test_the_tag_is_at_the_first_piece_of_each_word_and_segments_are_zero():
+    tokens = common.tokenizer().vocabulary.tokens
+    rows = task().featurize(
+        [sentence("the xy is", "B-A I-A O")], common.tokenizer(), 32, training=True
+    )
+    pieces = [tokens[i] for i in rows.inputs["input_ids"][0]]
+    assert pieces == ["[CLS]", "the", "x", "##y", "is", "[SEP]"]
+    assert task().tags.learned == ("B-A", "B-B", "I-A", "O")
+    assert rows.targets["tag"][0].tolist() == [0, 0, 2, 0, 3, 0]
+    assert rows.weights[0].tolist() == [0, 1, 1, 0, 1, 0]
+    assert not np.any(rows.inputs["segment_ids"].values)
+
+
+def test_case_is_kept_for_cased_vocabularies():
+    """Pitfall 37."""
+    tokens = (*common.TOKENS, "Apple", "apple")
+    cased = WordPiece(Vocabulary(tokens), lower_case=False)
+    found = word_rows([("Apple", "apple")], cased, 8, split=True)
+    assert [tokens[i] for i in found.input_ids[0][1:-1]] == ["Apple", "apple"]
+
+
+def test_a_sentence_of_200_words_at_length_256_keeps_all_words_that_fit():
+    """Pitfall 37."""
+    # 54 words of two pieces and 146 of one fill the 254 places exactly.
+    words = ["xy"] * 54 + ["the"] * 146
+    found = word_rows([words], common.tokenizer(), 256, split=False)
+    assert np.sum(found.word.values >= 0) == 200
+    found = word_rows([[*words[:-1], "xy"]], common.tokenizer(), 256, split=False)
+    assert np.sum(found.word.values >= 0) == 199
+
+
+def test_rows_hold_whole_words_and_begin_anew_when_full():
+    assert fill_rows([2, 2, 1, 3, 0, 1], 4).tolist() == [0, 0, 1, 1, 1, 2]
+    words = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "a"]
+    found = word_rows([words, ["book"]], common.tokenizer(), 6, split=True)
+    kept = [row[row >= 0].tolist() for row in map(found.word.__getitem__, range(4))]
+    assert kept == [[0, 1], [2], [4], [5]]
+    assert found.sentence.tolist()[:4] == [0, 0, 0, 0]
+    assert found.end.tolist() == [2, 4, 5, 6, 1]
+    assert max(found.input_ids.lengths) == 6
+
+
+def test_rows_in_tensorflow_are_those_in_python():
+    random = np.random.default_rng(0)
+    choice = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "caf\u00e9", "\U0001f600"]
+    sentences = [random.choice(choice, random.integers(1, 12)) for _ in range(30)]
+    offline = word_rows(sentences, common.tokenizer(), 7, split=True)
+    texts = tf.constant([" ".join(words) for words in sentences])
+    tensors = word_tensors(common.tokenizer(), texts, 7)
+    rows = np.arange(len(offline.sentence))
+    width = tensors["input_ids"].shape[1]
+    np.testing.assert_array_equal(
+        tensors["input_ids"], offline.input_ids.pad(rows, width)
+    )
+    np.testing.assert_array_equal(
+        np.sum(tensors["input_mask"], 1), offline.input_ids.lengths
+    )
+    for number, words in enumerate(sentences):
+        for word in range(len(words)):
+            place = tensors["word_row"][number, word].numpy()
+            position = tensors["word_position"][number, word].numpy()
+            at = offline.word[place]
+            assert (at[position] == word) if position else (word not in at)
+
+
+def test_the_head_is_one_linear_layer_on_every_position():
+    head = TaggingHead(16, 3, dropout=0.5)
+    head.build()
+    head.set_weights(
+        [np.random.default_rng(0).normal(size=w.shape) for w in head.weights]
+    )
+    assert head.count_params() == 16 * 3 + 3
+    hidden = np.random.default_rng(1).normal(size=[2, 5, 16]).astype(np.float32)
+    kernel, bias = head.get_weights()
+    np.testing.assert_allclose(head(hidden), hidden @ kernel + bias, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_the_loss_counts_words_and_not_pieces_or_padding(reduction):
+    found = task()
+    rows = found.featurize(TRAIN, common.tokenizer(), 32, training=True)
+    random = np.random.default_rng(0)
+    for length in (7, 20):
+        chosen = np.arange(2)
+        logits = random.normal(size=[2, length, 4]).astype(np.float32)
+        targets = rows.targets["tag"].pad(chosen, length)
+        weights = rows.weights.pad(chosen, length)
+        value = found.loss(reduction)(targets, logits, sample_weight=weights)
+        expected = [
+            np.log(np.sum(np.exp(logits[row, at + 1]))) - logits[row, at + 1, target]
+            for row, tags in enumerate(([0, 2, 3, 3, 1], [0, 2, 3, 1]))
+            for at, target in enumerate(tags)
+        ]
+        reduce = {"sum": np.sum, "mean": np.mean}[reduction]
+        assert float(value) == pytest.approx(reduce(expected), rel=1e-5)
+    with pytest.raises(ValueError, match="allowed are sum and mean"):
+        found.loss("none")
+
+
+def one_hot_outputs(rows, tags, learned, scale=9.0):
+    """Logits that say exactly these tags."""
+    outputs = []
+    for row in range(len(rows)):
+        word, owner = rows.notes["word"][row], rows.example[row]
+        logits = np.zeros([len(word) + 3, len(learned)], np.float32)
+        for position, number in enumerate(word):
+            if number >= 0:
+                logits[position, learned.index(tags[owner][number])] = scale
+        outputs.append(logits)
+    return outputs
+
+
+def test_perfect_logits_give_perfect_scores_over_split_sentences():
+    data = [
+        sentence("the movie is very good " * 4 + "book", "B-A I-A O O B-B " * 4 + "O")
+    ]
+    for encoding in ("given", "bioes"):
+        found = task(encoding=encoding)
+        rows = found.featurize(data, common.tokenizer(), 8)
+        assert len(rows) == 4
+        learned = [found.tags.learn(data[0].tags)]
+        answers = found.decode(
+            one_hot_outputs(rows, learned, found.tags.learned), rows, data
+        )
+        assert answers[0].tags == data[0].tags
+        assert found.score(answers, data)["f1"] == 100
+
+
+def test_truncated_words_have_no_answer_and_count_as_missed():
+    """Pitfall 37."""
+    data = [sentence("the movie is very good book", "B-A I-A O O B-B O")]
+    found = task(long_sentences="truncate")
+    rows = found.featurize(data, common.tokenizer(), 6)
+    outputs = one_hot_outputs(rows, [data[0].tags], found.tags.learned)
+    answers = found.decode(outputs, rows, data)
+    assert answers[0].tags == ("B-A", "I-A", "O", "O", None, None)
+    scores = found.score(answers, data)
+    assert scores["recall"] == 50
+    assert scores["accuracy"] == pytest.approx(100 * 4 / 6)
+    assert scores["words_cut"] == 2
+    assert scores["words_without_pieces"] == 0
+
+
+def test_words_that_tokenize_to_nothing_are_answered_and_counted():
+    data = [sentence([EMPTY, "movie", EMPTY], "O I-A O")]
+    found = task()
+    answers, _ = predict(found, data)
+    assert answers[0].tags[0] == answers[0].tags[2] == "O"
+    assert answers[0].probabilities[0] == 0
+    scores = found.score(answers, data)
+    assert scores["words_without_pieces"] == 2
+    assert scores["words_cut"] == 0
+    words = [sentence("a a b", "N N V")]
+    found = task(main_metric="accuracy", train=words)
+    answers, _ = predict(found, [sentence([EMPTY], "V")])
+    assert answers[0].tags == ("N",)
+
+
+def test_labels_that_training_lacks_are_named():
+    unknown = [sentence("the book", "B-A B-C", name="line 7")]
+    with pytest.raises(ValueError, match=r"line 7 has the tag 'B-C' \(of 'book'\)"):
+        task().featurize(unknown, common.tokenizer(), 16)
+    allowed = task(unknown_tags="allow")
+    answers, _ = predict(allowed, unknown)
+    assert allowed.score(answers, unknown)["recall"] < 100
+    # I-B is new, but its type is known: it can be missed, and is no error.
+    predict(task(), [sentence("good book", "B-B I-B")])
+    with pytest.raises(ValueError, match=r"'NOUN'.*--task=pos"):
+        task(train=[sentence("a b", "NOUN O")])
+    with pytest.raises(ValueError, match="nothing to learn"):
+        task(train=[sentence("a b", "O O")])
+
+
+def test_learning_bioes_and_answering_iob2():
+    found = task(encoding="bioes")
+    assert found.tags.learned == ("B-A", "E-A", "O", "S-B")
+    assert found.tags.learn(("B-A", "I-A", "I-A", "B-A")) == [
+        "B-A",
+        "I-A",
+        "E-A",
+        "S-A",
+    ]
+    assert found.tags.answer(["E-A", "I-A", None, "S-B", "E-B"]) == [
+        "B-A",
+        "B-A",
+        None,
+        "B-B",
+        "B-B",
+    ]
+    bioes = [sentence("a b c", "B-A E-A S-B")]
+    kept = task(encoding="bioes", train=bioes)
+    assert kept.tags.answer(bioes[0].tags) == list(bioes[0].tags)
+
+
+def test_baseline_is_the_most_frequent_tag_of_each_word():
+    found = task(main_metric="accuracy", train=[sentence("a b a a", "X Y Y Y")])
+    scores = found.baseline(
+        [sentence("a b a a c", "X Y Y Y X")], [sentence("a d", "Y X")]
+    )
+    assert scores["accuracy"] == 50
+    assert set(scores) == {"accuracy", "words_cut", "words_without_pieces"}
+
+
+def test_failures_are_recognized_and_named():
+    found = task()
+    constant = [TaggedWords(("O", "O"), np.ones(2)), TaggedWords(("O",), np.ones(1))]
+    assert found.failure(constant, {"f1": 0.0}, {}) == "answers O to every word"
+    mixed = [TaggedWords(("O", "B-A"), np.ones(2))]
+    assert found.failure(mixed, {"f1": 0.0}, {}) == "f1 is 0"
+    assert found.failure(mixed, {"f1": 1.0}, {}) == ""
+
+
+def test_predictions_are_the_input_with_one_more_column(tmp_path):
+    answers = [TaggedWords(("B-A", None), np.ones(2)), TaggedWords(("O",), np.ones(1))]
+    data = [sentence("a b", "O B-B"), sentence("c")]
+    task().write(answers, data, str(tmp_path / "predictions.tsv"))
+    text = (tmp_path / "predictions.conll").read_text()
+    assert text == "a\tO\tB-A\nb\tB-B\tO\n\nc O\n\n"
+    assert task().picture(answers[:1], data[:1], str(tmp_path)).endswith(".png")
+
+
+def test_served_tags_are_those_of_python(tmp_path):
+    found = task(encoding="bioes")
+    random = np.random.default_rng(3)
+    choice = ["the", "xyz", "is", EMPTY, "good", "very", "caf\u00e9"]
+    sentences = [
+        sentence(list(random.choice(choice, random.integers(1, 30)))) for _ in range(9)
+    ]
+    model = found.build_model(common.encoder())
+    # Larger weights, or all answers are the same.
+    model.set_weights([8 * weight for weight in model.get_weights()])
+    answers, rows = predict(found, sentences, 12, model)
+    assert len(rows) > len(sentences)
+    assert len({tag for answer in answers for tag in answer.tags}) > 1
+    module = ServingModule(model, found, common.tokenizer(), 12)
+    tf.saved_model.save(module, str(tmp_path), signatures=module.signatures())
+    loaded = tf.saved_model.load(str(tmp_path))
+    texts = [" ".join(s.words) for s in sentences] + ["", " \t"]
+    served = loaded.signatures["serving_default"](text=tf.constant(texts))
+    counts = served["num_words"].numpy().tolist()
+    assert counts == [len(s.words) for s in sentences] + [0, 0]
+    for row, (example, answer) in enumerate(zip(sentences, answers, strict=True)):
+        size = counts[row]
+        words = [word.decode() for word in served["words"][row, :size].numpy()]
+        tags = [tag.decode() for tag in served["tags"][row].numpy()]
+        assert tuple(words) == example.words
+        assert tuple(tags[:size]) == answer.tags
+        assert not any(tags[size:])
+        np.testing.assert_allclose(
+            served["probabilities"][row, :size], answer.probabilities, atol=1e-5
+        )
+    ids = {name: tf.constant([[2, 9, 3]]) for name in ("input_ids",)}
+    ids |= {"input_mask": tf.ones([1, 3], tf.int32), "segment_ids": tf.zeros([1, 3], 3)}
+    by_ids = loaded.signatures["ids"](**ids)
+    assert by_ids["tags"].shape == (1, 3)
+
+
+def test_fit_in_user_code_learns_tags_of_words():
+    words = {"good": "B-A", "xy": "I-A", "fine": "O", "poor": "B-B"}
+    data = [
+        sentence(list(chosen), " ".join(words[word] for word in chosen))
+        for chosen in itertools.product(words, repeat=3)
+    ]
+    found = task(train=data)
+    rows = found.featurize(data, common.tokenizer(), 8, training=True)
+    model = found.build_model(common.encoder(dropout=0.0))
+    model.compile(keras.optimizers.Adam(1e-2), found.loss("mean"))
+    inputs, targets, weights = make_batch(rows, np.arange(64), 8)
+    model.fit(inputs, targets, sample_weight=weights, epochs=15, verbose=0)
+    answers, _ = predict(found, data, 8, model)
+    assert found.score(answers, data)["f1"] > 95
+
+
+def test_options_change_the_cache_key_and_describe_the_model():
+    assert task().fingerprint() != task(encoding="bioes").fingerprint()
+    assert task().fingerprint() != task(long_sentences="truncate").fingerprint()
+    described = task().to_json()
+    assert described["labels"] == ["B-A", "B-B", "I-A", "O"]
+    assert dataclasses.replace(task(), tags=None).to_json()["labels"] is None

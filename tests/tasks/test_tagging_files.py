@@ -1,0 +1,135 @@
+import json
+
+import pytest
+
+from electra_tf.tasks.tagging_files import SentenceSource, find_files
+
+CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nIt PRP B-NP\n"
+CONLLU = """\
+# sent_id = a-1
+# text = Don't go.
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\t_\t_\t_\t_\t_\t_
+2\tn't\tnot\tPART\t_\t_\t_\t_\t_\t_
+3\tgo\tgo\tVERB\t_\t_\t_\t_\t_\t_
+3.1\twent\tgo\tVERB\t_\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+def source(path, *, word="0", tag="-1", unlabeled=()):
+    return SentenceSource(
+        files={"train": str(path), "test": str(path)},
+        word_column=word,
+        tag_column=tag,
+        unlabeled=unlabeled,
+    )
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_columns_separated_by_spaces(tmp_path):
+    first, second = source(write(tmp_path, "train.txt", CHUNKS))("train")
+    assert first.words == ("He", "runs", ".")
+    assert first.tags == ("B-NP", "B-VP", "O")
+    assert second.id == "line 5"
+    assert first.with_column(["x", "y", "z"]) == [
+        "He PRP B-NP x",
+        "runs VBZ B-VP y",
+        ". . O z",
+    ]
+    path = tmp_path / "train.txt"
+    assert source(path, tag="1")("train")[0].tags == ("PRP", "VBZ", ".")
+    assert source(path, unlabeled=("test",))("test")[0].tags is None
+
+
+def test_columns_separated_by_tabs_with_their_oddities(tmp_path):
+    # BOM, CRLF, separators that hold a tab, a word with a space, a word that is a
+    # hash, no newline at the end, a line separator inside of a word.
+    text = "\ufeff-DOCSTART-\tO\r\n\r\n#\tO\r\n\ufe0f\tO\r\n\t\r\nNew York\tB-loc\n"
+    text += "a\u2028b\tO"
+    first, second = source(write(tmp_path, "x.conll", text))("train")
+    assert first.words == ("#", "\ufe0f")
+    assert second.words == ("New York", "a\u2028b")
+    assert second.with_column(["O", "O"])[0] == "New York\tB-loc\tO"
+
+
+def test_conllu_skips_ranges_and_empty_nodes_and_keeps_all_lines(tmp_path):
+    path = write(tmp_path, "x.conllu", CONLLU)
+    (sentence,) = source(path, word="form", tag="UPOS")("train")
+    assert sentence.id == "a-1"
+    assert sentence.words == ("Do", "n't", "go", ".")
+    assert sentence.tags == ("AUX", "PART", "VERB", "PUNCT")
+    lines = sentence.with_column(["A", "B", "C", "D"])
+    assert len(lines) == 8
+    assert lines[2].endswith("\t_")
+    assert lines[3].endswith("\t_\tA")
+
+
+def test_tables_hold_lists_or_words_with_spaces(tmp_path):
+    rows = [
+        {"id": "one", "words": ["a b", "c"], "tags": ["O", "B-x"]},
+        {"id": "two", "words": "d e", "tags": "O O"},
+    ]
+    path = write(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
+    first, second = source(path, word="words", tag="tags")("train")
+    assert (first.id, first.words, first.tags) == ("one", ("a b", "c"), ("O", "B-x"))
+    assert second.words == ("d", "e")
+    assert first.with_column(["O", "O"]) == ["a b\tO\tO", "c\tB-x\tO"]
+    path = write(tmp_path, "x.tsv", "words\ttags\na b\tO O\n")
+    assert source(path, word="words", tag="tags")("train")[0].words == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tO\nb\t\n", "line 2: the tag is empty"),
+        ("", "empty"),
+        ("# c\n\n-DOCSTART- O\n", "x.conll.*not a single word"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, text, message):
+    if "DOCSTART" in text:
+        text = "-DOCSTART- O\n"
+    with pytest.raises(ValueError, match=message):
+        source(write(tmp_path, "x.conll", text))("train")
+
+
+def test_bad_columns_and_tables_are_named(tmp_path):
+    path = write(tmp_path, "x.txt", "a b\nc\n")
+    with pytest.raises(ValueError, match=r"x.txt, line 2: 1 columns.*tag_column is 1"):
+        source(path, tag="1")("train")
+    with pytest.raises(ValueError, match=r"--word_column=FORM.*must be a number"):
+        source(path, word="FORM")("train")
+    path = write(tmp_path, "x.jsonl", '{"words": ["a", "b"], "tags": ["O"]}')
+    with pytest.raises(ValueError, match="2 words but 1 tags"):
+        source(path, word="words", tag="tags")("train")
+    with pytest.raises(ValueError, match=r"no column 'word'.*'words'.*--word_column"):
+        source(path, word="word", tag="tags")("train")
+    with pytest.raises(FileNotFoundError, match="--dev"):
+        source(path)("dev")
+    (tmp_path / "latin.txt").write_bytes("caf\xe9 O".encode("latin1"))
+    with pytest.raises(ValueError, match="not UTF-8 at byte 3"):
+        source(tmp_path / "latin.txt")("train")
+
+
+def test_files_are_found_by_what_their_names_say(tmp_path):
+    for name in ("README", "eng.train", "eng.testa", "eng.testb"):
+        write(tmp_path, name, "a O")
+    found = find_files(str(tmp_path))
+    assert {split: path.rsplit("/", 1)[1] for split, path in found.items()} == {
+        "train": "eng.train",
+        "dev": "eng.testa",
+        "test": "eng.testb",
+    }
+    write(tmp_path, "my-train.txt", "a O")
+    with pytest.raises(ValueError, match=r"two files for train: eng.train"):
+        find_files(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no file with 'train'"):
+        find_files(str(tmp_path / "empty"))

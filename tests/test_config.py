@@ -1,0 +1,245 @@
+"""Configuration, flags and the shipped flagfiles."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from electra_tf import config as config_lib
+from electra_tf import flags as flags_lib
+from electra_tf.config import (
+    EncoderConfig,
+    GeneratorConfig,
+    PretrainConfig,
+    RunConfig,
+)
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+
+def parse(*arguments):
+    values = flags.FlagValues()
+    flags_lib.define(PretrainConfig, values)
+    values(["program", *arguments])
+    return flags_lib.read(PretrainConfig, values)
+
+
+def test_flag_names_are_unique_and_explained():
+    names = [leaf.name for _, leaf in config_lib.fields()]
+    assert len(names) == len(set(names))
+    assert all(len(leaf.metadata["help"]) > 15 for _, leaf in config_lib.fields())
+
+
+def test_flags_reach_the_config_and_defaults_agree():
+    assert parse() == PretrainConfig()
+    config = parse(
+        "--mask_rate=0.25",
+        "--corpus=a,b",
+        "--jit_compile",
+        "--noadam_bias_correction",
+        "--max_predictions_per_seq=40",
+        "--distribution=tpu",
+    )
+    assert config.masking.mask_rate == 0.25
+    assert config.data.corpus == ("a", "b")
+    assert config.run.jit_compile
+    assert config.masking.max_predictions_per_seq == 40
+    assert config.run.distribution == "tpu"
+
+
+def test_later_flags_override_the_flagfile():
+    config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--num_train_steps=7")
+    assert config.run.num_train_steps == 7
+    assert config.encoder.hidden_size == 768
+
+
+def test_a_typo_is_answered_with_a_suggestion():
+    with pytest.raises(flags.UnrecognizedFlagError, match="learning_rate"):
+        parse("--learning_rat=1")
+
+
+def test_flat_round_trip():
+    config = parse(f"--flagfile={CONFIGS / 'large.cfg'}")
+    assert config_lib.from_flat(config_lib.to_flat(config)) == config
+
+
+# (steps, batch, length, learning rate, mask rate, layers, hidden, heads, ffn,
+#  embedding, generator hidden, generator heads): Table 6 of the paper.
+TABLE_6 = {
+    "small": (1_000_000, 128, 128, 5e-4, 0.15, 12, 256, 4, 1024, 128, 64, 1),
+    "base": (766_000, 256, 512, 2e-4, 0.15, 12, 768, 12, 3072, 768, 256, 4),
+    "large": (400_000, 2048, 512, 2e-4, 0.25, 24, 1024, 16, 4096, 1024, 256, 4),
+    "small_plus_plus": (4_000_000, 128, 512, 5e-4, 0.15, 12, 256, 4, 1024, 128, 256, 4),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_6)
+def test_presets_spell_out_table_6(name):
+    """Presets give sizes, rates and generator of Table 6, not only the dimensions.
+
+    (pitfalls 24 and 33 of docs/fidelity.md)
+    """
+    path = CONFIGS / f"{name}.cfg"
+    config = parse(f"--flagfile={path}")
+    generator = config.generator_encoder
+    assert (
+        config.run.num_train_steps,
+        config.run.train_batch_size,
+        config.data.max_seq_length,
+        config.optimizer.learning_rate,
+        config.masking.mask_rate,
+        config.encoder.num_layers,
+        config.encoder.hidden_size,
+        config.encoder.num_heads,
+        config.encoder.intermediate_size,
+        config.encoder.embedding_size,
+        generator.hidden_size,
+        generator.num_heads,
+    ) == TABLE_6[name]
+    assert generator.intermediate_size == 4 * generator.hidden_size
+    assert generator.num_layers == config.encoder.num_layers
+    text = path.read_text()
+    for flag in ("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"):
+        assert f"--{flag}=" in text, "the file is the preset: every number stands in it"
+
+
+def test_generator_formula():
+    """Generator heads: hidden size // 64, never below one.
+
+    (pitfall 24 of docs/fidelity.md)
+    """
+    config = PretrainConfig(
+        encoder=EncoderConfig(hidden_size=768, num_heads=12, intermediate_size=3072),
+        generator=GeneratorConfig(generator_hidden_size=0.25),
+    )
+    assert config.generator_encoder.hidden_size == 192
+    assert config.generator_encoder.num_heads == 3
+    small = dataclasses.replace(config, encoder=EncoderConfig())
+    assert small.generator_encoder.num_heads == 1
+
+
+def test_every_flagfile_parses_and_says_how_to_run_it():
+    files = sorted(CONFIGS.glob("*.cfg"))
+    assert len(files) >= 5
+    for path in files:
+        parse(f"--flagfile={path}")
+        header = path.read_text()
+        assert f"--flagfile=configs/{path.relative_to(CONFIGS)}" in header, path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mask_rate=0"], "--mask_rate must be in"),
+        (["--train_batch_size=10", "--gradient_accumulation_steps=3"], "divisible"),
+        (["--jit_compile", "--distribution=mirrored"], "cannot be combined"),
+        (["--mixed_precision=float16", "--distribution=tpu"], "use bfloat16"),
+        (["--steps_per_execution=2", "--distribution=mirrored"], "Use 1"),
+        (["--distribution=multi_worker"], "needs --records"),
+        (["--hidden_size=100", "--num_heads=3"], "not divisible"),
+        (["--max_seq_length=1024"], "exceeds --max_positions"),
+        (["--num_train_steps=0"], "at least 1"),
+        (["--learning_rate=0"], "must be positive"),
+        (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
+    ],
+)
+def test_impossible_choices_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        parse(*arguments)
+
+
+def test_base_with_the_small_learning_rate_is_questioned():
+    config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--learning_rate=5e-4")
+    assert any("5e-4 (ELECTRA-Small's)" in text for text in config.warnings())
+    assert not parse(f"--flagfile={CONFIGS / 'base.cfg'}").warnings()
+    assert not parse(f"--flagfile={CONFIGS / 'small.cfg'}").warnings()
+
+
+def test_only_paths_and_logging_may_change_on_resume():
+    allowed = config_lib.resumable_fields()
+    assert {"model_dir", "log_steps", "records"} <= allowed
+    assert not {"learning_rate", "seed", "num_train_steps", "hidden_size"} & allowed
+
+
+def test_frozen_flag_surface():
+    """Adding or dropping a flag is a deliberate change of this number."""
+    assert len(list(config_lib.fields())) == len(FLAGS), sorted(
+        {leaf.name for _, leaf in config_lib.fields()} ^ set(FLAGS)
+    )
+    assert {leaf.name for _, leaf in config_lib.fields()} == set(FLAGS)
+
+
+FLAGS = [
+    "adam_beta_1",
+    "adam_beta_2",
+    "adam_bias_correction",
+    "adam_epsilon",
+    "attention_dropout",
+    "blank_lines_separate",
+    "clip_norm",
+    "clipping",
+    "corpus",
+    "data_dir",
+    "disallow_correct",
+    "discriminator_weight",
+    "distribution",
+    "dropout",
+    "dry_run",
+    "embedding_size",
+    "eval_batch_size",
+    "eval_fraction",
+    "eval_records",
+    "eval_steps",
+    "generator_hidden_size",
+    "generator_layers",
+    "generator_weight",
+    "gradient_accumulation_steps",
+    "hidden_size",
+    "init_from",
+    "intermediate_size",
+    "jit_compile",
+    "keep_checkpoints",
+    "learning_rate",
+    "log_steps",
+    "lower_case",
+    "lr_decay_power",
+    "lr_schedule",
+    "mask_rate",
+    "mask_rule",
+    "mask_select",
+    "mask_variants",
+    "masking",
+    "max_eval_batches",
+    "max_positions",
+    "max_predictions_per_seq",
+    "max_seq_length",
+    "mixed_precision",
+    "model_dir",
+    "num_heads",
+    "num_layers",
+    "num_processes",
+    "num_train_steps",
+    "objective",
+    "overwrite",
+    "records",
+    "save_checkpoint_steps",
+    "seed",
+    "segmenting",
+    "shuffle_buffer",
+    "steps_per_execution",
+    "strip_accents",
+    "temperature",
+    "tfds_data_dir",
+    "tpu",
+    "train_batch_size",
+    "vocab_file",
+    "vocab_size",
+    "warmup_steps",
+    "weight_decay",
+]
+
+
+def test_run_config_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RunConfig().seed = 1

@@ -1,0 +1,120 @@
+"""README and docs say what is true: code runs, commands agree, files exist."""
+
+import re
+from pathlib import Path
+
+import keras
+import pytest
+
+from electra_tf.config import fields
+from electra_tf.data.build_records import build_records, prepare_vocabulary
+from electra_tf.features import PRETRAINING
+from electra_tf.finetune_config import FinetuneConfig
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_ci_runs_the_readme_test_command_literally():
+    command = "python -m pytest\n"
+    assert f"&& {command}" in README
+    script = (ROOT / ".ci" / "run").read_text()
+    assert f"\n{command}" in script
+    assert "configs/tiny.cfg" in script
+    assert "configs/tasks/tiny.cfg" in script
+
+
+def test_python_example_runs(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 17
+    monkeypatch.chdir(tmp_path)
+    sentence = "the quick brown fox jumps over a lazy dog near the river bank"
+    words = sentence.split()
+    lines = [" ".join(words[i % 7 :] + words[: i % 5]) for i in range(400)]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(x if i % 9 else "" for i, x in enumerate(lines)))
+    folder = tmp_path / "runs" / "tiny" / "data"
+    quiet = {"log": lambda _: None}
+    vocabulary = prepare_vocabulary([str(text)], folder / "vocab.txt", size=80, **quiet)
+    build_records(
+        [str(text)], folder, vocabulary=vocabulary, max_seq_length=32, **quiet
+    )
+    code = code.replace("steps_per_epoch=100", "steps_per_epoch=2")
+    code = code.replace("batch_size=32", "batch_size=4")
+    exec(compile(code, "README.md", "exec"), {})
+    encoder = keras.saving.load_model(tmp_path / "encoder.keras")
+    assert encoder.hidden_size == 128
+
+
+def test_file_tree_names_what_exists():
+    tree = re.search(r"```\nrun_pretraining\.py.*?```", README, re.DOTALL)[0]
+    names = re.findall(r"^ {0,2}((?:[\w*]+(?:\.py|/) ?)+) {2,}", tree, re.MULTILINE)
+    found = [name for group in names for name in group.split()]
+    assert len(found) > 20
+    for name in found:
+        matches = [*ROOT.glob(name), *(ROOT / "electra_tf").glob(name)]
+        assert matches, f"README names {name}, which does not exist"
+    # And the other way round: every module and folder of the package is in the tree.
+    for path in (ROOT / "electra_tf").iterdir():
+        name = f"{path.name}/" if path.is_dir() else path.name
+        if name.startswith("__"):
+            continue
+        listed = any(path in (ROOT / "electra_tf").glob(x.strip("/")) for x in found)
+        assert listed, f"{name} is missing from the README's file tree"
+
+
+def test_links_lead_somewhere():
+    for doc in DOCS:
+        for target in re.findall(r"\]\(([\w./:-]+)(?:#[^)]*)?\)", doc.read_text()):
+            if "://" not in target:
+                assert (doc.parent / target).exists(), f"{doc.name}: {target}"
+
+
+# Of saved_model_cli, tensorflow_model_server and TensorBoard.
+FOREIGN_FLAGS = {
+    "all",
+    "dir",
+    "tag_set",
+    "signature_def",
+    "inputs",
+    "input_exprs",
+    "input_examples",
+    "port",
+    "logdir",
+    "rest_api_port",
+    "model_name",
+    "model_base_path",
+}
+
+
+def test_flags_that_docs_name_exist():
+    known = {leaf.name for config in (None, FinetuneConfig) for leaf in _leaves(config)}
+    known |= FOREIGN_FLAGS | {"flagfile", "help"} | _script_flags()
+    for doc in DOCS:
+        for name in re.findall(r"(?<![\w-])--(\w+)", doc.read_text()):
+            assert name in known or name.removeprefix("no") in known, (doc.name, name)
+
+
+def _leaves(config):
+    return [leaf for _, leaf in (fields(config) if config else fields())]
+
+
+def _script_flags():
+    """Flags that modules with a command line of their own define by name."""
+    found = set()
+    for path in (ROOT / "electra_tf").rglob("*.py"):
+        text = path.read_text()
+        found |= set(re.findall(r"flags\.DEFINE_\w+\(\s*\"(\w+)\"", text))
+        found |= set(re.findall(r"add_argument\(\s*\"--(\w+)\"", text))
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        found |= set(re.findall(r"add_argument\(\s*\"--([\w-]+)\"", path.read_text()))
+    return found
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_feature_table_in_the_docs(name):
+    feature = PRETRAINING[name]
+    shape = ", ".join(feature.shape)
+    row = f"| `{name}` | [{shape}] | {feature.dtype} | {feature.meaning} |"
+    assert row in (ROOT / "docs" / "data.md").read_text()

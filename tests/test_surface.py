@@ -1,0 +1,287 @@
+"""What users may rely on: public names, registered classes, docstrings.
+
+Every list here is frozen: adding a name is a deliberate change of this file.
+"""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import keras
+import pytest
+
+import electra_tf as et
+from electra_tf import pretraining, tasks
+from electra_tf.tasks.span_head import SpanHead
+from electra_tf.tasks.tagging_head import TaggingHead
+from tests import tiny
+from tests.layers.helpers import check_config
+
+PACKAGE = Path(et.__file__).parent
+
+NAMES = {
+    "electra_tf": [
+        "CategoricalSampler",
+        "Electra",
+        "MaskedLM",
+        "ReplacedTokenDetection",
+        "ReplacedTokenDetector",
+        "TextEncoder",
+        "data",
+        "layers",
+        "losses",
+        "serving",
+        "tasks",
+        "training",
+    ],
+    "electra_tf.data": [
+        "ExampleBuilder",
+        "Manifest",
+        "Masking",
+        "Vocabulary",
+        "WordPiece",
+        "masking_for",
+        "open_corpus",
+        "parse_batch",
+        "pretraining_dataset",
+        "read_manifest",
+        "train_vocabulary",
+        "write_shard",
+    ],
+    "electra_tf.layers": [
+        "Dropout",
+        "MaskedLMHead",
+        "ReplacedTokenHead",
+        "TextEmbedding",
+        "TransformerEncoder",
+        "TransformerEncoderBlock",
+        "split_seed",
+    ],
+    "electra_tf.losses": [
+        "all_replicas_sum",
+        "binary_cross_entropy",
+        "token_cross_entropy",
+        "weighted_mean",
+    ],
+    "electra_tf.pretraining": [
+        "CategoricalSampler",
+        "Electra",
+        "GreedySampler",
+        "MaskedLM",
+        "PretrainingModel",
+        "ReplacedTokenDetection",
+        "ReplacedTokenDetector",
+    ],
+    "electra_tf.tasks": [
+        "RECIPES",
+        "Classification",
+        "ClassificationHead",
+        "Example",
+        "MultiLabel",
+        "Question",
+        "QuestionAnswering",
+        "Ragged",
+        "Regression",
+        "Rows",
+        "Sentence",
+        "SentenceSource",
+        "SpanHead",
+        "SquadSource",
+        "TableSource",
+        "Tagging",
+        "TaggingHead",
+        "Task",
+        "TaskModel",
+        "glue_task",
+        "layerwise_multipliers",
+        "make_batch",
+    ],
+    "electra_tf.training": ["AdamW", "WarmupPolynomialDecay"],
+}
+
+
+def functions_of(module):
+    """Public functions defined in a module that declares no `__all__`."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_names(name):
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", None) or functions_of(module)
+    assert sorted(names) == sorted(NAMES[name])
+    assert all(hasattr(module, each) for each in names)
+
+
+def small_encoder(name="encoder"):
+    table = et.layers.TextEmbedding(11, 6, max_positions=7, dropout=0.2)
+    return et.TextEncoder(
+        table,
+        num_layers=1,
+        hidden_size=8,
+        num_heads=2,
+        intermediate_size=12,
+        dropout=0.3,
+        attention_dropout=0.4,
+        layer_norm_epsilon=1e-6,
+        initializer_range=0.05,
+        seed=5,
+        name=name,
+    )
+
+
+# One object of every registered class, built with other values than the defaults.
+BLOCK = {
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "activation": "relu",
+    "layer_norm_epsilon": 1e-6,
+    "initializer_range": 0.05,
+}
+EXAMPLES = {
+    "Dropout": lambda: et.layers.Dropout(0.3),
+    "MaskedLMHead": lambda: et.layers.MaskedLMHead(
+        et.layers.TextEmbedding(11, 6),
+        initializer_range=0.05,
+        layer_norm_epsilon=1e-6,
+    ),
+    "ReplacedTokenHead": lambda: et.layers.ReplacedTokenHead(8, initializer_range=0.1),
+    "TextEmbedding": lambda: et.layers.TextEmbedding(
+        11,
+        6,
+        max_positions=7,
+        num_segments=3,
+        dropout=0.2,
+        initializer_range=0.05,
+        layer_norm_epsilon=1e-6,
+        name="words",
+    ),
+    "TransformerEncoder": lambda: et.layers.TransformerEncoder(2, 8, 2, 12, **BLOCK),
+    "TransformerEncoderBlock": lambda: et.layers.TransformerEncoderBlock(
+        12, 2, **BLOCK
+    ),
+    "TextEncoder": small_encoder,
+    "MaskedLM": lambda: et.MaskedLM(
+        small_encoder(), gradient_accumulation_steps=2, seed=4
+    ),
+    "ReplacedTokenDetection": lambda: et.ReplacedTokenDetection(name="question"),
+    "ReplacedTokenDetector": lambda: et.ReplacedTokenDetector(
+        small_encoder(), et.ReplacedTokenDetection()
+    ),
+    "Electra": lambda: tiny.electra(
+        sampler=et.CategoricalSampler(0.5, True),
+        generator_weight=2.0,
+        discriminator_weight=3.0,
+        gradient_accumulation_steps=2,
+    ),
+    "AdamW": lambda: et.training.AdamW(
+        1e-3,
+        weight_decay=0.1,
+        beta_1=0.8,
+        beta_2=0.99,
+        epsilon=1e-5,
+        bias_correction=True,
+        clip_norm=2.0,
+        clipping="per_replica",
+        exclude_from_weight_decay=("bias",),
+        learning_rate_multipliers={"kernel": 0.5},
+        name="mine",
+    ),
+    "WarmupPolynomialDecay": lambda: et.training.WarmupPolynomialDecay(
+        1e-3,
+        10,
+        warmup_steps=2,
+        power=2.0,
+        end_learning_rate=1e-5,
+        combine="sequential",
+    ),
+    "ClassificationHead": lambda: tasks.ClassificationHead(8, 3, dropout=0.3),
+    "SpanHead": lambda: SpanHead(8, dense_size=6, beam_size=3, answerability=False),
+    "TaggingHead": lambda: TaggingHead(8, 3, dropout=0.3),
+    "TaskModel": lambda: tasks.TaskModel(
+        small_encoder(), tasks.ClassificationHead(8, 3), seed=4, name="mine"
+    ),
+}
+ABSTRACT = {pretraining.PretrainingModel}
+KINDS = (
+    keras.layers.Layer,
+    keras.optimizers.Optimizer,
+    keras.optimizers.schedules.LearningRateSchedule,
+)
+
+
+def modules():
+    for found in pkgutil.walk_packages([str(PACKAGE)], "electra_tf."):
+        yield importlib.import_module(found.name)
+
+
+def keras_classes():
+    return {
+        value
+        for module in modules()
+        for name, value in vars(module).items()
+        if inspect.isclass(value)
+        and issubclass(value, KINDS)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    } - ABSTRACT
+
+
+def test_every_keras_class_is_registered_and_has_an_example():
+    names = {cls: keras.saving.get_registered_name(cls) for cls in keras_classes()}
+    assert names == {cls: f"electra_tf>{cls.__name__}" for cls in names}
+    assert {cls.__name__ for cls in names} == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_configs_round_trip(name):
+    """Every constructor argument is in the config, and survives."""
+    original = EXAMPLES[name]()
+    config = original.get_config()
+    arguments = {
+        parameter.name
+        for parameter in inspect.signature(type(original).__init__).parameters.values()
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    } - {"self"}
+    assert arguments <= config.keys()
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(type(original).__init__).parameters.values()
+        if parameter.default is not parameter.empty
+    }
+    same = {key for key, value in defaults.items() if config[key] == value}
+    assert not same - {"name"}, "the example must differ from the defaults"
+    check_config(original)
+
+
+def undocumented(tree):
+    """Public functions, classes and methods of a syntax tree without a docstring."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if not node.name.startswith("_") and not ast.get_docstring(node):
+                yield node.name
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield from (f"{node.name}.{name}" for name in undocumented(node))
+
+
+def test_everything_public_has_a_docstring():
+    missing = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        names = [*undocumented(tree)] + ([] if ast.get_docstring(tree) else ["module"])
+        if names:
+            missing[str(path.relative_to(PACKAGE))] = names
+    assert not missing
+
+
+def test_missing_docstrings_are_found():
+    source = "def a(): 0\nclass B:\n  'x'\n  def c(self): 0\n  def _d(self): 0"
+    assert list(undocumented(ast.parse(source))) == ["a", "B.c"]

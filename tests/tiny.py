@@ -1,0 +1,75 @@
+"""Tiny models and batches that several tests share."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.data.masking import Masking, row_keys
+from electra_tf.features import derive_inputs
+from electra_tf.layers import TextEmbedding
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCAB, LENGTH = 97, 24
+
+
+def token_rows(lengths, *, size=LENGTH, vocab=VOCAB, seed=0):
+    """[CLS] A [SEP] B [SEP] rows with the given real lengths, and their mask."""
+    rng = np.random.default_rng(seed)
+    ids = np.zeros((len(lengths), size), np.int32)
+    for row, length in enumerate(lengths):
+        # Skewed, so that a model has something to learn.
+        ids[row, :length] = 5 + (rng.random(length) ** 3 * (vocab - 5)).astype(int)
+        ids[row, 0] = CLS
+        ids[row, length // 2] = ids[row, length - 1] = SEP
+    mask = (np.arange(size)[None] < np.array(lengths)[:, None]).astype(np.int32)
+    return ids, mask
+
+
+def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
+    """One masked batch, as the pipeline makes it."""
+    ids, mask = token_rows(lengths, seed=seed, vocab=vocab)
+    masker = Masking(
+        vocab, MASK, never_masked=(CLS, SEP), max_seq_length=LENGTH, **masking
+    )
+    keys = row_keys(
+        tf.range(len(lengths), dtype=tf.int64), tf.zeros([len(lengths)], tf.int64)
+    )
+    inputs = derive_inputs(tf.constant(ids), tf.constant(mask), SEP)
+    return {**inputs, **masker(inputs["input_ids"], inputs["input_mask"], keys)}
+
+
+def dataset(steps, lengths=(24, 9, 17, 5), **masking):
+    """A stream of different batches."""
+    batches = [batch(lengths, seed=step, **masking) for step in range(steps)]
+    stacked = {k: tf.stack([b[k] for b in batches]) for k in batches[0]}
+    return tf.data.Dataset.from_tensor_slices(stacked)
+
+
+def encoder(embeddings, *, hidden_size=32, num_heads=2, dropout=0.0, **kwargs):
+    return et.TextEncoder(
+        embeddings,
+        num_layers=2,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        dropout=dropout,
+        attention_dropout=dropout,
+        **kwargs,
+    )
+
+
+def electra(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, **kwargs):
+    """A two-layer pair; the weights are a function of ``seed``."""
+    keras.utils.set_random_seed(seed)
+
+    def table(name):
+        return TextEmbedding(vocab, 12, max_positions=32, dropout=dropout, name=name)
+
+    shared = table("embeddings")
+    other = shared if tied else table("generator_embeddings")
+    generator = et.MaskedLM(
+        encoder(other, hidden_size=16, num_heads=1, dropout=dropout, name="generator"),
+        name="masked_lm",
+    )
+    discriminator = encoder(shared, dropout=dropout, name="discriminator")
+    return et.Electra(generator, discriminator, **kwargs)

@@ -1,0 +1,299 @@
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.training import callbacks as cb
+from electra_tf.training.checkpoints import CheckpointStore, named_variables
+from electra_tf.training.optimizers import AdamW
+from electra_tf.training.schedules import WarmupPolynomialDecay
+from tests.strategy import two_cpus
+
+
+class Counting(keras.Model):
+    """Its loss is the number of the step, so that window means can be hand-worked."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(1, name="dense")
+        self.dense.build((None, 1))
+        self.mean = keras.metrics.Mean(name="loss")
+        self.built = True
+
+    @property
+    def metrics(self):
+        return [self.mean]
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        pass
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.dense(data))
+        grads = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(grads, self.trainable_variables)
+        self.mean.update_state(tf.reduce_mean(data))
+        return {"loss": self.mean.result()}
+
+    def test_step(self, data):
+        self.mean.update_state(tf.reduce_mean(data))
+        return {"loss": self.mean.result()}
+
+
+def make_model(strategy=None, **kwargs):
+    with (strategy or tf.distribute.get_strategy()).scope():
+        model = Counting()
+        optimizer = AdamW(WarmupPolynomialDecay(0.1, 100))
+        optimizer.build(model.trainable_variables)
+        model.compile(optimizer, **kwargs)
+    return model
+
+
+def numbered(first, last, rows=2):
+    """Batches whose elements all are the number of the step."""
+    values = np.repeat(np.arange(first, last + 1, dtype="float32"), rows)[:, None]
+    return tf.data.Dataset.from_tensor_slices(values).batch(rows)
+
+
+def fit(model, dataset, callbacks, **kwargs):
+    model.fit(dataset, callbacks=callbacks, verbose=0, shuffle=False, **kwargs)
+
+
+def record(rows):
+    return lambda step, values: rows.append((step, values))
+
+
+def losses(rows):
+    return [(step, values["loss"]) for step, values in rows if "loss" in values]
+
+
+def test_windows_are_means_since_the_last_report():
+    rows = []
+    fit(make_model(), numbered(1, 8), [cb.StepLogger(3, [record(rows)])])
+    assert losses(rows) == [(1, 1.0), (3, 2.5), (6, 5.0), (8, 7.5)]
+
+
+def test_steps_continue_over_epochs_and_from_first_step():
+    rows = []
+    logger = cb.StepLogger(4, [record(rows)], first_step=10)
+    fit(make_model(), numbered(1, 5), [logger], epochs=2)
+    # Steps 11 to 20; the epoch that ends at 15 starts a new window in Keras.
+    assert losses(rows) == [(12, 1.5), (16, 1.0), (20, 3.5)]
+
+
+def test_steps_per_execution_jumps():
+    rows = []
+    logger = cb.StepLogger(4, [record(rows)])
+    fit(make_model(steps_per_execution=3), numbered(1, 12), [logger])
+    assert losses(rows) == [(3, 2.0), (6, 5.0), (9, 8.0), (12, 11.0)]
+
+
+def test_optimizer_values_and_speed_are_added():
+    rows = []
+    logger = cb.StepLogger(2, [record(rows)], tokens_per_step=64)
+    fit(make_model(), numbered(1, 4), [logger])
+    assert "tokens_per_second" not in rows[0][1]
+    for step, values in rows[1:]:
+        np.testing.assert_allclose(values["learning_rate"], 0.1 * (1 - step / 100))
+        # Gradient of mean(w x + b) at x = step.
+        np.testing.assert_allclose(values["gradient_norm"], np.hypot(step, 1))
+        assert values["tokens_per_second"] == 64 * values["steps_per_second"] > 0
+
+
+def test_speed_leaves_out_the_first_execution_and_other_callbacks(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    class Pass(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 100.0  # Work between executions, as an evaluation.
+
+    class Train(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 60.0 if batch == 0 else 0.5
+
+    rows = []
+    logger = cb.StepLogger(4, [record(rows)])
+    fit(make_model(), numbered(1, 8), [Pass(), logger, Train()])
+    assert [values.get("steps_per_second") for _, values in rows] == [None, 2.0, 2.0]
+
+
+def test_a_plain_model_and_optimizer_work():
+    rows = []
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    x = np.ones((8, 1), "float32")
+    fit(model, tf.data.Dataset.from_tensor_slices((x, x)).batch(2), [])
+    callbacks = [cb.NonFiniteGuard(), cb.StepLogger(2, [record(rows)])]
+    fit(model, tf.data.Dataset.from_tensor_slices((x, x)).batch(2), callbacks)
+    assert set(rows[-1][1]) == {"loss", "learning_rate", "steps_per_second"}
+
+
+def test_intervals_below_one_are_refused():
+    with pytest.raises(ValueError, match=r"StepLogger has every=0.*Leave"):
+        cb.StepLogger(0, [])
+
+
+@pytest.fixture(scope="module")
+def strategy():
+    return two_cpus()
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_evaluation_disturbs_neither_window_nor_step(mirrored, strategy):
+    rows = []
+    sinks = [record(rows)]
+    model = make_model(strategy if mirrored else None)
+    callbacks = [
+        cb.StepLogger(6, sinks),
+        cb.EvaluateEvery(numbered(100, 101), 2, sinks),
+    ]
+    fit(model, numbered(1, 7), callbacks)
+    assert losses(rows) == [(1, 1.0), (6, 4.0), (7, 7.0)]
+    held_out = [(s, v["eval_loss"]) for s, v in rows if "eval_loss" in v]
+    assert held_out == [(2, 100.5), (4, 100.5), (6, 100.5), (7, 100.5)]
+    assert int(model.optimizer.iterations.numpy()) == 7
+
+
+class Store:
+    """Remembers what was saved when."""
+
+    def __init__(self):
+        self.saved = []
+        self.directory = "runs/x"
+
+    def save(self, step):
+        self.saved.append(step)
+
+    def steps(self):
+        return self.saved
+
+
+def test_checkpoints_at_multiples_and_at_the_end():
+    store = Store()
+    fit(make_model(), numbered(1, 7), [cb.CheckpointEvery(store, 5, first_step=8)])
+    assert store.saved == [10, 15]
+    store = Store()
+    fit(make_model(), numbered(1, 7), [cb.CheckpointEvery(store, 5)])
+    assert store.saved == [5, 7]
+
+
+class SendSignal(keras.callbacks.Callback):
+    def __init__(self, number, batch):
+        super().__init__()
+        self.number, self.batch = number, batch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == self.batch:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_saves_and_stops_in_order(number):
+    before = signal.getsignal(number)
+    store, rows = Store(), []
+    checkpoints = cb.CheckpointEvery(store, 100)
+    logger = cb.StepLogger(100, [record(rows)])
+    fit(make_model(), numbered(1, 9), [logger, SendSignal(number, 3), checkpoints])
+    assert store.saved == [4]
+    assert checkpoints.stopped_by_signal == signal.Signals(number).name
+    assert losses(rows) == [(1, 1.0), (4, 3.0)]
+    assert signal.getsignal(number) is before
+
+
+def test_second_signal_acts_as_before():
+    callbacks = [SendSignal(signal.SIGINT, 2), SendSignal(signal.SIGINT, 2)]
+    store = Store()
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_model(), numbered(1, 9), [*callbacks, cb.CheckpointEvery(store, 1)])
+    assert store.saved == [1, 2]
+
+
+def test_signals_are_given_back_after_an_error_too():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(FloatingPointError), cb.GracefulStop() as stop:  # noqa: PT012
+        checkpoints = cb.CheckpointEvery(Store(), 100, stop=stop)
+        fit(make_model(), with_nan_at(1), [cb.NonFiniteGuard(), checkpoints])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_no_signal_leaves_handlers_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    checkpoints = cb.CheckpointEvery(Store(), 100)
+    fit(make_model(), numbered(1, 2), [checkpoints])
+    assert checkpoints.stopped_by_signal is None
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def with_nan_at(step, last=6):
+    return numbered(1, last).map(lambda x: tf.where(x == step, np.nan, x))
+
+
+def test_guard_names_the_log_and_the_gradient():
+    store = Store()
+    model = make_model()
+    callbacks = [cb.NonFiniteGuard(store=store), cb.CheckpointEvery(store, 2)]
+    with pytest.raises(
+        FloatingPointError,
+        match=r"step 5: not finite: the log 'loss' and the gradient of dense/kernel"
+        r"\. Lower the learning rate.*warm-up.*step 4 in runs/x",
+    ):
+        fit(model, with_nan_at(5), callbacks)
+    assert store.saved == [2, 4]
+    assert all(np.all(np.isfinite(np.array(w))) for w in model.weights)
+
+
+def test_guard_catches_a_gradient_behind_a_finite_loss():
+    class Root(Counting):
+        def train_step(self, data):
+            with tf.GradientTape() as tape:
+                # The derivative of sqrt at 0 is infinite, the value is 0.
+                loss = tf.reduce_sum(tf.sqrt(self.dense.bias * 0.0))
+            grads = tape.gradient(loss, [self.dense.bias])
+            self.optimizer.apply(
+                [tf.zeros_like(self.dense.kernel), *grads], self.trainable_variables
+            )
+            return {"loss": loss}
+
+    model = Root()
+    model.compile(AdamW(0.1))
+    model.optimizer.build(model.trainable_variables)
+    with pytest.raises(
+        FloatingPointError,
+        match=r"step 1: not finite: the gradient of dense/bias.*no check",
+    ):
+        fit(model, numbered(1, 2), [cb.NonFiniteGuard()])
+
+
+def test_nothing_is_saved_after_a_bad_step():
+    store = Store()
+    fit(make_model(), with_nan_at(6), [cb.CheckpointEvery(store, 3)])
+    assert store.saved == [3]
+
+
+def test_resume_in_fit_is_exact(tmp_path):
+    def run(folder, dataset, stop_at=None):
+        keras.utils.set_random_seed(5)
+        model = make_model()
+        store = CheckpointStore(folder, named_variables(model, model.optimizer))
+        done = store.restore_latest() or 0
+        rows = []
+        callbacks = [
+            cb.StepLogger(2, [record(rows)], first_step=done),
+            cb.CheckpointEvery(store, 2, first_step=done),
+        ]
+        fit(model, dataset.skip(done).take((stop_at or 99) - done), callbacks)
+        return rows, [np.array(w) for w in model.weights]
+
+    straight, weights = run(tmp_path / "a", numbered(1, 8))
+    first, _ = run(tmp_path / "b", numbered(1, 8), stop_at=4)
+    second, resumed = run(tmp_path / "b", numbered(1, 8))
+    assert losses(first) + losses(second) == losses(straight)
+    for a, b in zip(weights, resumed, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,377 @@
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.training.checkpoints import (
+    CheckpointStore,
+    check_config,
+    load_weights,
+    named_variables,
+    write_config,
+)
+from electra_tf.training.optimizers import AdamW
+from tests.strategy import two_cpus
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def make_variables(value=0.0):
+    return {
+        "model/a/kernel": tf.Variable(tf.fill([64, 8], value)),
+        "model/b.c/bias": keras.Variable(np.full(8, value, "float32")),
+        "model/step": tf.Variable(int(value), dtype=tf.int64),
+    }
+
+
+def fill(variables, value):
+    for variable in variables.values():
+        variable.assign(tf.fill(variable.shape, tf.cast(value, variable.dtype)))
+
+
+def contents(variables):
+    return {float(np.ravel(np.array(v))[0]) for v in variables.values()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three checkpoints, 1, 2 and 3, filled with their step."""
+    variables = make_variables()
+    store = CheckpointStore(tmp_path, variables)
+    for step in (1, 2, 3):
+        fill(variables, step)
+        store.save(step)
+    return tmp_path
+
+
+def reopen(folder, **kwargs):
+    variables = make_variables(-1.0)
+    messages = []
+    return CheckpointStore(folder, variables, log=messages.append, **kwargs), (
+        variables,
+        messages,
+    )
+
+
+def test_restores_newest(folder):
+    store, (variables, messages) = reopen(folder)
+    assert store.restore_latest() == 3
+    assert contents(variables) == {3.0}
+    assert messages == []
+
+
+def test_empty_folder(tmp_path):
+    assert CheckpointStore(tmp_path, make_variables()).restore_latest() is None
+
+
+def flip(path, position=0.5):
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * position)] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "bit flip in the data": lambda d: flip(d / "ckpt-3.data-00000-of-00001"),
+    "bit flip in the index": lambda d: flip(d / "ckpt-3.index", 0.2),
+    "truncated data": lambda d: (d / "ckpt-3.data-00000-of-00001").write_bytes(b"abc"),
+    "truncated index": lambda d: (d / "ckpt-3.index").write_bytes(b""),
+    "missing data": lambda d: (d / "ckpt-3.data-00000-of-00001").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_newest_is_reported_and_the_previous_used(folder, damage):
+    DAMAGE[damage](folder)
+    store, (variables, messages) = reopen(folder)
+    assert store.restore_latest() == 2
+    assert contents(variables) == {2.0}
+    assert len(messages) == 1
+    assert str(folder / "ckpt-3") in messages[0]
+    assert messages[0].split("not used: ")[1]
+
+
+@pytest.mark.parametrize("state", [b"", b"\xff\xfe{", None])
+def test_the_list_of_the_manager_is_not_needed(folder, state):
+    path = folder / "checkpoint"
+    path.unlink() if state is None else path.write_bytes(state)
+    store, (variables, _) = reopen(folder, keep=2)
+    assert store.restore_latest() == 3
+    store.save(4)
+    assert store.steps() == [3, 4]
+    assert contents(variables) == {3.0}
+
+
+def test_all_damaged_is_an_error_that_names_them(folder):
+    for step in (1, 2, 3):
+        flip(folder / f"ckpt-{step}.data-00000-of-00001")
+    with pytest.raises(OSError, match=r"all 3 checkpoints .*ckpt-3.*ckpt-2.*ckpt-1"):
+        reopen(folder)[0].restore_latest()
+
+
+def test_keeps_only_the_newest_across_restarts(folder):
+    store, _ = reopen(folder, keep=2)
+    store.save(4)
+    assert store.steps() == [3, 4]
+    assert len(list(folder.glob("*.data-*"))) == 2
+
+
+def test_other_variables_are_refused_by_name(folder):
+    variables = make_variables()
+    variables["model/a/kernel"] = tf.Variable(tf.zeros([64, 9]))
+    variables["model/new"] = tf.Variable(1.0)
+    with pytest.raises(ValueError, match=r"a/kernel: is \[64, 8\], model has \[64, 9"):
+        CheckpointStore(folder, variables).restore_latest()
+    with pytest.raises(ValueError, match=r"model/new: is \(absent\), model has \[\]"):
+        CheckpointStore(folder, variables).restore_latest()
+
+
+def test_full_disk_keeps_the_previous_and_leaves_nothing_behind(folder):
+    store, (variables, _) = reopen(folder)
+    before = sorted(p.name for p in folder.iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"step 4 .*still there: 1, 2, 3"):
+            store.save(4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(p.name for p in folder.iterdir()) == before
+    assert store.restore_latest() == 3
+    assert contents(variables) == {3.0}
+    store.save(4)
+    assert store.steps() == [1, 2, 3, 4]
+
+
+def test_leftovers_of_a_killed_save_are_removed(folder):
+    (folder / "ckpt-4_temp").mkdir()
+    (folder / "ckpt-4_temp" / "part-00000").write_bytes(b"x")
+    (folder / "ckpt-4.data-00000-of-00001").write_bytes(b"x")
+    store, _ = reopen(folder)
+    assert not list(folder.glob("ckpt-4*"))
+    assert store.restore_latest() == 3
+
+
+def test_a_worker_that_is_not_chief_writes_elsewhere(folder, monkeypatch):
+    monkeypatch.setattr(
+        "electra_tf.training.checkpoints._should_checkpoint", lambda variables: False
+    )
+    before = sorted(p.name for p in folder.iterdir())
+    store, (variables, _) = reopen(folder)
+    assert store.restore_latest() == 3
+    store.save(4)
+    assert sorted(p.name for p in folder.iterdir()) == before
+    assert not list(store._folder.glob("ckpt-*"))
+    assert contents(variables) == {3.0}
+
+
+def test_mirrored_variables_can_be_restored_without_strategy(tmp_path):
+    with two_cpus().scope():
+        variables = make_variables(5.0)
+    CheckpointStore(tmp_path, variables).save(5)
+    store, (plain, _) = reopen(tmp_path)
+    assert store.restore_latest() == 5
+    assert contents(plain) == {5.0}
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {root!r})
+import tensorflow as tf
+from electra_tf.training.checkpoints import CheckpointStore
+variables = {{str(i): tf.Variable(tf.zeros([500_000])) for i in range(8)}}
+store = CheckpointStore({folder!r}, variables, keep=2)
+step = store.restore_latest() or 0
+print("ready", flush=True)
+while True:
+    step += 1
+    for variable in variables.values():
+        variable.assign(tf.fill([500_000], float(step)))
+    store.save(step)
+"""
+
+
+@pytest.mark.slow
+def test_killed_while_saving(tmp_path):
+    script = KILLED.format(root=str(ROOT), folder=str(tmp_path))
+    variables = {str(i): tf.Variable(tf.zeros([500_000])) for i in range(8)}
+    last = 0
+    for seconds in (0.31, 0.47, 0.64):
+        with subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(seconds)
+            process.send_signal(signal.SIGKILL)
+        step = CheckpointStore(tmp_path, variables, keep=2).restore_latest()
+        assert step > last
+        assert contents(variables) == {float(step)}
+        last = step
+
+
+def make_model():
+    """A model with automatic and given layer names, nested once."""
+
+    class Block(keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.one = keras.layers.Dense(3)
+            self.two = keras.layers.Dense(3)
+            self.dropout = keras.layers.Dropout(0.1)
+
+        def build(self, shape):
+            self.one.build(shape)
+            self.two.build((*shape[:-1], 3))
+
+        def call(self, x):
+            return self.two(self.dropout(self.one(x)))
+
+    inputs = keras.Input((3,))
+    x = Block(name="layer_0")(inputs)
+    x = Block(name="layer_7")(x)
+    x = keras.layers.Dense(2)(Block()(x))
+    model = keras.Model(inputs, x)
+    model.compile(AdamW(0.1), loss="mse")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def test_names_do_not_depend_on_what_was_built_before():
+    first = make_model()
+    keras.layers.Dense(1)
+    second = make_model()
+    names = named_variables(first, first.optimizer)
+    assert list(names) == list(named_variables(second, second.optimizer))
+    assert {
+        "model/layer_0/dense/kernel",
+        "model/layer_0/dense_1/bias",
+        "model/layer_7/dense/kernel",
+        "model/block/dense_1/kernel",
+        "model/dense/kernel",
+        "optimizer/iteration",
+        "optimizer/gradient_norm",
+        "optimizer/momentum/layer_7/dense_1/kernel",
+        "optimizer/velocity/dense/bias",
+    } <= set(names)
+    assert any("seed_generator" in name for name in names)
+    assert len(names) == len(first.variables) + len(first.optimizer.variables)
+    assert names["model/layer_7/dense/kernel"] is first.layers[2].one.kernel
+
+
+def test_slots_belong_to_their_weights():
+    model = make_model()
+    names = named_variables(model, model.optimizer)
+    for index, variable in enumerate(model.trainable_variables):
+        name = next(n for n, v in names.items() if v is variable)
+        slot = names[name.replace("model/", "optimizer/velocity/")]
+        assert slot is model.optimizer._velocities[index]
+
+
+def test_loss_scaling_state_is_named_too():
+    model = make_model()
+    optimizer = keras.optimizers.LossScaleOptimizer(AdamW(0.1))
+    optimizer.build(model.trainable_variables)
+    names = named_variables(model, optimizer)
+    assert "optimizer/dynamic_scale" in names
+    assert "optimizer/inner/momentum/dense/kernel" in names
+    assert "optimizer/inner/iteration" in names
+    assert "optimizer/iteration" in names
+
+
+def test_equal_names_are_an_error():
+    class Twice(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.a = keras.layers.Dense(1, name="same")
+            self.b = keras.layers.Dense(1, name="same")
+            self.a.build((1, 1))
+            self.b.build((1, 1))
+            self.built = True
+
+    with pytest.raises(ValueError, match=r"called model/same/bias, model/same/kernel"):
+        named_variables(Twice())
+
+
+def test_resumed_training_equals_uninterrupted(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 3)).astype("float32")
+    y = rng.normal(size=(8, 2)).astype("float32")
+
+    def build():
+        keras.utils.set_random_seed(3)
+        inputs = keras.Input((3,))
+        model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+        model.compile(AdamW(0.1), loss="mse")
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    def fit(model, steps):
+        for _ in range(steps):
+            model.train_on_batch(x, y)
+
+    straight, first, second = build(), build(), build()
+    fit(straight, 6)
+    fit(first, 3)
+    CheckpointStore(tmp_path, named_variables(first, first.optimizer)).save(3)
+    store = CheckpointStore(tmp_path, named_variables(second, second.optimizer))
+    assert store.restore_latest() == 3
+    fit(second, 3)
+    for a, b in zip(straight.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(np.array(a), np.array(b))
+
+
+@pytest.mark.parametrize("form", ["folder", "prefix", "index"])
+def test_load_weights_reports(folder, form):
+    variables = make_variables(-1.0)
+    del variables["model/step"]
+    variables["model/new/bias"] = tf.Variable(-1.0)
+    path = {"folder": "", "prefix": "ckpt-2", "index": "ckpt-2.index"}[form]
+    report = load_weights(folder / path, variables)
+    assert report.restored == ("model/a/kernel", "model/b.c/bias")
+    assert report.missing == ("model/new/bias",)
+    assert report.unused == ("model/step",)
+    assert contents(variables) == {3.0 if form == "folder" else 2.0, -1.0}
+    assert "kept as initialized: model/new/bias" in str(report)
+
+
+def test_load_weights_names_misshapen_ones_and_changes_nothing(folder):
+    variables = make_variables(-1.0)
+    variables["model/b.c/bias"] = tf.Variable(tf.fill([9], -1.0))
+    with pytest.raises(ValueError, match=r"b\.c/bias: checkpoint \[8\], model \[9\]"):
+        load_weights(folder, variables)
+    assert contents(variables) == {-1.0}
+
+
+def test_load_weights_errors(folder, tmp_path_factory):
+    with pytest.raises(ValueError, match="has none of the 1 variables"):
+        load_weights(folder, {"encoder/x": tf.Variable(1.0)})
+    with pytest.raises(OSError, match="the folder has none"):
+        load_weights(tmp_path_factory.mktemp("empty"), make_variables())
+    with pytest.raises(OSError, match="ckpt-9"):
+        load_weights(folder / "ckpt-9", make_variables())
+
+
+CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate": 0.1}
+
+
+def test_config_guard(tmp_path):
+    assert not check_config(tmp_path, CONFIG)
+    write_config(tmp_path / "new", CONFIG)
+    assert check_config(tmp_path / "new", CONFIG)
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["config.json"]
+    changed = {"encoder": {"layers": 6, "sizes": [1, 2]}, "run": {"log": 2}, "x": None}
+    with pytest.raises(ValueError, match="other settings") as error:
+        check_config(tmp_path / "new", changed, ignore=("run.*",))
+    assert [line.strip() for line in str(error.value).splitlines()[1:-1]] == [
+        "encoder.layers: was 12, now 6",
+        "rate: was 0.1, now (absent)",
+        "x: was (absent), now None",
+    ]

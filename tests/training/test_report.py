@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+
+from electra_tf.training import report
+from electra_tf.training.sinks import MetricsLog, read_metrics
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for step in (100, 200, 300):
+        log(
+            step,
+            {
+                "loss": 45.0 - step / 100,
+                "generator_accuracy": step / 1000,
+                "sampled_accuracy": step / 2000,
+                "discriminator_auc": float("nan") if step == 200 else 0.6,
+                "learning_rate": 1e-4,
+            },
+        )
+    log(300, {"eval_loss": 43.0, "eval_generator_accuracy": 0.25})
+    return log.path
+
+
+def panels_of(metrics, baselines=None):
+    figure = report._figure(read_metrics(metrics), baselines or {}, metrics)
+    return {axis.get_title(loc="left"): axis for axis in figure.axes}
+
+
+def test_panels_show_the_values_in_their_units(metrics):
+    panels = panels_of(metrics)
+    assert list(panels) == [
+        "Total loss",
+        "Generator accuracy",
+        "Discriminator quality",
+        "Learning rate",
+    ]
+    accuracy = panels["Generator accuracy"]
+    assert accuracy.get_ylabel() == "% of masked tokens"
+    top1, held_out = accuracy.lines[:2]
+    np.testing.assert_allclose(top1.get_xydata(), [[100, 10], [200, 20], [300, 30]])
+    np.testing.assert_allclose(held_out.get_xydata(), [[300, 25]])
+    labels = accuracy.get_legend_handles_labels()[1]
+    assert labels == ["most likely token", "sampled token"]
+
+
+def test_values_that_are_not_finite_leave_a_gap_not_an_error(metrics):
+    auc = panels_of(metrics)["Discriminator quality"].lines[0]
+    np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
+
+
+def test_baselines_are_drawn_and_labelled(metrics):
+    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
+    panels = panels_of(metrics, baselines)
+    chance = panels["Discriminator quality"].lines[-1]
+    assert chance.get_label() == "chance 50"
+    np.testing.assert_allclose(chance.get_ydata(), 50)
+    assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
+
+
+def test_writes_a_png(metrics, tmp_path):
+    path = tmp_path / "curves.png"
+    report.plot_curves(metrics, path, title="run")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert path.stat().st_size > 20_000
+
+
+def test_an_empty_file_is_an_error(tmp_path):
+    path = tmp_path / "empty.jsonl"
+    path.write_text("")
+    with pytest.raises(ValueError, match="has 0 lines"):
+        report.plot_curves(path, tmp_path / "curves.png")
+
+
+SAMPLE = {
+    "original": ["the", "chef", "cooked", "a", "meal"],
+    "corrupted": ["the", "queen", "ate", "a", "meal"],
+    "probabilities": [0.02, 0.31, 0.93, 0.7, 0.1],
+    "is_masked": [False, True, True, False, True],
+}
+
+
+def test_text_sample():
+    assert report.text_sample(**SAMPLE) == (
+        "     original  the chef  cooked a   meal\n"
+        "       masked      ^     ^          ^\n"
+        "      sampled      queen ate        =\n"
+        "P(replaced) %   2  -31   +93    !70  10\n"
+        "\n"
+        "   1  +  found: replaced, and called replaced\n"
+        "   1  -  missed: replaced, but called real\n"
+        "   1  !  false alarm: real, but called replaced\n"
+        "   2     real, and called real"
+    )
+
+
+def test_text_sample_wraps_and_loses_no_token():
+    text = report.text_sample(**SAMPLE, width=12)
+    rows = [x.split()[1:] for x in text.splitlines() if x.startswith("     original")]
+    assert [token for row in rows for token in row] == SAMPLE["original"]
+    assert len(rows) == 3
+    assert all(len(line) <= 15 + 12 for line in text.split("\n\n   1")[0].splitlines())
+
+
+def test_text_sample_in_color_is_the_same_text():
+    colored = report.text_sample(**SAMPLE, use_color=True)
+    assert "\x1b[31mqueen\x1b[0m" in colored
+    for code in ("\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"):
+        colored = colored.replace(code, "")
+    lines = [line.rstrip() for line in colored.splitlines()]
+    assert lines == report.text_sample(**SAMPLE).splitlines()
+
+
+def test_lists_of_different_length_are_refused():
+    with pytest.raises(ValueError, match=r"have \[5, 5, 4, 5\]"):
+        report.text_sample(**{**SAMPLE, "probabilities": [0.1] * 4})

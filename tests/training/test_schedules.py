@@ -1,0 +1,76 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.training.schedules import WarmupPolynomialDecay
+from tests.reference import optimizer as reference
+
+
+def test_hand_worked_product():
+    """Warm-up times decay, 0 at step 0 (pitfall 30 of docs/fidelity.md)."""
+    schedule = WarmupPolynomialDecay(1.0, 100, warmup_steps=10)
+    rates = [float(schedule(step)) for step in (0, 5, 10, 50, 99, 100, 1000)]
+    np.testing.assert_allclose(rates, [0, 0.475, 0.9, 0.5, 0.01, 0, 0], atol=1e-7)
+
+
+def test_hand_worked_sequential():
+    schedule = WarmupPolynomialDecay(1.0, 110, warmup_steps=10, combine="sequential")
+    rates = [float(schedule(step)) for step in (0, 5, 10, 60, 110, 111)]
+    np.testing.assert_allclose(rates, [0, 0.5, 1.0, 0.5, 0, 0], atol=1e-7)
+
+
+@pytest.mark.parametrize(("power", "end", "warmup"), [(1, 0, 7), (2, 0.1, 0)])
+def test_equals_reference(power, end, warmup):
+    schedule = WarmupPolynomialDecay(
+        3e-4, 40, warmup_steps=warmup, power=power, end_learning_rate=end * 3e-4
+    )
+    expected = [
+        reference.learning_rate(s, 3e-4, 40, warmup, power, end * 3e-4)
+        for s in range(45)
+    ]
+    got = [float(schedule(tf.constant(s, tf.int64))) for s in range(45)]
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_float32_is_enough_for_four_million_steps():
+    total = 4_000_000
+    schedule = WarmupPolynomialDecay(5e-4, total, warmup_steps=10_000)
+    for step in (1, 9_999, 1_234_567, total - 3, total - 1):
+        expected = reference.learning_rate(step, 5e-4, total, 10_000)
+        np.testing.assert_allclose(float(schedule(step)), expected, rtol=1e-6)
+    assert float(schedule(total - 2)) > float(schedule(total - 1)) > 0
+
+
+def test_no_warmup_is_finite_in_a_compiled_function():
+    schedule = WarmupPolynomialDecay(1.0, 10)
+    compiled = tf.function(schedule, jit_compile=True)
+    assert float(compiled(tf.constant(0))) == 1.0
+
+
+def test_round_trip():
+    schedule = WarmupPolynomialDecay(
+        1e-3, 50, warmup_steps=5, power=2.0, end_learning_rate=1e-5
+    )
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(schedule)
+    )
+    assert copy.get_config() == schedule.get_config()
+    assert float(copy(17)) == float(schedule(17))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"total_steps": 0}, "at least 1"),
+        ({"total_steps": 5, "warmup_steps": -1}, "use 0"),
+        ({"total_steps": 5, "combine": "sum"}, "product, sequential"),
+        (
+            {"total_steps": 5, "warmup_steps": 5, "combine": "sequential"},
+            "shorten the warm-up",
+        ),
+    ],
+)
+def test_errors(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupPolynomialDecay(1.0, **kwargs)

@@ -1,0 +1,221 @@
+import io
+import json
+import math
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.training import sinks
+
+WINDOW = {
+    "loss": 25.11,
+    "generator_loss": 7.134,
+    "generator_accuracy": 0.032,
+    "replaced_fraction": 0.131,
+    "discriminator_loss": 0.3594,
+    "discriminator_precision": 0.759,
+    "discriminator_recall": 0.048,
+    "discriminator_auc": 0.682,
+    "learning_rate": 4.9e-4,
+    "gradient_norm": 1.834,
+    "tokens_per_second": 4830.2,
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def make_progress(stream, total=100, **kwargs):
+    clock = Clock()
+    return sinks.Progress(total, stream=stream, clock=clock, **kwargs), clock
+
+
+def test_plain_line_has_everything():
+    stream = io.StringIO()
+    progress, clock = make_progress(stream)
+    progress.tick(10)
+    clock.now += 50.0
+    progress(20, WINDOW)
+    assert stream.getvalue() == (
+        "20/100 20.0%  eta 6m40s  4,830 tok/s  loss 25.110  gen 7.134  acc 3.2%  "
+        "replaced 13.1%  disc 0.3594  prec 75.9%  rec 4.8%  auc 0.682  lr 4.90e-04  "
+        "grad 1.83\n"
+    )
+
+
+def test_plain_lines_are_rare_but_first_and_last_are_written():
+    stream = io.StringIO()
+    progress, clock = make_progress(stream)
+    for step in range(10, 60, 10):
+        progress(step, WINDOW)
+        clock.now += 3.0
+    progress.finish()
+    steps = [line.split("/")[0] for line in stream.getvalue().splitlines()]
+    assert steps == ["10", "50"]
+    progress.finish()
+
+
+def test_time_left_leaves_out_the_first_execution():
+    stream = io.StringIO()
+    progress, clock = make_progress(stream, total=1000, first_step=500)
+    clock.now += 600.0  # Compiling.
+    progress.tick(501)
+    progress(501, {"loss": 1.0})
+    clock.now += 20.0
+    progress(511, {"loss": 1.0})
+    first, second = stream.getvalue().splitlines()
+    assert "eta -" in first
+    assert "eta 16m18s" in second  # 489 steps of 2 s.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(59, "0m59s"), (3_900, "1h05m"), (200_000, "2d07h")]
+)
+def test_durations(seconds, text):
+    assert sinks._duration(seconds) == text
+
+
+def test_terminal_gets_one_line_that_is_rewritten(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    progress, clock = make_progress(stream)
+    for step in range(1, 51):
+        progress.tick(step)
+        clock.now += 0.0625
+    progress(50, WINDOW)
+    progress.finish()
+    text = stream.getvalue()
+    assert text.count("\n") == 1
+    shown = text.split("\r\x1b[K")
+    assert len(shown) == 1 + 25 + 1
+    assert all(len(line.rstrip("\n")) < 60 for line in shown)
+    assert shown[-1].startswith("[##########..........] 50/100 50.0%")
+
+
+def test_held_out_results_stay_on_a_terminal():
+    stream = Terminal()
+    progress, _ = make_progress(stream)
+    progress(50, {"eval_loss": 9.5, "eval_discriminator_auc": 0.9})
+    assert stream.getvalue() == "\r\x1b[Kstep 50: held out  loss 9.500  auc 0.900\n"
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_metrics_log_appends_and_drops_what_a_resumed_run_repeats(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    log = sinks.MetricsLog(path)
+    for step in (10, 20, 30):
+        log(step, {"loss": float(step)})
+        assert read(path)[-1]["step"] == step
+    with path.open("a") as file:
+        file.write('{"step": 40, "lo')
+    resumed = sinks.MetricsLog(path, first_step=20)
+    assert [row["step"] for row in read(path)] == [10, 20]
+    resumed(30, {"loss": math.nan})
+    assert [row["loss"] for row in read(path)] == [10.0, 20.0, None]
+    assert read(path)[0]["time"] <= read(path)[-1]["time"]
+    assert [p.name for p in path.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_failed_rewrite_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    sinks.MetricsLog(path)(10, {"loss": 1.0})
+
+    def fail(self, target):
+        raise OSError("disk")
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(OSError, match="disk"):
+        sinks.MetricsLog(path, first_step=0)
+    assert [row["step"] for row in read(path)] == [10]
+
+
+def test_tensorboard_scalars(tmp_path):
+    sink = sinks.TensorBoardScalars(tmp_path)
+    sink(5, {"loss": 1.5, "learning_rate": 0.1})
+    sink(5, {"eval_loss": 2.5})
+    found = {}
+    for path in tmp_path.glob("*/events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                found[path.parent.name, value.tag] = (event.step, number)
+    assert found == {
+        ("train", "loss"): (5, 1.5),
+        ("train", "learning_rate"): (5, pytest.approx(0.1)),
+        ("eval", "loss"): (5, 2.5),
+    }
+
+
+# H(0.06) = 0.2270 nats.
+COLLAPSED = {
+    "discriminator_auc": 0.51,
+    "discriminator_loss": 0.2270,
+    "replaced_fraction": 0.06,
+}
+# The run that a user of the original asked about at 5,000 steps.
+EARLY = {
+    "discriminator_auc": 0.682,
+    "discriminator_loss": 0.3594,
+    "replaced_fraction": 0.13,
+}
+STRONG = {
+    "discriminator_auc": 0.9,
+    "discriminator_loss": 0.1,
+    "replaced_fraction": 0.04,
+}
+
+
+def warnings_of(windows, **kwargs):
+    messages = []
+    sink = sinks.HealthWarnings(0.15, windows=3, log=messages.append, **kwargs)
+    for index, values in enumerate(windows):
+        sink(10_000 + 100 * index, values)
+    return messages
+
+
+def test_collapse_is_reported_once_with_numbers():
+    messages = warnings_of([COLLAPSED] * 9)
+    assert len(messages) == 1
+    assert "step 10200" in messages[0]
+    assert "AUC 0.510, loss 0.2270 where a constant guess has 0.2270" in messages[0]
+
+
+def test_strong_generator_is_reported_once():
+    messages = warnings_of([STRONG] * 9)
+    assert len(messages) == 1
+    assert "only 4.0% of the tokens are replaced at a mask rate of 15%" in messages[0]
+
+
+def test_both_can_be_reported():
+    assert len(warnings_of([COLLAPSED] * 3 + [STRONG] * 3)) == 2
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        [EARLY] * 9,
+        [COLLAPSED, COLLAPSED, EARLY] * 3,
+        [{"loss": 2.0}] * 9,
+        # Released sizes: about 6 % replaced at 15 %.
+        [{**EARLY, "replaced_fraction": 0.06}] * 9,
+    ],
+)
+def test_healthy_runs_are_left_alone(windows):
+    assert warnings_of(windows) == []
+
+
+def test_nothing_is_judged_early():
+    assert warnings_of([COLLAPSED] * 9, min_steps=20_000) == []
