@@ -19,6 +19,8 @@ SIZES = {
     "max_positions": 32,
     "max_seq_length": 32,
     "generator_hidden_size": 0.5,
+    "warmup_steps": 50,
+    "num_train_steps": 500,
 }
 # The last training window of a run that went well, and its held-out numbers.
 HEALTHY = {

@@ -88,7 +88,7 @@ def read(source: Any, log: Log = print) -> KerasHubModel:
             of its shape on the other; the message names it.
         OSError: It is not there.
     """
-    backbone = _backbone(source)
+    backbone = load(source)
     encoder = _empty_encoder(backbone)
     weights.to_encoder(backbone, encoder)
     vocabulary, casing = _tokenizer_beside(source)
@@ -247,7 +247,8 @@ def _check_writable(encoder, vocabulary):
         )
 
 
-def _backbone(source):
+def load(source: Any) -> keras.Model:
+    """Loads a backbone and insists on its class; raises as `read`."""
     found = source if isinstance(source, keras.Model) else _load(Path(source))
     if not isinstance(found, _hub().models.ElectraBackbone):
         raise ValueError(f"A {type(found).__name__} is not an {CLASS_NAME}.")
