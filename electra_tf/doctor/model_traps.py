@@ -20,6 +20,8 @@ from electra_tf.doctor.subject import (
 )
 
 EXACT_GELU = ("gelu",)
+# Sharing, by the flag of that name, to the tables that are then the same.
+_SHARED_BY = {"tied": SHARED, "all": SHARED, "token": ("word_embeddings",)}
 TANH_GELU = ("gelu_new", "gelu_tanh", "gelu_pytorch_tanh", "gelu_fast", "gelu_10")
 
 
@@ -133,10 +135,10 @@ def sizes(subject: Subject) -> Iterator[Finding]:
 def shared_tables(subject: Subject) -> Iterator[Finding]:
     """Generator and discriminator share their tables: the same values in both files."""
     towers = subject.towers
-    pairs = [("generator", "discriminator"), ("encoder", "discriminator")]
-    for first, second in pairs:
-        if first in towers and second in towers:
-            yield from _compare(towers[first], towers[second], subject)
+    roles = {"generator": _shared_roles(subject), "encoder": SHARED}
+    for first, shared in roles.items():
+        if first in towers and "discriminator" in towers:
+            yield from _compare(towers[first], towers["discriminator"], shared)
     if "generator" in towers:
         yield from _tied_output(towers["generator"])
 
@@ -148,7 +150,9 @@ def generator_size(subject: Subject) -> Iterator[Finding]:
         return
     width, depth = share
     said = f"{width:.3g} of the width and {depth:.3g} of the layers"
-    if width > 1 or depth > 1:
+    if subject.flags.get("sharing") == "all":
+        yield ok("one encoder for both, as the flags ask for")
+    elif width > 1 or depth > 1:
         yield problem(
             f"the generator is larger than the discriminator: {said}",
             "Are the two files swapped? Else train with a smaller generator.",
@@ -191,9 +195,9 @@ def _missing_in_layers(tower: Tower) -> list[str]:
     ][:5]
 
 
-def _compare(first: Tower, second: Tower, subject: Subject) -> Iterator[Finding]:
+def _compare(first: Tower, second: Tower, roles) -> Iterator[Finding]:
     differing = []
-    for role in SHARED:
+    for role in roles:
         ours, theirs = first.table(role), second.table(role)
         if ours is None or theirs is None:
             continue
@@ -203,10 +207,10 @@ def _compare(first: Tower, second: Tower, subject: Subject) -> Iterator[Finding]
             apart = float(np.abs(ours - theirs).max())
             differing.append(f"{role} by up to {apart:.2g}")
     names = f"{first.name} and {second.name}"
-    if not differing:
+    if not roles:
+        yield ok(f"{names} share none, as the flags ask for")
+    elif not differing:
         yield ok(f"equal in {names}")
-    elif first.name == "generator" and not _is_tied(subject):
-        yield ok(f"{names} differ ({', '.join(differing)}), as the flags ask for")
     else:
         yield problem(
             f"{names} disagree in what they share: {', '.join(differing)}",
@@ -215,14 +219,9 @@ def _compare(first: Tower, second: Tower, subject: Subject) -> Iterator[Finding]
         )
 
 
-def _is_tied(subject):
-    """Whether no flag says that the embeddings are anything but shared."""
-    flags = subject.flags
-    return not any(
-        "embedding" in name
-        and (value is True or (isinstance(value, str) and value != "tied"))
-        for name, value in flags.items()
-    )
+def _shared_roles(subject) -> tuple[str, ...]:
+    """What generator and discriminator share, as the flags have it."""
+    return _SHARED_BY.get(subject.flags.get("sharing", "tied"), ())
 
 
 def _tied_output(generator: Tower) -> Iterator[Finding]:

@@ -23,13 +23,13 @@ from electra_tf.doctor.subject import (
     warning,
 )
 from electra_tf.encoder import TextEncoder
-from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
 from electra_tf.training.naming import named_variables
 from electra_tf.training.sinks import read_metrics
 
+# Discriminators and generators come in several classes; each has an `encoder`.
 _KINDS = {
-    "discriminator": ReplacedTokenDetector,
-    "generator": MaskedLM,
+    "discriminator": keras.Model,
+    "generator": keras.Model,
     "encoder": TextEncoder,
 }
 
@@ -55,12 +55,14 @@ def read_run(path: Path) -> Subject:
         )
     described = _described(path)
     flags = model_folder.flags(described)
-    declared = _declared(flags)
+    is_import = "imported" in described or not flags
+    # An import's flags are made from its weights.
+    declared = {} if is_import else _declared(flags)
     findings, towers = [], {}
     for name, kind in _KINDS.items():
         file = path / f"{name}.keras"
         if not file.is_file():
-            findings += _missing(name, flags)
+            findings += _missing(name, flags, is_import)
             continue
         try:
             model = model_folder.load(file, kind, "Save it again.")
@@ -68,7 +70,11 @@ def read_run(path: Path) -> Subject:
             advice = "Run the same training command again: it writes the models anew."
             findings.append(problem(str(error), advice))
             continue
-        towers[name] = _tower(name, model, declared.get(name, {}))
+        if isinstance(model, TextEncoder) or hasattr(model, "encoder"):
+            towers[name] = _tower(name, model, declared.get(name, {}))
+        else:
+            text = f"{file.name} holds a {type(model).__name__}, which is not looked at"
+            findings.append(warning(text, "Its encoder cannot be checked."))
     vocab_file = path / model_folder.VOCABULARY
     data = described.get("data")
     metrics = path / "metrics.jsonl"
@@ -110,7 +116,7 @@ def _described(path) -> dict[str, Any]:
     return model_folder.read_config(path)
 
 
-def _missing(name, flags) -> Iterator[Finding]:
+def _missing(name, flags, is_import) -> Iterator[Finding]:
     """What it means that a file is not there."""
     if name == "discriminator" and flags.get("objective") == "mlm":
         return
@@ -118,7 +124,7 @@ def _missing(name, flags) -> Iterator[Finding]:
     again = "Finish the run (the same command goes on), or copy the file here."
     if name == "encoder":
         yield problem(f"{file}: nothing can be fine-tuned", again)
-    elif flags:
+    elif not is_import:
         yield problem(f"{file}: the run has not finished, or it was deleted", again)
     else:
         needs = {"discriminator": "verdicts", "generator": "fills and corruption"}

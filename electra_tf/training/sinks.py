@@ -251,11 +251,6 @@ class HealthWarnings:
             if self._counts[name] < self.windows
         }
 
-    def reasons(self, values: dict[str, float]) -> dict[str, str]:
-        """What is wrong in one window, by rule: "collapse", "generator"."""
-        found = {name: rule(values) for name, rule in self._rules.items()}
-        return {name: message for name, message in found.items() if message}
-
     def _collapse(self, values):
         auc, loss = values["discriminator_auc"], values["discriminator_loss"]
         chance = _entropy(values["replaced_fraction"])

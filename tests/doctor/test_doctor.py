@@ -128,10 +128,33 @@ def test_damaged_files(folder):
     check(examine(folder), "PROBLEM", "files", "generator.keras cannot be loaded")
 
 
-def test_an_import_without_generator(folder):
-    edit_json(folder / "config.json", lambda found: found.pop("config"))
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_an_import_without_generator(folder, is_marked):
+    def edit(found):
+        if is_marked:
+            found["imported"] = {"format": "hugging_face"}
+        else:
+            del found["config"]
+
+    edit_json(folder / "config.json", edit)
     (folder / "generator.keras").unlink()
     check(examine(folder), "WARNING", "files", "no fills and corruption")
+
+
+def test_a_model_of_another_kind(folder):
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(
+        folder / "generator.keras"
+    )
+    check(examine(folder), "WARNING", "files", "holds a Sequential")
+
+
+def test_sharing_words_only(folder):
+    def edit(path, value):
+        return value + 1 if path.endswith("position_embeddings") else None
+
+    edit_json(folder / "config.json", lambda x: x["config"].update(sharing="token"))
+    edit_weights(folder, edit, ["generator"])
+    assert said(examine(folder)) == {}
 
 
 def test_a_masked_lm_lacks_nothing(tmp_path):
@@ -180,11 +203,9 @@ def test_an_encoder_of_another_step(folder):
 
 def test_untied_on_purpose(tmp_path):
     model = tiny_run.electra(tied=False)
-    run = tiny_run.save(
-        tmp_path, model, num_train_steps=500, embedding_sharing="untied"
-    )
+    run = tiny_run.save(tmp_path, model, num_train_steps=500, sharing="untied")
     assert said(examine(run)) == {}
-    edit_json(run / "config.json", lambda x: x["config"].pop("embedding_sharing"))
+    edit_json(run / "config.json", lambda x: x["config"].pop("sharing"))
     check(examine(run), "PROBLEM", "shared tables", "disagree")
 
 
