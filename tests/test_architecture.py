@@ -22,6 +22,7 @@ ALLOWED = {
     "pretraining": {"encoder", "layers", "losses", "features", "replicas"},
     "training": {"encoder", "features", "replicas"},
     "tasks": {"encoder", "layers", "losses", "features", "replicas", "data"},
+    "interop": {"encoder", "layers", "pretraining", "data", "features"},
 }
 # These choose and report: they sit above all others and may import anything.
 TOP = {
@@ -32,6 +33,9 @@ TOP = {
     "results",
     "serving",
     "predict",
+    "model_folder",
+    "inspect",
+    "doctor",
     "finetune",
     "finetune_build",
     "finetune_data",
