@@ -21,17 +21,20 @@ ALLOWED = {
     "data": {"features"},
     "pretraining": {"encoder", "layers", "losses", "features", "replicas"},
     "training": {"encoder", "features", "replicas"},
+    "interop": {"encoder", "layers", "pretraining", "data", "features"},
     "tasks": {"encoder", "layers", "losses", "features", "replicas", "data"},
 }
 # These choose and report: they sit above all others and may import anything.
 TOP = {
     "__init__",
     "build",
+    "convert",
     "flags",
     "pretrain",
     "results",
     "serving",
     "predict",
+    "warm_start",
     "finetune",
     "finetune_build",
     "finetune_data",
