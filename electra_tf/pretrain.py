@@ -48,6 +48,7 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         results.delete_run(model_dir)
     results.check_flags(config)
     config = warm_start.with_vocabulary(config)
+    warm_start.check(config)
     data = build.pretraining_data(config, log)
     warm_start.check(config, data)
     settings = results.settings(config, data)

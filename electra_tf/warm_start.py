@@ -29,7 +29,10 @@ _SIZES = (
     "embedding_size",
     "max_positions",
 )
-_GENERATOR = ("generator_hidden_size", "generator_layers")
+_GENERATOR = {
+    "generator_hidden_size": "hidden_size",
+    "generator_layers": "num_layers",
+}
 _CASING = ("lower_case", "strip_accents")
 
 
@@ -55,8 +58,13 @@ def _home(init_from):
     return path
 
 
-def check(config: PretrainConfig, data: PretrainingData) -> None:
+def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     """Compares the run with what `--init_from` says of itself in its config.json.
+
+    Args:
+        config: Of the run.
+        data: Of the run; None before it is made, which leaves out what only records
+            tell.
 
     Raises:
         ValueError: Sizes, vocabulary or casing differ; all are named, with the flags
@@ -65,47 +73,59 @@ def check(config: PretrainConfig, data: PretrainingData) -> None:
     if not config.run.init_from:
         return
     folder = _home(config.run.init_from)
+    there = read_json(folder / "config.json").get("config", {})
     differences, remedies = [], []
-    flags = read_json(folder / "config.json").get("config", {})
-    for flag, there, here in _differences(config, flags):
-        differences.append(f"{flag} is {there} there and {here} here")
-        remedies += _remedy(flag, there)
-    theirs = folder / "vocab.txt"
-    if theirs.is_file() and Vocabulary.load(theirs).sha256 != data.vocabulary.sha256:
+    for flag, value, other in _differences(config, there, _here(config, data)):
+        differences.append(f"{flag} is {value} there and {other} here")
+        remedies.append(_remedy(flag, value))
+    theirs, ours = folder / "vocab.txt", _vocabulary(config, data)
+    if ours and theirs.is_file() and Vocabulary.load(theirs).sha256 != ours.sha256:
         differences.append("the vocabulary is another one")
         remedies.append(f"--vocab_file={theirs} (and records built with it)")
     if differences:
         raise ValueError(
-            f"--init_from={folder} does not fit this run: {'; '.join(differences)}. "
-            f"Pass {' '.join(remedies)}."
+            f"--init_from={config.run.init_from} does not fit this run: "
+            f"{'; '.join(differences)}. Pass {' '.join(remedies)}."
         )
 
 
-def _differences(config, flags):
+def _here(config, data):
+    """The flags of the run; casing is that of the records, if there are any."""
+    flags = config_lib.to_flat(config)
+    if data is not None:
+        return flags | {name: getattr(data, name) for name in _CASING}
+    if config.data.records:
+        return {name: flags[name] for name in flags.keys() - {*_CASING}}
+    return flags
+
+
+def _vocabulary(config, data):
+    if data is not None:
+        return data.vocabulary
+    if config.data.vocab_file and not config.data.records:
+        return Vocabulary.load(config.data.vocab_file)
+    return None
+
+
+def _differences(config, there, here):
     """Yields (flag, value there, value here) of what must be the same and is not."""
-    here = config_lib.to_flat(config)
     for flag in (*_SIZES, *_CASING):
-        if flag in flags and flags[flag] != here[flag]:
-            yield flag, flags[flag], here[flag]
-    fractions = {
-        "generator_hidden_size": "hidden_size",
-        "generator_layers": "num_layers",
-    }
-    if flags.get("objective") != here["objective"] or not flags.keys() >= {*fractions}:
+        if flag in there and flag in here and there[flag] != here[flag]:
+            yield flag, there[flag], here[flag]
+    if there.get("objective") != here["objective"] or not there.keys() >= {*_GENERATOR}:
         return
     # Fractions may differ where the sizes do not: 0.33333 and 1/3 of 768 are 256.
-    for flag, size in fractions.items():
-        there = max(1, round(flags[flag] * flags[size]))
-        if flags[size] == here[size] and there != getattr(
-            config.generator_encoder, size
-        ):
-            yield flag, flags[flag], here[flag]
+    for flag, size in _GENERATOR.items():
+        same_whole = there.get(size) == here[size]
+        theirs = max(1, round(there[flag] * there[size])) if same_whole else None
+        if same_whole and theirs != getattr(config.generator_encoder, size):
+            yield flag, there[flag], here[flag]
 
 
 def _remedy(flag, value):
     if isinstance(value, bool):
-        return [f"--{'' if value else 'no'}{flag}"]
-    return [f"--{flag}={value:g}" if isinstance(value, float) else f"--{flag}={value}"]
+        return f"--{'' if value else 'no'}{flag}"
+    return f"--{flag}={value:g}" if isinstance(value, float) else f"--{flag}={value}"
 
 
 def load(init_from: str, model: PretrainingModel) -> LoadReport:

@@ -163,8 +163,14 @@ def described(folder, vocabulary=VOCABULARY, **flags):
     return folder
 
 
-def check(config, vocabulary=VOCABULARY):
-    warm_start.check(config, types.SimpleNamespace(vocabulary=vocabulary))
+def check(config, vocabulary=VOCABULARY, lower_case=None):
+    """Both checks: before the data is made, and with it."""
+    warm_start.check(config)
+    given = config.data.lower_case if lower_case is None else lower_case
+    data = types.SimpleNamespace(
+        vocabulary=vocabulary, lower_case=given, strip_accents=True
+    )
+    warm_start.check(config, data)
 
 
 def test_a_run_of_the_same_sizes_passes(tmp_path):
@@ -200,8 +206,20 @@ def test_what_differs_is_one_error_with_the_flags_to_pass(tmp_path, flags, messa
 
 def test_another_vocabulary_is_refused(tmp_path):
     other = Vocabulary((*SPECIAL_TOKENS, "one", "three"))
-    with pytest.raises(ValueError, match=r"vocabulary is another one.*--vocab_file="):
-        check(config(described(tmp_path)), other)
+    folder, message = described(tmp_path), r"vocabulary is another.*--vocab_file="
+    with pytest.raises(ValueError, match=message):
+        check(config(folder), other)
+    other.save(tmp_path / "mine.txt")
+    with pytest.raises(ValueError, match=message):
+        warm_start.check(config(folder, vocab_file=str(tmp_path / "mine.txt")))
+
+
+def test_the_casing_is_that_of_the_records(tmp_path):
+    folder = described(tmp_path, lower_case=False)
+    given = config(folder, records=("x.tfrecord",))
+    check(given, lower_case=False)
+    with pytest.raises(ValueError, match="lower_case is False there and True here"):
+        check(given, lower_case=True)
 
 
 def test_the_generator_of_a_masked_lm_run_is_not_compared(tmp_path):

@@ -74,7 +74,7 @@ def _encoder(tower, embeddings, name):
 
 
 def _assign(head, arrays):
-    for name, variable in _head_variables(head).items():
+    for name, variable in head_variables(head).items():
         variable.assign(arrays[name])
 
 
@@ -114,11 +114,11 @@ def encoder_tower(encoder: TextEncoder, head: Arrays, what: str) -> Tower:
 
 def head_arrays(head: keras.layers.Layer) -> dict[str, np.ndarray]:
     """The arrays of a head by the names of its variables."""
-    return {name: _value(v) for name, v in _head_variables(head).items()}
+    return {name: _value(v) for name, v in head_variables(head).items()}
 
 
-def _head_variables(head):
-    """A head's own variables: that of masked LM also has the shared embeddings."""
+def head_variables(head: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """A head's own variables by name, without the embeddings of a `MaskedLMHead`."""
     table = getattr(head, "embeddings", None)
     shared = {id(v) for v in table.variables} if table is not None else set()
     return {v.name: v for v in head.trainable_variables if id(v) not in shared}
