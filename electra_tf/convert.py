@@ -226,8 +226,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add = made.add_argument
-    add(
+    made.add_argument(
         "--from",
         dest="source",
         required=True,
@@ -235,28 +234,34 @@ def parser() -> argparse.ArgumentParser:
         help="what to read: a folder of transformers or owner/name on its hub, a "
         "TensorFlow 1 checkpoint or its folder, a finished run or imported folder",
     )
-    add("--to", required=True, metavar="FOLDER", help="folder to write")
-    add(
+    made.add_argument("--to", required=True, metavar="FOLDER", help="folder to write")
+    made.add_argument(
         "--format",
         choices=list(FORMATS),
         default="electra_tf",
         help="what to write (default: electra_tf)",
     )
-    add("--generator", metavar="PATH", help="the generator's folder (hugging_face)")
-    add(
+    made.add_argument(
+        "--generator", metavar="PATH", help="the generator's folder (hugging_face)"
+    )
+    made.add_argument(
         "--only",
         choices=["discriminator", "generator"],
         help="leave the other tower out",
     )
-    add(
+    made.add_argument(
         "--num_heads",
         type=_positive,
         help="attention heads, which no shape tells; default: config file, or hidden "
         "size // 64",
     )
-    add("--generator_num_heads", type=_positive, help="likewise, of the generator")
-    add("--vocab_file", help="vocabulary, one token per line; default: the source's")
-    add(
+    made.add_argument(
+        "--generator_num_heads", type=_positive, help="likewise, of the generator"
+    )
+    made.add_argument(
+        "--vocab_file", help="vocabulary, one token per line; default: the source's"
+    )
+    made.add_argument(
         "--trained_length",
         type=_positive,
         help="positions that were trained; fine-tuning warns beyond. Default: what the "
@@ -268,7 +273,9 @@ def parser() -> argparse.ArgumentParser:
             f"--{name}", action="store_true", default=None, help="overrides the source"
         )
         group.add_argument(f"--no{name}", dest=name, action="store_false", default=None)
-    add("--overwrite", action="store_true", help="replace an earlier conversion")
+    made.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier conversion"
+    )
     return made
 
 

@@ -151,6 +151,8 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
     card = (tmp_path / "other" / "README.md").read_text()
     assert "Not known: the source does not say." in card
     assert "## Scores" not in card
+    assert "## Training" not in card
+    assert "the weights were read from the format `hugging_face`." in card
     assert "generator, in `generator/`" in card
 
 

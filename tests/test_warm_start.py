@@ -186,7 +186,19 @@ def test_a_run_of_the_same_sizes_passes(tmp_path):
     [
         ({"num_layers": 3}, ["num_layers is 3 there and 2 here", "--num_layers=3"]),
         ({"num_heads": 6}, ["num_heads is 6", "--num_heads=6"]),
-        ({"lower_case": False}, ["lower_case is False there", "--nolower_case"]),
+        (
+            {"lower_case": False, "strip_accents": False},
+            ["lower_case is False there", "Pass --nolower_case."],
+        ),
+        (
+            {"strip_accents": False},
+            ["strip_accents is False there", "Pass --nostrip_accents."],
+        ),
+        (
+            {"hidden_size": 1024, "generator_hidden_size": 0.25},
+            ["Pass --hidden_size=1024 --generator_hidden_size=0.25."],
+        ),
+        ({"hidden_size": 384, "generator_hidden_size": 1 / 3}, ["hidden_size=384."]),
         (
             {"generator_hidden_size": 0.25, "hidden_size": 768},
             ["generator_hidden_size is 0.25 there", "--generator_hidden_size=0.25"],

@@ -18,14 +18,13 @@ import tensorflow as tf
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.interop import names
 from electra_tf.interop.imported import (
+    HEADS,
     Imported,
     Source,
     Tower,
     encoder_shapes,
-    masked_lm_head_shapes,
-    replaced_token_head_shapes,
 )
-from electra_tf.interop.names import GOOGLE_TF1, Row, Tensors, prefixed
+from electra_tf.interop.names import GOOGLE_TF1, Tensors, prefixed
 from electra_tf.interop.tensor_files import read_json
 
 NAME = "google_tf1"
@@ -43,21 +42,7 @@ OUTPUTS = (
 )
 
 _MAIN, _GENERATOR = "electra/", "generator/"
-_HEAD_ROWS = {
-    "discriminator": [
-        *GOOGLE_TF1.dense("dense", "discriminator_predictions/dense"),
-        *GOOGLE_TF1.dense("prediction", "discriminator_predictions/dense_1"),
-    ],
-    "generator": [
-        *GOOGLE_TF1.dense("dense", "generator_predictions/dense"),
-        *GOOGLE_TF1.norm("layer_norm", "generator_predictions/LayerNorm"),
-        Row("output_bias", ("generator_predictions/output_bias",)),
-    ],
-}
-_HEAD_SHAPES = {
-    "discriminator": replaced_token_head_shapes,
-    "generator": masked_lm_head_shapes,
-}
+HEAD_ROWS = GOOGLE_TF1.heads("dense_1", "generator_predictions/output_bias")
 # The state of training, and heads of fine-tuned models.
 _NOT_WEIGHTS = re.compile(r"(.*/)?(global_step|temperature|adam_[mv])|task_specific/.*")
 
@@ -204,7 +189,7 @@ def _tower(tensors, role, tables, body, has_head, num_heads):
     encoder = tensors.read(rows, encoder_shapes(sizes))
     head = {}
     if has_head:
-        head = tensors.read(_HEAD_ROWS[role], _HEAD_SHAPES[role](sizes))
+        head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
     return Tower(sizes, encoder, head)
 
 
@@ -236,7 +221,7 @@ def write(folder: Path, model: Imported) -> None:
         ]
         arrays |= names.scatter(rows, tower.encoder)
         if tower.head:
-            arrays |= names.scatter(_HEAD_ROWS[role], tower.head)
+            arrays |= names.scatter(HEAD_ROWS[role], tower.head)
         config = {
             "hidden_act": "gelu",
             "hidden_size": tower.sizes.hidden_size,

@@ -15,15 +15,14 @@ import numpy as np
 
 from electra_tf.interop import names, tensor_files, tokenizer_files
 from electra_tf.interop.imported import (
+    HEADS,
     Imported,
     Source,
     Tower,
     encoder_shapes,
-    masked_lm_head_shapes,
-    replaced_token_head_shapes,
 )
 from electra_tf.interop.model_card import CLASSES, model_card
-from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, prefixed
+from electra_tf.interop.names import HUGGING_FACE, Tensors, prefixed
 
 NAME = "hugging_face"
 GENERATOR = "generator"
@@ -62,21 +61,7 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _OUTPUT_MATRIX = "generator_lm_head.weight"
 _WORDS = "embeddings.word_embeddings.weight"
 
-_HEAD_ROWS = {
-    "discriminator": [
-        *HUGGING_FACE.dense("dense", "discriminator_predictions/dense"),
-        *HUGGING_FACE.dense("prediction", "discriminator_predictions/dense_prediction"),
-    ],
-    "generator": [
-        *HUGGING_FACE.dense("dense", "generator_predictions/dense"),
-        *HUGGING_FACE.norm("layer_norm", "generator_predictions/LayerNorm"),
-        Row("output_bias", ("generator_lm_head.bias",)),
-    ],
-}
-_HEAD_SHAPES = {
-    "discriminator": replaced_token_head_shapes,
-    "generator": masked_lm_head_shapes,
-}
+HEAD_ROWS = HUGGING_FACE.heads("dense_prediction", "generator_lm_head.bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +138,8 @@ def _read_half(folder: Path, num_heads: int | None) -> _Half:
         HUGGING_FACE,
         embeddings=prefix,
         body=prefix,
-        num_heads=num_heads or config.get("num_attention_heads"),
+        # Absent is their default, not the original's rule.
+        num_heads=num_heads or config.get("num_attention_heads", 4),
         dropout=config.get("hidden_dropout_prob", 0.1),
         attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
     )
@@ -164,7 +150,7 @@ def _read_half(folder: Path, num_heads: int | None) -> _Half:
     role = "generator" if is_generator else "discriminator"
     head = {}
     if is_generator or tensors.starting_with("discriminator_predictions."):
-        head = tensors.read(_HEAD_ROWS[role], _HEAD_SHAPES[role](sizes))
+        head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
     _check_output_matrix(tensors, prefix + _WORDS, folder)
     return _Half(role, Tower(sizes, encoder, head), _not_taken(tensors, prefix, folder))
 
@@ -242,7 +228,7 @@ def _write_half(folder, model, role, tower):
     rows = prefixed([*HUGGING_FACE.embeddings(), *HUGGING_FACE.body(sizes)], prefix)
     arrays = names.scatter(rows, tower.encoder)
     if tower.head:
-        arrays |= names.scatter(_HEAD_ROWS[role], tower.head)
+        arrays |= names.scatter(HEAD_ROWS[role], tower.head)
     # "pt" is what `transformers` asks for; it says nothing of the content.
     save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     config = {

@@ -12,6 +12,7 @@ CLASSES = {"discriminator": "ElectraForPreTraining", "generator": "ElectraForMas
 # Flag of the run -> what the card calls it.
 _TRAINING = {
     "objective": "objective",
+    "init_from": "started from the weights of",
     "num_train_steps": "steps",
     "train_batch_size": "rows per step",
     "max_seq_length": "tokens per row",
@@ -51,7 +52,7 @@ def _what(model, main, has_generator):
         casing += ", accents kept"
     lines = [
         "A text encoder pretrained as ELECTRA (Clark et al., 2020), exported by "
-        f"`electra_tf` from a model in the format `{model.format}`.",
+        f"`electra_tf`{_origin(model)}.",
         "",
         f"* {main}: {model.towers[main].sizes}",
     ]
@@ -63,6 +64,14 @@ def _what(model, main, has_generator):
         "",
     ]
     return "\n".join(lines)
+
+
+def _origin(model):
+    """Where the weights came from, if they were not trained here."""
+    imported = model.run.get("imported", {"format": model.format})
+    if "num_train_steps" in model.run.get("config", {}):
+        return ""
+    return f"; the weights were read from the format `{imported['format']}`"
 
 
 def _usage(model, main):
@@ -91,12 +100,14 @@ def _data(run: Mapping[str, Any]) -> str:
 
 
 def _training(config: Mapping[str, Any]) -> str:
+    if "num_train_steps" not in config:
+        return ""  # Not trained here: what else the config says is of the import.
     lines = [
         f"* {label}: {config[flag]}"
         for flag, label in _TRAINING.items()
         if config.get(flag) is not None
     ]
-    return "\n".join(["## Training\n", *lines]) + "\n" if lines else ""
+    return "\n".join(["## Training\n", *lines]) + "\n"
 
 
 def _scores(scores: Mapping[str, float]) -> str:

@@ -131,6 +131,26 @@ class Style:
             ]
         return rows
 
+    def heads(self, prediction: str, output_bias: str) -> dict[str, list[Row]]:
+        """Rows of both heads, by tower.
+
+        Args:
+            prediction: Last layer of the discriminator's head.
+            output_bias: The generator's bias per token.
+        """
+        replaced, masked = "discriminator_predictions/", "generator_predictions/"
+        return {
+            "discriminator": [
+                *self.dense("dense", f"{replaced}dense"),
+                *self.dense("prediction", f"{replaced}{prediction}"),
+            ],
+            "generator": [
+                *self.dense("dense", f"{masked}dense"),
+                *self.norm("layer_norm", f"{masked}LayerNorm"),
+                Row("output_bias", (output_bias,)),
+            ],
+        }
+
 
 HUGGING_FACE = Style(
     ".", "weight", "weight", "bias", ".weight", "encoder/layer/{}", True

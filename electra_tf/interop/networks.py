@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 import numpy as np
 
@@ -76,6 +78,18 @@ def _encoder(tower, embeddings, name):
 def _assign(head, arrays):
     for name, variable in head_variables(head).items():
         variable.assign(arrays[name])
+
+
+def load_model(path: Path) -> keras.Model:
+    """A saved model, not compiled.
+
+    Raises:
+        ValueError: It cannot be loaded.
+    """
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except Exception as error:  # Keras raises whatever its parts raise.
+        raise ValueError(f"{path} cannot be loaded by Keras: {error}") from error
 
 
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 
 from electra_tf.data.vocabulary import Vocabulary
@@ -101,12 +100,7 @@ def _load(folder, name, wanted):
     path = folder / f"{name}.keras"
     if not path.is_file():
         return None
-    try:
-        loaded = keras.saving.load_model(path, compile=False)
-    except Exception as error:  # Keras raises whatever its parts raise.
-        raise ValueError(
-            f"{path} cannot be loaded as a Keras model: {error}"
-        ) from error
+    loaded = networks.load_model(path)
     if not isinstance(loaded, wanted):
         raise ValueError(
             f"{path} holds a {type(loaded).__name__}, not a {wanted.__name__}: give "

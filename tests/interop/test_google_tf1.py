@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.interop import google_tf1
-from electra_tf.interop.imported import Source
+from electra_tf.interop.imported import HEADS, Sizes, Source, encoder_shapes
+from electra_tf.interop.names import GOOGLE_TF1, prefixed
 from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
 from tests.reference import google_tf1 as reference
 
@@ -213,3 +214,49 @@ def test_a_variant_without_a_name_there_is_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="relative: got"):
         dataclasses.replace(imported, discriminator=more)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "generator", "parameters"),
+    [
+        ((128, 256, 12, 1024), {"hidden": 256, "intermediate": 1024}, 23_122_875),
+        ((768, 768, 12, 3072), {"hidden": 256, "intermediate": 1024}, 119_386_427),
+        ((1024, 1024, 24, 4096), {"hidden": 256, "intermediate": 1024}, 354_655_291),
+    ],
+    ids=["small++", "base", "large"],
+)
+def test_parameters_of_the_released_sizes(sizes, generator, parameters):
+    """Every variable of the released models has its row, and none is left over."""
+    names = ("embedding", "hidden", "layers", "intermediate")
+    sizes = dict(zip(names, sizes, strict=True))
+    sizes |= {"vocab": 30522, "positions": 512, "segments": 2}
+    wanted = reference.shapes(sizes, generator)
+    assert sum(int(np.prod(shape)) for shape in wanted.values()) == parameters
+    found = {}
+    for role, scope, changes in (
+        ("discriminator", "electra/", {}),
+        ("generator", "generator/", generator),
+    ):
+        one = sizes | changes
+        ours = Sizes(
+            vocab_size=one["vocab"],
+            embedding_size=one["embedding"],
+            max_positions=one["positions"],
+            num_segments=one["segments"],
+            num_layers=one["layers"],
+            hidden_size=one["hidden"],
+            num_heads=one["hidden"] // 64,
+            intermediate_size=one["intermediate"],
+        )
+        rows = [
+            *prefixed(GOOGLE_TF1.embeddings(), "electra/"),
+            *prefixed(GOOGLE_TF1.body(ours), scope),
+        ]
+        shapes = encoder_shapes(ours)
+        heads = HEADS[role](ours)
+        for row, known in (
+            *((row, shapes) for row in rows),
+            *((row, heads) for row in google_tf1.HEAD_ROWS[role]),
+        ):
+            found |= dict.fromkeys(row.theirs, row.their_shape(known[row.ours]))
+    assert found == wanted

@@ -12,7 +12,7 @@ from electra_tf import convert
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.interop import hugging_face, networks, run_folder
-from electra_tf.interop.imported import Source, encoder_shapes
+from electra_tf.interop.imported import HEADS, Source, encoder_shapes
 from electra_tf.interop.names import HUGGING_FACE, Tensors, prefixed
 from electra_tf.pretraining import GreedySampler
 from tests.interop.models import assert_agree, outputs, same
@@ -254,8 +254,8 @@ def compare_encoder(half, tower, encoder, gradients):
 
 
 def compare_head(half, tower, role, head, gradients):
-    shapes = hugging_face._HEAD_SHAPES[role](tower.sizes)
-    wanted = torch_gradients(half).read(hugging_face._HEAD_ROWS[role], shapes)
+    shapes = HEADS[role](tower.sizes)
+    wanted = torch_gradients(half).read(hugging_face.HEAD_ROWS[role], shapes)
     return compare(wanted, networks.head_variables(head), gradients)
 
 
