@@ -28,6 +28,7 @@ ALLOWED = {
 TOP = {
     "__init__",
     "build",
+    "convert",
     "flags",
     "pretrain",
     "results",
@@ -36,6 +37,7 @@ TOP = {
     "model_folder",
     "inspect",
     "doctor",
+    "warm_start",
     "finetune",
     "finetune_build",
     "finetune_data",
