@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf import model_folder
-from electra_tf.doctor import safetensors
 from electra_tf.doctor.subject import (
     SHARED,
     Finding,
@@ -27,6 +27,7 @@ from electra_tf.doctor.subject import (
     warning,
 )
 from electra_tf.interop import keras_hub as keras_hub_format
+from electra_tf.interop import tensor_files
 
 _HF_TABLES = dict(
     zip(
@@ -117,15 +118,19 @@ def read_hugging_face(path: Path) -> Subject:
 
 
 def _hf_tensors(path) -> tuple[dict[str, Tensor], list[Finding]]:
-    files = sorted(path.glob("model*.safetensors"))
-    if files:
-        return {n: t for file in files for n, t in safetensors.read(file).items()}, []
+    if any(path.glob("model*.safetensors")):
+        arrays = tensor_files.read_tensors(path)
+        return {name: _tensor(array) for name, array in arrays.items()}, []
     save = "Load it with transformers and call save_pretrained(..., safe_serialization)"
     if (path / "pytorch_model.bin").is_file():
         return {}, [
             warning("pytorch_model.bin is a pickle and was not looked at", save)
         ]
     return {}, [problem("there are no weights (model.safetensors)", save)]
+
+
+def _tensor(array) -> Tensor:
+    return Tensor(array.shape, lambda: array.astype(np.float32))
 
 
 def _hf_tower(name, tensors, config, has_head) -> Tower:
