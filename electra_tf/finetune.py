@@ -85,6 +85,9 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
         OSError: A file is missing or cannot be written.
     """
     began = time.monotonic()
+    if config.run.export_onnx:
+        # Now, and not when everything is trained.
+        serving.require_onnx()
     task = build.task(config, log)
     check_output(config.output_dir, task.name, overwrite=config.run.overwrite)
     start = build.pretrained(config, log)
@@ -302,9 +305,9 @@ def _export(config, task, start, settings, model, folder, log):
         )
         log(f"saved model for serving: {folder / 'saved_model'}")
     if config.run.export_litert:
-        serving.export_litert(model, str(folder / "model.tflite"))
+        serving.export_litert(model, task, str(folder / "model.tflite"))
     if config.run.export_onnx:
-        serving.export_onnx(model, str(folder / "model.onnx"))
+        serving.export_onnx(model, task, str(folder / "model.onnx"))
 
 
 def _say(line: str) -> None:

@@ -188,33 +188,3 @@ def test_predict_refuses_other_folders(tmp_path, monkeypatch, capsys):
     unfinished.mkdir()
     (unfinished / "task.json").write_text("{}")
     assert "did not finish" in complaint(unfinished)
-
-
-@pytest.mark.slow
-def test_litert_agrees_with_the_model(tmp_path):
-    task = Classification(name="mood", source=None, labels=("neg", "pos"))
-    model = task.build_model(common.encoder())
-    difference = serving.export_litert(model, str(tmp_path / "model.tflite"))
-    assert difference < 1e-4
-    interpreter = tf.lite.Interpreter(str(tmp_path / "model.tflite"))
-    runner = interpreter.get_signature_runner()
-    ids = np.array([[2, 7, 9, 3]], np.int32)
-    inputs = {
-        "input_ids": ids,
-        "input_mask": np.ones_like(ids),
-        "segment_ids": np.zeros_like(ids),
-    }
-    np.testing.assert_allclose(runner(**inputs)["logits"], model(inputs), atol=1e-4)
-
-
-def test_onnx_export_agrees_or_says_what_to_install(tmp_path):
-    task = Classification(name="mood", source=None, labels=("neg", "pos"))
-    model = task.build_model(common.encoder())
-    try:
-        import onnxruntime  # noqa: F401
-        import tf2onnx  # noqa: F401
-    except ImportError:
-        with pytest.raises(ValueError, match="pip install tf2onnx onnx onnxruntime"):
-            serving.export_onnx(model, str(tmp_path / "model.onnx"))
-    else:
-        assert serving.export_onnx(model, str(tmp_path / "model.onnx")) < 1e-4
