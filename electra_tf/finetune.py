@@ -90,14 +90,17 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
         serving.require_onnx()
     task = build.task(config, log)
     check_output(config.output_dir, task.name, overwrite=config.run.overwrite)
-    start = build.pretrained(config, log)
+    strategy = build.strategy(config)
+    with strategy.scope():
+        start = build.pretrained(config, log)
     settings = build.settings(config, task, start)
     log(build.untrained_positions(settings, start))
     data = TaskData(config, task, start.tokenizer, settings.max_seq_length, log)
     task = data.task
 
     folder = _new_folder(config, task, settings, start)
-    model, trainer = _trainer(config, task, start, settings, data, log)
+    with strategy.scope():
+        model, trainer = _trainer(config, task, start, settings, data, log)
     scorer = Scorer(model, config.run.eval_batch_size)
     baseline = data.baseline()
     log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
@@ -202,6 +205,7 @@ def _trainer(config, task, start, settings, data, log):
     model.compile(
         optimizer=build.optimizer(config, settings, model, total_steps),
         loss=task.loss(settings.reduction),
+        jit_compile=build.JIT_COMPILE[config.run.distribution],
     )
     head = sum(variable.numpy().size for variable in model.head.variables)
     log(
