@@ -138,14 +138,22 @@ def check_output(output_dir: str, task: str, *, overwrite: bool) -> None:
         ValueError: The folder must not be written to.
     """
     folder = Path(output_dir)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output_dir={folder} is a file: name a folder.")
     if (folder / "encoder.keras").exists():
         raise ValueError(
             f"{folder} holds a pretraining run: set --output_dir to another folder."
         )
     known = folder / "task.json"
     if not known.exists():
+        _check_foreign(folder, overwrite)
         return
-    other = json.loads(known.read_text("utf-8")).get("task")
+    try:
+        other = json.loads(known.read_text("utf-8")).get("task")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{known} is damaged ({error}): set --output_dir to another folder."
+        ) from error
     if other != task and not overwrite:
         raise ValueError(
             f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
@@ -155,6 +163,16 @@ def check_output(output_dir: str, task: str, *, overwrite: bool) -> None:
         raise ValueError(
             f"{folder} holds a finished run: pass --overwrite to replace it, or set "
             "--output_dir to another folder."
+        )
+
+
+def _check_foreign(folder, overwrite):
+    """Refuses files that the run would replace and no run has written."""
+    found = sorted(path.name for name in _OUTPUTS for path in folder.glob(name))
+    if found and not overwrite:
+        raise ValueError(
+            f"{folder} holds no fine-tuning run, but {', '.join(found[:5])}: set "
+            "--output_dir to another folder, or pass --overwrite."
         )
 
 

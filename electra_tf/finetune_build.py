@@ -71,13 +71,21 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     encoder = _with_weights(
         fresh_copy(encoder, POLICIES[config.run.mixed_precision]), encoder
     )
-    flags = _pretraining_flags(path.parent)
+    written = _pretraining_config(path.parent)
+    flags = written.get("config", {})
     tokenizer = _tokenizer(config, path.parent, flags, log)
     if len(tokenizer.vocabulary) != encoder.embeddings.vocab_size:
         raise ValueError(
             f"The vocabulary has {len(tokenizer.vocabulary)} tokens but the encoder "
             f"{path} has embeddings for {encoder.embeddings.vocab_size}: set "
             "--vocab_file to the vocabulary it was pretrained with."
+        )
+    known = written.get("data", {}).get("vocabulary_sha256")
+    if known not in (None, tokenizer.vocabulary.sha256):
+        raise ValueError(
+            f"The vocabulary has {len(tokenizer.vocabulary)} tokens as the encoder "
+            f"{path}, but other ones, or another order, than config.json beside it "
+            "says: set --vocab_file to the vocabulary it was pretrained with."
         )
     return Pretrained(encoder, tokenizer, flags.get("max_seq_length"), flags)
 
@@ -127,12 +135,14 @@ def _with_weights(model, other):
     return model
 
 
-def _pretraining_flags(folder: Path) -> dict[str, Any]:
+def _pretraining_config(folder: Path) -> dict[str, dict]:
+    """What the pretraining run says of itself; empty if it says nothing."""
     path = folder / "config.json"
     if not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text("utf-8")).get("config", {}))
+        written = json.loads(path.read_text("utf-8"))
+        return {name: dict(written.get(name, {})) for name in ("config", "data")}
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
 

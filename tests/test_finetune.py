@@ -319,6 +319,14 @@ def test_wrong_vocabulary(tmp_path, pretrained, capsys):
     assert "--vocab_file" in said
 
 
+def test_wrong_vocabulary_of_the_right_size(tmp_path, pretrained, capsys):
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join((*common.TOKENS[:-1], "unheard")) + "\n")
+    said = error(capsys, **bad(tmp_path, pretrained, vocab_file=str(other)))
+    assert "but other ones, or another order" in said
+    assert said.count("\n") == 1
+
+
 def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     task.build_model(common.encoder()).save(tmp_path / "model.keras")
@@ -328,6 +336,29 @@ def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     )
     (tmp_path / "model.keras").write_bytes(b"no zip")
     assert "cannot be loaded as a Keras model" in error(capsys, **values)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path, pretrained, capsys):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "my_predictions.txt").write_text("precious")
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    assert "holds no fine-tuning run, but my_predictions.txt" in error(capsys, **values)
+    assert (folder / "my_predictions.txt").read_text() == "precious"
+    values["output_dir"] = str(folder / "my_predictions.txt")
+    assert "is a file: name a folder" in error(capsys, **values)
+
+
+def test_a_folder_of_another_task_is_left_alone(tmp_path, pretrained, capsys):
+    folder = tmp_path / "cola"
+    folder.mkdir()
+    (folder / "task.json").write_text('{"task": "cola"}')
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    said = error(capsys, **values)
+    assert "holds a run of another task, 'cola', not 'classification'" in said
+    assert said.count("\n") == 1
+    (folder / "task.json").write_text("{")
+    assert "task.json is damaged" in error(capsys, **values)
 
 
 def test_output_into_a_pretraining_run(tmp_path, pretrained, capsys):

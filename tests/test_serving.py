@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from electra_tf import predict, serving
 from electra_tf.tasks import Classification, MultiLabel, Regression
@@ -17,6 +19,7 @@ from tests.tasks.test_encoding import HARD
 from tests.tasks.test_tagging import task as tagging
 
 LENGTH = 24
+ROOT = Path(__file__).parent.parent
 
 
 def make(folder, kind=Classification, *, pair=False, **kwargs):
@@ -213,6 +216,37 @@ def test_saved_model_cli_shows_and_runs_it(tmp_path):
     code, _, err = run(CLI, "ids")
     assert code != 0
     assert "Op type not registered" in err
+
+
+def test_the_graph_needs_no_other_operations_than_the_docs_say(tmp_path):
+    _, _, path = make(tmp_path)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((Path(path) / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    # What tensorflow_text registers is in raw_ops only as wrappers made on the fly.
+    foreign = {node.op for node in nodes if not hasattr(tf.raw_ops, node.op)}
+    assert foreign >= {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
+    docs = (ROOT / "docs" / "serving.md").read_text()
+    assert all(f"`{name}`" in docs for name in foreign)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/serving.md"])
+def test_rest_requests_of_the_docs_fit_the_signatures(tmp_path, name):
+    """The server itself is not at hand."""
+    text = (ROOT / name).read_text()
+    bodies = re.findall(r"(?:curl -d '|Pair tasks: `)(\{.*?\})['`]", text)
+    assert bodies
+    for body in bodies:
+        (row,) = json.loads(body)["instances"]
+        folder = tmp_path / str(len(row))
+        _, _, path = make(folder, pair=len(row) == 2)
+        serve = tf.saved_model.load(path).signatures["serving_default"]
+        assert set(row) == set(serve.structured_input_signature[1])
+        found = serve(**{name: tf.constant([value]) for name, value in row.items()})
+        # As rows of a JSON answer: one entry per instance in every output.
+        assert {len(tensor) for tensor in found.values()} == {1}
 
 
 def run_predict(monkeypatch, capsys, *arguments, stdin=""):
