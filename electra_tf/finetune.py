@@ -326,10 +326,14 @@ def _export(config, task, start, settings, model, folder, log):
             model, task, start.tokenizer, str(folder / "saved_model"), length
         )
         log(f"saved model for serving: {folder / 'saved_model'}")
-    if config.run.export_litert:
-        serving.export_litert(model, task, str(folder / "model.tflite"))
-    if config.run.export_onnx:
-        serving.export_onnx(model, task, str(folder / "model.onnx"))
+    exports = (
+        (config.run.export_litert, serving.export_litert, "model.tflite"),
+        (config.run.export_onnx, serving.export_onnx, "model.onnx"),
+    )
+    for wanted, export, name in exports:
+        if wanted:
+            difference = export(model, task, str(folder / name))
+            log(f"{name}: at most {difference:.1g} from the model on a test batch")
 
 
 def _say(line: str) -> None:
