@@ -13,18 +13,25 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from electra_tf.config import EncoderConfig, PretrainConfig
+from electra_tf import networks
+from electra_tf.config import PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
 from electra_tf.data.masking import Masking
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.encoder import TextEncoder
 from electra_tf.layers import TextEmbedding
 from electra_tf.pretraining import (
     CategoricalSampler,
+    CopyingTokenPrediction,
     Electra,
+    JointObjective,
+    LeaveRows,
     MaskedLM,
+    Objective,
     PretrainingModel,
+    ReplacedTokenDetection,
+    SentenceDetection,
+    TokenPrediction,
 )
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 
@@ -231,42 +238,38 @@ def eval_dataset(
     return dataset.take(limit) if limit else dataset
 
 
-def _encoder(
-    config: EncoderConfig, embeddings: TextEmbedding, name: str
-) -> TextEncoder:
-    return TextEncoder(
-        embeddings,
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        intermediate_size=config.intermediate_size,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        name=name,
-    )
+# What generator and discriminator share.
+SHARINGS: dict[str, Callable[..., networks.Pair]] = {
+    "tied": networks.tied,
+    "token": networks.token,
+    "untied": networks.untied,
+    "nes": networks.nes,
+    "gdes": networks.gdes,
+    "all": networks.one_encoder,
+}
 
-
-def _embeddings(config: EncoderConfig, vocab_size: int) -> TextEmbedding:
-    return TextEmbedding(
-        vocab_size,
-        config.embedding_size,
-        max_positions=config.max_positions,
-        dropout=config.dropout,
-        name="embeddings",
-    )
+# What the discriminator is asked, given the embeddings it reads.
+QUESTIONS: dict[str, Callable[[TextEmbedding], Objective]] = {
+    "electra": lambda _: ReplacedTokenDetection(name="objective"),
+    "electra_15": lambda _: ReplacedTokenDetection("masked", name="objective"),
+    "replace_mlm": lambda table: TokenPrediction(table, name="objective"),
+    "all_tokens_mlm": lambda table: CopyingTokenPrediction(table, name="objective"),
+}
 
 
 def _electra(config: PretrainConfig, vocab_size: int, **step) -> Electra:
-    embeddings = _embeddings(config.encoder, vocab_size)
-    generator = MaskedLM(
-        _encoder(config.generator_encoder, embeddings, "generator"), name="masked_lm"
+    generator, discriminator = SHARINGS[config.generator.sharing](config, vocab_size)
+    objective = QUESTIONS[config.objective.objective](discriminator.embeddings)
+    sampler = CategoricalSampler(
+        config.generator.temperature, config.generator.disallow_correct
     )
+    if config.objective.sentence_weight:
+        objective, sampler = _with_sentences(config, objective, sampler)
     return Electra(
-        generator,
-        _encoder(config.encoder, embeddings, "discriminator"),
-        sampler=CategoricalSampler(
-            config.generator.temperature, config.generator.disallow_correct
-        ),
+        MaskedLM(generator, name="masked_lm"),
+        discriminator,
+        objective=objective,
+        sampler=sampler,
         generator_weight=config.objective.generator_weight,
         discriminator_weight=config.objective.discriminator_weight,
         name="electra",
@@ -274,15 +277,21 @@ def _electra(config: PretrainConfig, vocab_size: int, **step) -> Electra:
     )
 
 
+def _with_sentences(config, objective, sampler):
+    """Adds the sentence-level loss, and leaves a fifth of the rows as they are."""
+    sentence = SentenceDetection(name="sentence")
+    weight = config.objective.sentence_weight
+    return JointObjective(objective, sentence, weight, name="joint"), LeaveRows(sampler)
+
+
 def _masked_lm(config: PretrainConfig, vocab_size: int, **step) -> MaskedLM:
-    embeddings = _embeddings(config.encoder, vocab_size)
-    return MaskedLM(
-        _encoder(config.encoder, embeddings, "encoder"), name="masked_lm", **step
-    )
+    table = networks.embeddings(config.encoder, vocab_size)
+    encoder = networks.encoder(config.encoder, table, "encoder")
+    return MaskedLM(encoder, name="masked_lm", **step)
 
 
 OBJECTIVES: dict[str, Callable[..., PretrainingModel]] = {
-    "electra": _electra,
+    **dict.fromkeys(QUESTIONS, _electra),
     "mlm": _masked_lm,
 }
 

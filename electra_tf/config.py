@@ -256,6 +256,13 @@ class GeneratorConfig:
     generator_layers: float = _field(1.0, "Depth as a fraction.")
     temperature: float = _field(1.0, "Divides the logits that are sampled from.")
     disallow_correct: bool = _field(False, "Never sample the original token.")
+    sharing: Literal["tied", "token", "untied", "nes", "gdes", "all"] = _field(
+        "tied",
+        "What generator and discriminator share: tied: all embedding tables; token: "
+        "the word table; untied: nothing (generator tables of its own width); nes: "
+        "nothing (full width); gdes: tables without the discriminator's gradient, "
+        "plus its own deltas; all: one encoder.",
+    )
 
     def __post_init__(self):
         for name in ("generator_hidden_size", "generator_layers"):
@@ -267,11 +274,33 @@ class GeneratorConfig:
 class ObjectiveConfig:
     """What is trained."""
 
-    objective: Literal["electra", "mlm"] = _field(
-        "electra", "electra: replaced token detection; mlm: BERT's masked LM."
+    objective: Literal[
+        "electra", "electra_15", "replace_mlm", "all_tokens_mlm", "mlm"
+    ] = _field(
+        "electra",
+        "electra: replaced token detection; electra_15: at masked positions only; "
+        "replace_mlm: the original token there, from the corrupted text; "
+        "all_tokens_mlm: the original of every token, with a copy gate; mlm: BERT's "
+        "masked LM.",
     )
     generator_weight: float = _field(1.0, "Weight of the generator's loss.")
     discriminator_weight: float = _field(50.0, "Weight of the discriminator's loss.")
+    sentence_weight: float = _field(
+        0.0,
+        "Above 0: also ask whether the input was corrupted at all, and leave a fifth "
+        "of the rows as they are; weight beside the discriminator's token loss.",
+    )
+
+    def __post_init__(self):
+        _require(
+            self.sentence_weight >= 0,
+            f"--sentence_weight must not be negative, got {self.sentence_weight}.",
+        )
+        _require(
+            not self.sentence_weight or self.objective != "mlm",
+            f"--sentence_weight={self.sentence_weight} needs a discriminator, and "
+            "--objective=mlm has none: drop it or choose another objective.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -331,6 +360,16 @@ class PretrainConfig:
             "--distribution=multi_worker needs --records that every worker can read: "
             "build them first with `python -m electra_tf.data.build_records`.",
         )
+        fractions = (
+            self.generator.generator_hidden_size,
+            self.generator.generator_layers,
+        )
+        _require(
+            self.generator.sharing != "all" or fractions == (1, 1),
+            "--sharing=all makes one encoder both generator and discriminator, but "
+            f"--generator_hidden_size={fractions[0]:g} and --generator_layers="
+            f"{fractions[1]:g}: set both to 1, or share less.",
+        )
 
     @property
     def generator_encoder(self) -> EncoderConfig:
@@ -370,13 +409,19 @@ class PretrainConfig:
                 f"num_train_steps {self.run.num_train_steps}: the rate never peaks."
             )
         if (
-            self.objective.objective == "electra"
+            self.objective.objective != "mlm"
+            and self.generator.sharing != "all"
             and self.generator.generator_hidden_size > 0.5
             and self.generator.generator_layers > 0.5
         ):
             found.append(
                 "The generator is more than half the discriminator: the paper found "
                 "1/4 to 1/2 best, a stronger one makes the task too hard (Figure 3)."
+            )
+        if self.objective.objective == "mlm" and self.generator.sharing != "tied":
+            found.append(
+                f"sharing {self.generator.sharing} has no effect: --objective=mlm has "
+                "one network."
             )
         return found
 

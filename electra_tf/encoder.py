@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf.layers import TransformerEncoder
 from electra_tf.layers.heads import restore_embeddings
 from electra_tf.layers.randomness import known_shape, split_seed
-from electra_tf.layers.weights import add_dense, matmul
+from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 from electra_tf.replicas import fold_in, replica_id
 
 
@@ -162,6 +162,20 @@ class TextEncoder(keras.Model):
             bottom,
             *(block.trainable_variables for block in self.transformer.blocks),
         ]
+
+    def standalone(self):
+        """Returns this encoder, or a copy whose embeddings depend on no other ones.
+
+        Embeddings that borrow from another network's, as a `DeltaEmbedding`, become a
+        plain `TextEmbedding` with the same values: what one saves and fine-tunes.
+        """
+        embeddings = self.embeddings.standalone()
+        if embeddings is self.embeddings:
+            return self
+        copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
+        copy_own_weights(self, copy)
+        copy.transformer.set_weights(self.transformer.get_weights())
+        return copy
 
     def compute_output_spec(self, inputs, training=False, seed=None):
         """Returns the shape of the result of `call`."""

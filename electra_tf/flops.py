@@ -13,6 +13,7 @@ The masked-LM head runs at predicted positions only, under both rules.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 # Operations per element in the original's counting.
 _DROPOUT = 4
@@ -22,6 +23,9 @@ _SOFTMAX = 5
 
 # 80 of 512, what the original script assumes for every model.
 ORIGINAL_PREDICTED_FRACTION = 0.15625
+
+# Logits of a copying head that exist at once (`layers/chunked.py`).
+_CHUNK_LOGITS = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,26 +70,36 @@ class EncoderShape:
 
 
 def parameter_count(
-    discriminator: EncoderShape, generator: EncoderShape | None = None
+    discriminator: EncoderShape,
+    generator: EncoderShape | None = None,
+    *,
+    head: str = "replaced_token",
+    sharing: str = "tied",
 ) -> dict[str, int]:
     """Counts the trainable parameters of an encoder, or of ELECTRA with both.
 
     Args:
-        discriminator: the encoder with the replaced-token head.
-        generator: the masked LM sharing its embeddings; None leaves it out.
+        discriminator: the encoder with the head.
+        generator: the masked LM; None leaves it out.
+        head: of the discriminator: "replaced_token", "masked_lm" or "copying".
+        sharing: what generator and discriminator share, as `--sharing`.
 
     Returns:
         Dict of part to count. `backbone` is what fine-tuning starts from;
-        `discriminator` adds its head; `joint` is everything, shared tables once.
+        `discriminator` adds its head; `joint` is everything, shared variables once.
+
+    Raises:
+        ValueError: unknown head or sharing.
     """
+    _check("head", head, _HEADS)
+    _check("sharing", sharing, _UNSHARED)
     d = discriminator
-    tables = d.vocab_size + d.max_positions + d.num_segments
     counts = {
-        "embeddings": (tables + 2) * d.embedding_size,
+        "embeddings": _embedding_parameters(d),
         "projection": _projection_parameters(d),
         "layer": _layer_parameters(d),
         "encoder": d.num_layers * _layer_parameters(d),
-        "head": d.hidden_size * (d.hidden_size + 1) + d.hidden_size + 1,
+        "head": _HEADS[head].parameters(d),
     }
     counts["backbone"] = sum(counts[n] for n in ("embeddings", "projection", "encoder"))
     counts["discriminator"] = counts["backbone"] + counts["head"]
@@ -95,8 +109,11 @@ def parameter_count(
     own = {
         "generator_projection": _projection_parameters(g),
         "generator_encoder": g.num_layers * _layer_parameters(g),
-        "generator_head": (g.hidden_size + 3) * g.embedding_size + g.vocab_size,
+        "generator_head": _masked_lm_parameters(g),
+        "unshared_embeddings": _UNSHARED[sharing](d, g),
     }
+    if sharing == "all":
+        own |= {"generator_projection": 0, "generator_encoder": 0}
     return {**counts, **own, "joint": counts["discriminator"] + sum(own.values())}
 
 
@@ -109,11 +126,12 @@ def training_flops(
     steps: float = 1,
     predicted_fraction: float = ORIGINAL_PREDICTED_FRACTION,
     rule: str = "original",
+    discriminator_head: str = "replaced_token",
 ) -> float:
     """FLOPs of a pretraining run.
 
     Args:
-        discriminator: encoder with a replaced-token head; None for BERT.
+        discriminator: encoder with a head on the corrupted text; None for BERT.
         generator: encoder with a masked-LM head; a BERT is a generator alone.
         sequence_length: S.
         batch_size: sequences per step.
@@ -121,17 +139,22 @@ def training_flops(
         predicted_fraction: share of positions the masked-LM head runs at (19 / 128 with
             19 predictions per sequence).
         rule: "original" or "matmul".
+        discriminator_head: "replaced_token"; "masked_lm", at the predicted positions;
+            "copying", a masked-LM head and a copy gate at all positions. Logits that
+            are computed again in the backward pass count once.
 
     Raises:
-        ValueError: unknown rule, or no encoder.
+        ValueError: unknown rule or head, or no encoder.
     """
+    _check("discriminator_head", discriminator_head, _HEADS)
     if discriminator is None and generator is None:
         raise ValueError("training_flops needs a discriminator, a generator, or both.")
     count = _rule(rule)
     per_token = 0.0
     if discriminator is not None:
         per_token += count.encoder(discriminator, sequence_length)
-        per_token += count.replaced_token_head(discriminator)
+        head = _HEADS[discriminator_head]
+        per_token += head.flops(count, discriminator, predicted_fraction)
     if generator is not None:
         per_token += count.encoder(generator, sequence_length)
         per_token += predicted_fraction * count.masked_lm_head(generator)
@@ -159,6 +182,8 @@ def memory_estimate(
     sequence_length: int,
     predictions: int = 0,
     activation_bytes: int = 4,
+    head: str = "replaced_token",
+    sharing: str = "tied",
 ) -> dict[str, int]:
     """Estimates the bytes of one training step on one device.
 
@@ -167,11 +192,12 @@ def memory_estimate(
 
         weights = gradients = 4 P,  slots = 8 P  (two float32 moments)
         activations = a * T * (2 E + sum over layers (12 D + 2 F + N S))
-                      + 3 * 4 * batch_size * predictions * V
+                      + 3 * 4 * logits
 
     12 D: input, query, key, value, context, both residual sums, both layer norms, and
     their dropout; 2 F: before and after the activation; N S: attention probabilities,
-    kept once with their dropout in the sign; the last term: float32 logits, their
+    kept once with their dropout in the sign; the last term: float32 logits (at the
+    predictions of each masked-LM head; of one chunk under a copying head), their
     softmax and gradient.
     Workspaces of kernels, the input pipeline and fragmentation are not included, so
     leave a margin of about a third.
@@ -179,12 +205,15 @@ def memory_estimate(
     Returns:
         Dict of weights, gradients, slots, activations, total.
     """
-    counts = parameter_count(discriminator, generator)
+    counts = parameter_count(discriminator, generator, head=head, sharing=sharing)
     parameters = counts.get("joint", counts["discriminator"])
     tokens = batch_size * sequence_length
     encoders = [discriminator] + ([generator] if generator else [])
     values = tokens * sum(_kept_per_token(e, sequence_length) for e in encoders)
-    logits = batch_size * predictions * discriminator.vocab_size
+    predicted = batch_size * predictions * discriminator.vocab_size
+    logits = (predicted if generator else 0) + _HEADS[head].logits(
+        predicted, tokens * discriminator.vocab_size
+    )
     parts = {
         "weights": 4 * parameters,
         "gradients": 4 * parameters,
@@ -223,6 +252,9 @@ class _OriginalRule:
     def replaced_token_head(self, e):
         return (2 * e.hidden_size + 1 + _ACTIVATION + 2) * e.hidden_size
 
+    def copy_gate(self, e):
+        return 2 * e.hidden_size + 1 + _ACTIVATION
+
 
 class _MatmulRule:
     """Matrix products only; per token."""
@@ -241,14 +273,21 @@ class _MatmulRule:
     def replaced_token_head(self, e):
         return 2 * e.hidden_size * (e.hidden_size + 1)
 
+    def copy_gate(self, e):
+        return 2 * e.hidden_size
+
 
 RULES = {"original": _OriginalRule(), "matmul": _MatmulRule()}
 
 
 def _rule(name):
-    if name not in RULES:
-        raise ValueError(f"rule is {name!r}; allowed are {', '.join(RULES)}.")
+    _check("rule", name, RULES)
     return RULES[name]
+
+
+def _check(what, name, table):
+    if name not in table:
+        raise ValueError(f"{what} is {name!r}; allowed are {', '.join(table)}.")
 
 
 def _projection_parameters(e):
@@ -263,3 +302,60 @@ def _layer_parameters(e):
 def _kept_per_token(e, s):
     d, f, n = e.hidden_size, e.feed_forward_size, e.num_heads
     return 2 * e.embedding_size + e.num_layers * (12 * d + 2 * f + n * s)
+
+
+def _replaced_token_parameters(e):
+    return e.hidden_size * (e.hidden_size + 1) + e.hidden_size + 1
+
+
+def _masked_lm_parameters(e):
+    return (e.hidden_size + 3) * e.embedding_size + e.vocab_size
+
+
+@dataclasses.dataclass(frozen=True)
+class _Head:
+    """What a head costs.
+
+    `parameters` of a shape; `flops` per token of a rule, a shape and the predicted
+    fraction; `logits` that exist at once, of those at predicted and at all positions.
+    """
+
+    parameters: Callable
+    flops: Callable
+    logits: Callable
+
+
+_HEADS = {
+    "replaced_token": _Head(
+        _replaced_token_parameters,
+        lambda count, e, fraction: count.replaced_token_head(e),
+        lambda predicted, everywhere: 0,
+    ),
+    "masked_lm": _Head(
+        _masked_lm_parameters,
+        lambda count, e, fraction: fraction * count.masked_lm_head(e),
+        lambda predicted, everywhere: predicted,
+    ),
+    "copying": _Head(
+        lambda e: _masked_lm_parameters(e) + e.hidden_size + 1,
+        lambda count, e, fraction: count.masked_lm_head(e) + count.copy_gate(e),
+        lambda predicted, everywhere: min(everywhere, _CHUNK_LOGITS),
+    ),
+}
+
+
+def _embedding_parameters(e):
+    """The three tables and their LayerNorm."""
+    return (e.vocab_size + e.max_positions + e.num_segments + 2) * e.embedding_size
+
+
+# Parameters of embeddings beyond the discriminator's (or, for "gdes", beyond the
+# generator's: deltas and a LayerNorm), from the shapes of both.
+_UNSHARED = {
+    "tied": lambda d, g: 0,
+    "token": lambda d, g: _embedding_parameters(g) - g.vocab_size * g.embedding_size,
+    "untied": lambda d, g: _embedding_parameters(g),
+    "nes": lambda d, g: _embedding_parameters(g),
+    "gdes": lambda d, g: _embedding_parameters(d),
+    "all": lambda d, g: 0,
+}

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import build, flops
+from electra_tf import build, costs, flops, samples
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
 from electra_tf.data import records
@@ -43,7 +43,6 @@ _OUTPUTS = (
 )
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
 _COUNTED_RECORDS = 200_000
-_SAMPLE_ROWS = 6
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
 _ROWS = {
@@ -54,6 +53,12 @@ _ROWS = {
     "discriminator_loss": ("discriminator loss (nats)", "{:.4f}", "base rate"),
     "discriminator_accuracy": ("discriminator accuracy", "{:.2%}", "majority class"),
     "discriminator_auc": ("discriminator AUC", "{:.3f}", "chance"),
+    "prediction_loss": ("prediction loss (nats)", "{:.4f}", "keep or unigram"),
+    "prediction_accuracy": ("prediction accuracy", "{:.2%}", "keep every token"),
+    "corrected_accuracy": ("replaced tokens corrected", "{:.2%}", "keep every token"),
+    "copy_auc": ("copy gate AUC", "{:.3f}", "chance"),
+    "sentence_loss": ("sentence loss (nats)", "{:.4f}", "base rate"),
+    "sentence_accuracy": ("sentence accuracy", "{:.2%}", "majority class"),
 }
 
 
@@ -190,7 +195,7 @@ def finish(
             baselines=baselines,
         )
     if dataset is not None:
-        sample = text_sample(model, data, dataset)
+        sample = samples.text_sample(model, data.vocabulary.tokens, dataset)
         (model_dir / "samples.txt").write_text(sample, encoding="utf-8")
         log("held-out text, corrupted and judged (all of it in samples.txt):\n")
         log("\n".join(sample.splitlines()[:14]))
@@ -216,18 +221,7 @@ def _baselines(
     trivial = TrivialBaselines(counts)
     for batch in dataset.as_numpy_iterator():
         trivial.update(batch)
-    generator = trivial.generator()
-    discriminator = trivial.discriminator(logs.get("replaced_fraction", 0.0))
-    found = {
-        "generator_loss": generator["loss"],
-        "generator_accuracy": generator["accuracy"],
-        "masked_lm_loss": generator["loss"],
-        "masked_lm_accuracy": generator["accuracy"],
-        "discriminator_loss": discriminator["loss"],
-        "discriminator_accuracy": discriminator["accuracy"],
-        "discriminator_auc": discriminator["auc"],
-    }
-    return {name: value for name, value in found.items() if name in logs}
+    return trivial.scores(logs)
 
 
 def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) -> str:
@@ -240,81 +234,27 @@ def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) ->
                 f"{label:<28}{value:>12}{pattern.format(baseline):>12}  {trivial}"
             )
     if "replaced_fraction" in logs:
-        lines.append(
-            f"{'tokens replaced':<28}{logs['replaced_fraction']:>12.2%}  precision "
-            f"{logs['discriminator_precision']:.1%}, recall "
+        lines.append(f"{'tokens replaced':<28}{logs['replaced_fraction']:>12.2%}")
+    if "discriminator_precision" in logs:
+        lines[-1] += (
+            f"  precision {logs['discriminator_precision']:.1%}, recall "
             f"{logs['discriminator_recall']:.1%}"
         )
     return "\n".join(lines)
-
-
-def text_sample(
-    model: PretrainingModel, data: build.PretrainingData, dataset: tf.data.Dataset
-) -> str:
-    """Held-out rows: original, corrupted, and the verdict on every token."""
-    batch = next(iter(dataset))
-    found = {"original_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
-    found |= model.examine(batch, seed=tf.constant([0, 0]))
-    found = {name: value.numpy() for name, value in found.items()}
-    tokens = np.array(data.vocabulary.tokens, dtype=object)
-    render = _verdicts if "replaced_probability" in found else _fills
-    texts = []
-    for row in range(min(_SAMPLE_ROWS, len(found["input_mask"]))):
-        real = found["input_mask"][row] > 0
-        if real.any():
-            texts.append(render(tokens, {k: v[row][real] for k, v in found.items()}))
-    return "\n\n\n".join(texts) + "\n"
-
-
-def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    return report.text_sample(
-        list(tokens[row["original_ids"]]),
-        list(tokens[row["corrupted_ids"]]),
-        probabilities=list(row["replaced_probability"]),
-        is_masked=list(row["is_masked"]),
-    )
-
-
-def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """The text with every masked token as [original -> most probable]."""
-    columns = (row["original_ids"], row["corrupted_ids"], row["is_masked"])
-    return " ".join(
-        f"[{tokens[original]} -> {tokens[filled]}]" if masked else tokens[original]
-        for original, filled, masked in zip(*columns, strict=True)
-    )
 
 
 def dry_run_report(
     config: PretrainConfig, model: PretrainingModel, data: build.PretrainingData
 ) -> str:
     """Sizes, FLOPs, memory and data of a run that was built and not started."""
-    run, length = config.run, config.data.max_seq_length
+    run = config.run
     slots = build.masking(config, data.vocabulary).max_predictions_per_seq
-    encoder = _shape(config.encoder, len(data.vocabulary))
-    generator = _shape(config.generator_encoder, len(data.vocabulary))
-    networks = {
-        "electra": {"discriminator": encoder, "generator": generator},
-        "mlm": {"generator": encoder},
-    }[config.objective.objective]
     work = {
-        rule: flops.training_flops(
-            **networks,
-            sequence_length=length,
-            batch_size=run.train_batch_size,
-            predicted_fraction=slots / length,
-            rule=rule,
-        )
+        rule: costs.training_flops(config, len(data.vocabulary), slots, rule=rule)
         for rule in flops.RULES
     }
     rows = run.train_batch_size // run.gradient_accumulation_steps
-    memory = flops.memory_estimate(
-        encoder,
-        networks["generator"] if "discriminator" in networks else None,
-        batch_size=rows,
-        sequence_length=length,
-        predictions=slots,
-        activation_bytes=4 if run.mixed_precision == "none" else 2,
-    )
+    memory = costs.memory(config, len(data.vocabulary), slots)
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
     counts = {
         name: sum(int(np.prod(v.shape)) for v in part.trainable_variables)
@@ -335,18 +275,6 @@ def dry_run_report(
             "slots per row",
             "dry run: nothing was trained.",
         ]
-    )
-
-
-def _shape(encoder: config_lib.EncoderConfig, vocab_size: int) -> flops.EncoderShape:
-    return flops.EncoderShape(
-        hidden_size=encoder.hidden_size,
-        num_layers=encoder.num_layers,
-        embedding_size=encoder.embedding_size,
-        feed_forward_size=encoder.intermediate_size,
-        num_heads=encoder.num_heads,
-        vocab_size=vocab_size,
-        max_positions=encoder.max_positions,
     )
 
 

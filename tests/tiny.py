@@ -58,8 +58,13 @@ def encoder(embeddings, *, hidden_size=32, num_heads=2, dropout=0.0, **kwargs):
     )
 
 
-def electra(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, **kwargs):
-    """A two-layer pair; the weights are a function of ``seed``."""
+def electra(
+    *, tied=True, dropout=0.0, vocab=VOCAB, seed=3, question=lambda _: None, **kwargs
+):
+    """A two-layer pair; the weights are a function of ``seed``.
+
+    ``question`` makes the objective from the discriminator's embeddings.
+    """
     keras.utils.set_random_seed(seed)
 
     def table(name):
@@ -72,4 +77,4 @@ def electra(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, **kwargs):
         name="masked_lm",
     )
     discriminator = encoder(shared, dropout=dropout, name="discriminator")
-    return et.Electra(generator, discriminator, **kwargs)
+    return et.Electra(generator, discriminator, objective=question(shared), **kwargs)

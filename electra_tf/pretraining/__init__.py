@@ -1,17 +1,34 @@
 """Pretraining models: what is trained, and on what question."""
 
 from electra_tf.pretraining.base import PretrainingModel
-from electra_tf.pretraining.electra import Electra, ReplacedTokenDetector
+from electra_tf.pretraining.detectors import Discriminator, ReplacedTokenDetector
+from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.masked_lm import MaskedLM
-from electra_tf.pretraining.objectives import ReplacedTokenDetection
+from electra_tf.pretraining.objectives import Objective, ReplacedTokenDetection
 from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler
+from electra_tf.pretraining.sentence import (
+    JointObjective,
+    LeaveRows,
+    SentenceDetection,
+)
+from electra_tf.pretraining.token_objectives import (
+    CopyingTokenPrediction,
+    TokenPrediction,
+)
 
 __all__ = [
     "CategoricalSampler",
+    "CopyingTokenPrediction",
+    "Discriminator",
     "Electra",
     "GreedySampler",
+    "JointObjective",
+    "LeaveRows",
     "MaskedLM",
+    "Objective",
     "PretrainingModel",
     "ReplacedTokenDetection",
     "ReplacedTokenDetector",
+    "SentenceDetection",
+    "TokenPrediction",
 ]

@@ -14,7 +14,8 @@ import tensorflow as tf
 from electra_tf import losses
 from electra_tf.encoder import TextEncoder
 from electra_tf.features import PRETRAINING, check_batch
-from electra_tf.pretraining.base import Batch, PretrainingModel, deserialize_parts
+from electra_tf.pretraining.base import Batch, PretrainingModel
+from electra_tf.pretraining.detectors import Discriminator
 from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.metrics import TokenMean, TotalLoss
 from electra_tf.pretraining.objectives import ReplacedTokenDetection
@@ -26,47 +27,6 @@ _GENERATOR, _SAMPLER, _DISCRIMINATOR = range(3)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class ReplacedTokenDetector(keras.Model):
-    """A discriminator that says of every token how likely it was replaced.
-
-    Args:
-        encoder: the ``TextEncoder``.
-        objective: the trained objective layer that owns the head.
-        **kwargs: passed to ``keras.Model``.
-    """
-
-    def __init__(self, encoder: TextEncoder, objective: keras.layers.Layer, **kwargs):
-        super().__init__(**kwargs)
-        self.encoder = encoder
-        self.objective = objective
-        if not objective.built:
-            objective.build((None, None, encoder.hidden_size))
-        self.built = True
-
-    def call(
-        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Returns rtd_logits [B, S] float32 for encoder inputs; > 0 is replaced."""
-        return self.objective(self.encoder(inputs, training=training, seed=seed))
-
-    def get_config(self):
-        """Returns the constructor's arguments, the parts live."""
-        return {
-            **super().get_config(),
-            "encoder": self.encoder,
-            "objective": self.objective,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the model from ``get_config``, before or after serialization."""
-        return cls(**deserialize_parts(config))
-
-    def build_from_config(self, config):
-        """Nothing to do: every variable exists once the constructor returns."""
-
-
-@keras.saving.register_keras_serializable(package="electra_tf")
 class Electra(PretrainingModel):
     """Joint training of generator and discriminator.
 
@@ -75,7 +35,8 @@ class Electra(PretrainingModel):
     two meet only in what they share, which is visible in the constructor: pass both
     encoders the same ``TextEmbedding`` to tie all embedding tables.
 
-    Called, it is the discriminator: encoder inputs -> rtd_logits [B, S].
+    Called, it is the discriminator: encoder inputs -> what the objective says of them,
+    rtd_logits [B, S] by default.
 
     Example::
 
@@ -145,20 +106,21 @@ class Electra(PretrainingModel):
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns the discriminator's rtd_logits [B, S] float32 for encoder inputs."""
+        """Returns the objective's scores of encoder inputs, float32 [B, S, ...]."""
         hidden = self.discriminator(inputs, training=training, seed=seed)
-        return self.objective(hidden)
+        return self.objective(hidden, inputs)
 
-    def detector(self) -> ReplacedTokenDetector:
+    def detector(self) -> Discriminator:
         """The discriminator with its head, as a model of its own, sharing weights."""
-        return ReplacedTokenDetector(self.discriminator, self.objective)
+        return self.objective.as_model(self.discriminator)
 
     def artifacts(self) -> dict[str, keras.Model]:
-        """What a finished run saves, by file name."""
+        """What a finished run saves, by file name; each depends on no other network."""
+        encoder = self.discriminator.standalone()
         return {
-            "encoder": self.discriminator,
-            "generator": self.generator,
-            "discriminator": self.detector(),
+            "encoder": encoder,
+            "generator": self.generator.standalone(),
+            "discriminator": self.objective.as_model(encoder),
         }
 
     def compute_losses(self, batch, totals, *, seed, training):
@@ -185,15 +147,16 @@ class Electra(PretrainingModel):
             seed: int32 [2] of the sampling.
 
         Returns:
-            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool, and
-            replaced_probability [B, S] float32, the discriminator's verdict.
+            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool, and the
+            objective's answer: replaced_probability [B, S] float32 by default.
         """
         _, _, corrupted = self._corrupt(batch, seed, training=False)
+        hidden = self.discriminator(corrupted.inputs)
         return {
             "corrupted_ids": corrupted.inputs["input_ids"],
             "is_masked": corrupted.is_masked,
             "is_replaced": corrupted.is_replaced,
-            "replaced_probability": tf.sigmoid(self(corrupted.inputs)),
+            **self.objective.answer(hidden, corrupted.inputs),
         }
 
     def _corrupt(self, batch, seed, training):

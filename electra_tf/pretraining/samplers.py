@@ -22,11 +22,13 @@ class Corrupted(NamedTuple):
         is_masked: [B, S] bool, positions that were chosen.
         is_replaced: [B, S] bool, chosen and different from the original. A sample
             that equals the original counts as real (section 2 of the paper).
+        batch: the tensors of ``features.PRETRAINING`` it was made from.
     """
 
     inputs: dict[str, tf.Tensor]
     is_masked: tf.Tensor
     is_replaced: tf.Tensor
+    batch: Mapping[str, tf.Tensor]
 
 
 def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted:
@@ -58,6 +60,7 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
         },
         is_masked=is_masked > 0,
         is_replaced=corrupted_ids != original,
+        batch=batch,
     )
 
 
