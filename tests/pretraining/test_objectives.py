@@ -303,13 +303,12 @@ def test_two_replicas_equal_one_device(name):
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_configs_keep_the_tie(name):
-    """A model rebuilt from its serialized form ties the head to the same table."""
+def test_loading_keeps_the_tie(name, tmp_path):
+    """The head comes back on the table of the discriminator that comes back."""
     model = tiny.electra(question=QUESTIONS[name])
-    serialized = keras.saving.serialize_keras_object(model)
-    loaded = keras.saving.deserialize_keras_object(serialized)
-    assert type(loaded.objective) is type(model.objective)
-    loaded.set_weights(model.get_weights())
+    model.save(tmp_path / "electra.keras")
+    loaded = keras.saving.load_model(tmp_path / "electra.keras")
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
     np.testing.assert_array_equal(loaded(tiny.batch()), model(tiny.batch()))
     if name != "electra_15":
         assert loaded.objective.head.embeddings is loaded.discriminator.embeddings
