@@ -27,7 +27,10 @@ ALLOWED = {
 TOP = {
     "__init__",
     "build",
+    "costs",
     "flags",
+    "networks",
+    "samples",
     "pretrain",
     "results",
     "serving",

@@ -119,13 +119,47 @@ def test_generator_formula():
     assert small.generator_encoder.num_heads == 1
 
 
-def test_every_flagfile_parses_and_says_how_to_run_it():
-    files = sorted(CONFIGS.glob("*.cfg"))
-    assert len(files) >= 5
+def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
+    monkeypatch.chdir(CONFIGS.parent)
+    files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
+    assert len(files) >= 17
     for path in files:
         parse(f"--flagfile={path}")
         header = path.read_text()
         assert f"--flagfile=configs/{path.relative_to(CONFIGS)}" in header, path
+
+
+# What each file of configs/objectives is about: fields that differ from tiny.cfg.
+OBJECTIVES = {
+    "electra": {},
+    "electra_15": {"objective": "electra_15"},
+    "replace_mlm": {"objective": "replace_mlm", "discriminator_weight": 1.0},
+    "all_tokens_mlm": {"objective": "all_tokens_mlm"},
+    "mlm": {"objective": "mlm", "mask_rule": "bert"},
+    "mlm_85_15": {"objective": "mlm"},
+    "sentence": {"sentence_weight": 1.0},
+    "sharing_token": {"sharing": "token"},
+    "sharing_untied": {"sharing": "untied"},
+    "sharing_nes": {"sharing": "nes"},
+    "sharing_gdes": {"sharing": "gdes"},
+    "sharing_all": {
+        "sharing": "all",
+        "generator_hidden_size": 1.0,
+        "generator_layers": 1.0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_objective_flagfiles_differ_from_tiny_in_what_they_are_about(name, monkeypatch):
+    monkeypatch.chdir(CONFIGS.parent)
+    path = CONFIGS / "objectives" / f"{name}.cfg"
+    config = config_lib.to_flat(parse(f"--flagfile={path}"))
+    tiny = config_lib.to_flat(parse(f"--flagfile={CONFIGS / 'tiny.cfg'}"))
+    places = {"model_dir": f"runs/{name}", "data_dir": "runs/tiny/data"}
+    assert config == tiny | places | OBJECTIVES[name]
+    for flag in OBJECTIVES[name]:
+        assert f"\n--{flag}=" in path.read_text(), "what differs is spelled out"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +176,9 @@ def test_every_flagfile_parses_and_says_how_to_run_it():
         (["--num_train_steps=0"], "at least 1"),
         (["--learning_rate=0"], "must be positive"),
         (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
+        (["--sharing=all"], "--generator_hidden_size=0.25 .* set both to 1"),
+        (["--sentence_weight=-1"], "must not be negative"),
+        (["--sentence_weight=1", "--objective=mlm"], "needs a discriminator"),
     ],
 )
 def test_impossible_choices_are_refused(arguments, message):
@@ -154,6 +191,13 @@ def test_base_with_the_small_learning_rate_is_questioned():
     assert any("5e-4 (ELECTRA-Small's)" in text for text in config.warnings())
     assert not parse(f"--flagfile={CONFIGS / 'base.cfg'}").warnings()
     assert not parse(f"--flagfile={CONFIGS / 'small.cfg'}").warnings()
+
+
+def test_sharing_without_a_generator_is_questioned():
+    (text,) = parse("--objective=mlm", "--sharing=gdes").warnings()
+    assert "sharing gdes has no effect" in text
+    full = ["--sharing=all", "--generator_hidden_size=1"]
+    assert not parse(*full).warnings()
 
 
 def test_only_paths_and_logging_may_change_on_resume():
@@ -226,6 +270,8 @@ FLAGS = [
     "save_checkpoint_steps",
     "seed",
     "segmenting",
+    "sentence_weight",
+    "sharing",
     "shuffle_buffer",
     "steps_per_execution",
     "strip_accents",

@@ -51,9 +51,11 @@ NAMES = {
         "write_shard",
     ],
     "electra_tf.layers": [
+        "DeltaEmbedding",
         "Dropout",
         "MaskedLMHead",
         "ReplacedTokenHead",
+        "SharedWordEmbedding",
         "TextEmbedding",
         "TransformerEncoder",
         "TransformerEncoderBlock",
@@ -67,12 +69,19 @@ NAMES = {
     ],
     "electra_tf.pretraining": [
         "CategoricalSampler",
+        "CopyingTokenPrediction",
+        "Discriminator",
         "Electra",
         "GreedySampler",
+        "JointObjective",
+        "LeaveRows",
         "MaskedLM",
+        "Objective",
         "PretrainingModel",
         "ReplacedTokenDetection",
         "ReplacedTokenDetector",
+        "SentenceDetection",
+        "TokenPrediction",
     ],
     "electra_tf.tasks": [
         "RECIPES",
@@ -164,6 +173,12 @@ EXAMPLES = {
         layer_norm_epsilon=1e-6,
         name="words",
     ),
+    "DeltaEmbedding": lambda: et.layers.DeltaEmbedding(
+        et.layers.TextEmbedding(11, 6, max_positions=7), dropout=0.2, name="delta"
+    ),
+    "SharedWordEmbedding": lambda: et.layers.SharedWordEmbedding(
+        et.layers.TextEmbedding(11, 6, num_segments=3), dropout=0.2, name="borrowing"
+    ),
     "TransformerEncoder": lambda: et.layers.TransformerEncoder(2, 8, 2, 12, **BLOCK),
     "TransformerEncoderBlock": lambda: et.layers.TransformerEncoderBlock(
         12, 2, **BLOCK
@@ -172,7 +187,24 @@ EXAMPLES = {
     "MaskedLM": lambda: et.MaskedLM(
         small_encoder(), gradient_accumulation_steps=2, seed=4
     ),
-    "ReplacedTokenDetection": lambda: et.ReplacedTokenDetection(name="question"),
+    "ReplacedTokenDetection": lambda: et.ReplacedTokenDetection(
+        "masked", name="question"
+    ),
+    "TokenPrediction": lambda: pretraining.TokenPrediction(
+        et.layers.TextEmbedding(11, 6), name="question"
+    ),
+    "CopyingTokenPrediction": lambda: pretraining.CopyingTokenPrediction(
+        et.layers.TextEmbedding(11, 6), name="question"
+    ),
+    "SentenceDetection": lambda: pretraining.SentenceDetection(name="sentence"),
+    "JointObjective": lambda: pretraining.JointObjective(
+        et.ReplacedTokenDetection(name="first"),
+        pretraining.SentenceDetection(name="second"),
+        0.5,
+    ),
+    "Discriminator": lambda: pretraining.Discriminator(
+        small_encoder(), et.ReplacedTokenDetection()
+    ),
     "ReplacedTokenDetector": lambda: et.ReplacedTokenDetector(
         small_encoder(), et.ReplacedTokenDetection()
     ),
@@ -210,7 +242,7 @@ EXAMPLES = {
         small_encoder(), tasks.ClassificationHead(8, 3), seed=4, name="mine"
     ),
 }
-ABSTRACT = {pretraining.PretrainingModel}
+ABSTRACT = {pretraining.PretrainingModel, pretraining.Objective}
 KINDS = (
     keras.layers.Layer,
     keras.optimizers.Optimizer,
