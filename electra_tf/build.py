@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf import networks
-from electra_tf.config import PretrainConfig
+from electra_tf.config import LEFT_ROWS, PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
 from electra_tf.data.masking import Masking
@@ -281,7 +281,8 @@ def _with_sentences(config, objective, sampler):
     """Adds the sentence-level loss, and leaves a fifth of the rows as they are."""
     sentence = SentenceDetection(name="sentence")
     weight = config.objective.sentence_weight
-    return JointObjective(objective, sentence, weight, name="joint"), LeaveRows(sampler)
+    joint = JointObjective(objective, sentence, weight, name="joint")
+    return joint, LeaveRows(sampler, LEFT_ROWS)
 
 
 def _masked_lm(config: PretrainConfig, vocab_size: int, **step) -> MaskedLM:

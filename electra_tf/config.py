@@ -11,6 +11,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+# Share of rows that stay uncorrupted beside a sentence-level loss (the paper's).
+LEFT_ROWS = 0.2
+
 
 def _field(default: Any, help_text: str, **metadata: Any) -> Any:
     return dataclasses.field(default=default, metadata={"help": help_text, **metadata})
@@ -392,6 +395,12 @@ class PretrainConfig:
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
         )
+
+    @property
+    def sampled_rate(self) -> float:
+        """Share of tokens that the generator's samples stand in for."""
+        left = LEFT_ROWS if self.objective.sentence_weight else 0.0
+        return self.masking.mask_rate * (1 - left)
 
     def warnings(self) -> list[str]:
         """Choices that are allowed and probably not meant."""

@@ -111,7 +111,7 @@ def _train(
             callbacks.TensorBoardScalars(model_dir / "tensorboard"),
             callbacks.Progress(run.num_train_steps, **counted),
             callbacks.HealthWarnings(
-                config.masking.mask_rate,
+                config.sampled_rate,
                 min_steps=min(5000, run.num_train_steps // 2),
                 log=lambda text: log(f"warning: {text}"),
             ),
