@@ -87,7 +87,7 @@ def untied_generator(config: PretrainConfig) -> EncoderConfig:
 def nes(config: PretrainConfig, vocab_size: int) -> Pair:
     """Nothing; both have tables of the full embedding size.
 
-    "No embedding sharing" of DeBERTaV3 (section 3.3), and "no weight tying" of the
+    "No embedding sharing" of DeBERTaV3 (section 3), and "no weight tying" of the
     paper's section 3.2, where generator and discriminator have one size.
     """
     own = embeddings(config.encoder, vocab_size)

@@ -251,7 +251,6 @@ def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
     )
     other = CheckpointStore(tmp_path / "tied_run", named_variables(tied))
     other.save(1)
-    weights = {n: v for n, v in named_variables(model).items() if v.trainable}
     model = make(sharing)
     weights = {n: v for n, v in named_variables(model).items() if v.trainable}
     if sharing in ("all", "untied"):  # another width of generator parts

@@ -104,7 +104,7 @@ class ReplacedTokenDetection(Objective):
 
     Over all real tokens (section 2 of the paper, and the original code), [CLS] and
     [SEP] included, padding not; or over the masked slots only, the paper's "ELECTRA
-    15%" (section 3.4, Table 5), where a position that was drawn twice counts twice, as
+    15%" (section 3.5, Table 5), where a position that was drawn twice counts twice, as
     in the generator's loss. The mean is over tokens, not over sequences.
 
     Args:

@@ -1,4 +1,4 @@
-"""Objectives that predict tokens from the corrupted text (section 3.4, Table 5).
+"""Objectives that predict tokens from the corrupted text (section 3.5, Table 5).
 
 They stand between BERT and ELECTRA: the discriminator reads what ELECTRA's reads, and
 is asked what BERT is asked.
@@ -123,7 +123,7 @@ class _TokenObjective(Objective):
 class TokenPrediction(_TokenObjective):
     """Which token was here? Cross-entropy at the masked positions.
 
-    "Replace MLM" of the paper (section 3.4, Table 5): BERT's loss, but the masked
+    "Replace MLM" of the paper (section 3.5, Table 5): BERT's loss, but the masked
     tokens are replaced by the generator's samples instead of [MASK], so that what is
     read in pretraining looks like what is read in fine-tuning. Weighted and averaged
     over the masked slots as the generator's loss is.
@@ -173,7 +173,7 @@ class TokenPrediction(_TokenObjective):
 class CopyingTokenPrediction(_TokenObjective):
     """Which token was here, at every token? A mixture of copying and predicting.
 
-    "All-Tokens MLM" of the paper (section 3.4, Table 5). A sigmoid unit on the hidden
+    "All-Tokens MLM" of the paper (section 3.5, Table 5). A sigmoid unit on the hidden
     state gives the probability D of copying the token that is read:
 
         p(x_t = w) = D_t * [w is the token read at t] + (1 - D_t) * softmax_t(w)

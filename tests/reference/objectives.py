@@ -1,6 +1,6 @@
 """The discriminator's objectives in plain NumPy float64, one token at a time.
 
-Written from section 3.4 of the ELECTRA paper; the weights of a head come by the last
+Written from section 3.5 of the ELECTRA paper; the weights of a head come by the last
 part of their names.
 """
 
