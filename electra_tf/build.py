@@ -13,6 +13,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from electra_tf import build_training
 from electra_tf.config import EncoderConfig, PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
@@ -21,12 +22,12 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.encoder import TextEncoder
 from electra_tf.layers import TextEmbedding
 from electra_tf.pretraining import (
-    CategoricalSampler,
     Electra,
     MaskedLM,
     PretrainingModel,
+    UnigramGenerator,
 )
-from electra_tf.training import AdamW, WarmupPolynomialDecay
+from electra_tf.pretraining.phases import Phase
 
 POLICIES = {
     "none": "float32",
@@ -246,27 +247,61 @@ def _encoder(
     )
 
 
-def _embeddings(config: EncoderConfig, vocab_size: int) -> TextEmbedding:
+def _embeddings(
+    config: EncoderConfig, vocab_size: int, name: str = "embeddings"
+) -> TextEmbedding:
     return TextEmbedding(
         vocab_size,
         config.embedding_size,
         max_positions=config.max_positions,
         dropout=config.dropout,
-        name="embeddings",
+        name=name,
     )
+
+
+def _tied(config, vocab_size, embeddings):
+    del config, vocab_size
+    return embeddings
+
+
+def _untied(config, vocab_size, embeddings):
+    del embeddings
+    return _embeddings(config, vocab_size, "generator_embeddings")
+
+
+# The embeddings of the generator, given those of the discriminator.
+SHARING: dict[str, Callable[..., TextEmbedding]] = {"tied": _tied, "untied": _untied}
+
+
+def _masked_lm_generator(config, vocab_size, embeddings, **step) -> MaskedLM:
+    encoder = build_training.generator_encoder(config)
+    own = SHARING[config.generator.sharing](encoder, vocab_size, embeddings)
+    return MaskedLM(_encoder(encoder, own, "generator"), name="masked_lm", **step)
+
+
+def _fixed_generator(config, vocab_size, embeddings, **step) -> UnigramGenerator:
+    """A distribution over the vocabulary, uniform until it is given counts."""
+    del config, embeddings, step
+    return UnigramGenerator(vocab_size, name="generator")
+
+
+GENERATORS: dict[str, Callable[..., keras.Model]] = {
+    "masked_lm": _masked_lm_generator,
+    "unigram": _fixed_generator,
+    "uniform": _fixed_generator,
+}
 
 
 def _electra(config: PretrainConfig, vocab_size: int, **step) -> Electra:
     embeddings = _embeddings(config.encoder, vocab_size)
-    generator = MaskedLM(
-        _encoder(config.generator_encoder, embeddings, "generator"), name="masked_lm"
+    generator = GENERATORS[config.generator.generator](
+        config, vocab_size, embeddings, **step
     )
-    return Electra(
+    return build_training.TRAININGS[config.training.training](config)(
         generator,
         _encoder(config.encoder, embeddings, "discriminator"),
-        sampler=CategoricalSampler(
-            config.generator.temperature, config.generator.disallow_correct
-        ),
+        sampler=build_training.sampler(config),
+        sampling_dropout=build_training.samples_with_dropout(config),
         generator_weight=config.objective.generator_weight,
         discriminator_weight=config.objective.discriminator_weight,
         name="electra",
@@ -298,35 +333,25 @@ def model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
     )
 
 
-def optimizer(config: PretrainConfig) -> AdamW:
-    """Adam and schedule."""
-    choice = config.optimizer
-    return AdamW(
-        WarmupPolynomialDecay(
-            choice.learning_rate,
-            config.run.num_train_steps,
-            warmup_steps=choice.warmup_steps,
-            power=choice.lr_decay_power,
-            combine=choice.lr_schedule,
-        ),
-        weight_decay=choice.weight_decay,
-        beta_1=choice.adam_beta_1,
-        beta_2=choice.adam_beta_2,
-        epsilon=choice.adam_epsilon,
-        bias_correction=choice.adam_bias_correction,
-        clip_norm=choice.clip_norm,
-        clipping=choice.clipping,
-    )
+def compiled_phases(config: PretrainConfig, vocab_size: int) -> list[Phase]:
+    """The phases of a run, each model with its optimizer and all slots.
+
+    Call in a scope. Joint training is one phase; the model of the last phase holds
+    all networks.
+    """
+    keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
+    found = build_training.phases(config, model(config, vocab_size))
+    for phase in found:
+        phase.set_trainable()
+        phase.model.compile(
+            optimizer=build_training.optimizer(config, phase),
+            jit_compile=config.run.jit_compile,
+            steps_per_execution=config.run.steps_per_execution,
+        )
+        phase.model.optimizer.build(phase.model.trainable_variables)
+    return found
 
 
 def compiled_model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """Model and optimizer with all slots, ready for ``fit``; call in a scope."""
-    keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    built = model(config, vocab_size)
-    built.compile(
-        optimizer=optimizer(config),
-        jit_compile=config.run.jit_compile,
-        steps_per_execution=config.run.steps_per_execution,
-    )
-    built.optimizer.build(built.trainable_variables)
-    return built
+    """The model of the last phase, ready for ``fit``; call in a scope."""
+    return compiled_phases(config, vocab_size)[-1].model

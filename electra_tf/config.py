@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from electra_tf.config_checks import check_training
+
 
 def _field(default: Any, help_text: str, **metadata: Any) -> Any:
     return dataclasses.field(default=default, metadata={"help": help_text, **metadata})
@@ -248,19 +250,59 @@ class EncoderConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorConfig:
-    """The generator, as fractions of the discriminator."""
+    """The generator, as fractions of the discriminator, and how it is sampled from."""
 
+    generator: Literal["masked_lm", "unigram", "uniform"] = _field(
+        "masked_lm",
+        "masked_lm: a network; unigram: token frequencies of the training text; "
+        "uniform: every token alike. The last two train nothing.",
+    )
+    sharing: Literal["tied", "untied"] = _field(
+        "tied",
+        "tied: one set of embedding tables for both networks; untied: one for each.",
+    )
     generator_hidden_size: float = _field(
         0.25, "Width as a fraction: hidden, feed-forward and heads."
     )
     generator_layers: float = _field(1.0, "Depth as a fraction.")
     temperature: float = _field(1.0, "Divides the logits that are sampled from.")
+    final_temperature: float | None = _field(
+        None, "Where the temperature goes; default: it stays."
+    )
+    temperature_steps: int | None = _field(
+        None,
+        "linear: updates until final_temperature; exponential: the time constant, "
+        "updates until 37 % of the way are left.",
+    )
+    temperature_shape: Literal["linear", "exponential"] = _field(
+        "linear", "How the temperature changes; exponential as in Fast-ELECTRA."
+    )
     disallow_correct: bool = _field(False, "Never sample the original token.")
+    sampling_dropout: bool = _field(
+        True,
+        "Sample with the generator's dropout on, as the original; off costs one more "
+        "forward pass of a generator that is trained.",
+    )
 
     def __post_init__(self):
         for name in ("generator_hidden_size", "generator_layers"):
             value = getattr(self, name)
             _require(0 < value <= 1, f"--{name} must be in (0, 1], got {value}.")
+        for name in ("temperature", "final_temperature"):
+            value = getattr(self, name)
+            _require(
+                value is None or value > 0, f"--{name} must be positive, got {value}."
+            )
+        _require(
+            (self.final_temperature is None) == (self.temperature_steps is None),
+            f"--final_temperature={self.final_temperature} and --temperature_steps="
+            f"{self.temperature_steps}: a schedule needs both, a constant temperature "
+            "neither.",
+        )
+        _require(
+            self.temperature_steps is None or self.temperature_steps >= 1,
+            f"--temperature_steps must be at least 1, got {self.temperature_steps}.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -272,6 +314,60 @@ class ObjectiveConfig:
     )
     generator_weight: float = _field(1.0, "Weight of the generator's loss.")
     discriminator_weight: float = _field(50.0, "Weight of the discriminator's loss.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How the two networks are trained: together, in turn, or against each other."""
+
+    training: Literal["joint", "two_stage", "reinforce", "gumbel"] = _field(
+        "joint",
+        "joint: both by their own loss; two_stage: the generator first, then the "
+        "discriminator; reinforce, gumbel: the generator is trained to fool the "
+        "discriminator.",
+    )
+    generator_steps: int | None = _field(
+        None, "two_stage: updates of the first stage; default: half of all."
+    )
+    two_stage_copy: bool = _field(
+        True, "two_stage: start the discriminator from the generator's weights."
+    )
+    adversarial_weight: float = _field(
+        1.0,
+        "reinforce, gumbel: share of the adversarial term in the generator's loss; the "
+        "rest is maximum likelihood.",
+    )
+    adversarial_start: int = _field(
+        0, "reinforce, gumbel: updates of maximum likelihood only, at first."
+    )
+    adversarial_steps: int = _field(
+        0, "reinforce, gumbel: updates from there until adversarial_weight; 0: at once."
+    )
+    gumbel_temperature: float = _field(
+        1.0, "gumbel: of the softmax that gradients take for the samples."
+    )
+    freeze_generator: bool = _field(
+        False, "Sample from the generator without training it."
+    )
+    generator_init_from: str | None = _field(
+        None,
+        "Start the generator from this: the model_dir of a finished run, of either "
+        "objective, or its generator.keras.",
+        resumable=True,
+    )
+
+    def __post_init__(self):
+        _require(
+            0 <= self.adversarial_weight <= 1,
+            f"--adversarial_weight must be in [0, 1], got {self.adversarial_weight}.",
+        )
+        for name in ("adversarial_start", "adversarial_steps"):
+            value = getattr(self, name)
+            _require(value >= 0, f"--{name} must not be negative, got {value}.")
+        _require(
+            self.gumbel_temperature > 0,
+            f"--gumbel_temperature must be positive, got {self.gumbel_temperature}.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -292,6 +388,16 @@ class OptimizerConfig:
     adam_epsilon: float = _field(1e-6, "Added outside the root.")
     adam_bias_correction: bool = _field(False, "Textbook Adam; the original has none.")
     clip_norm: float = _field(1.0, "Joint norm that gradients are clipped to.")
+    generator_learning_rate: float | None = _field(
+        None,
+        "Peak rate of the generator's own variables; default: learning_rate. What both "
+        "networks share goes with the discriminator.",
+    )
+    generator_clip_norm: float | None = _field(
+        None,
+        "Clip the generator's own gradient to this norm, apart from the rest; default: "
+        "one joint norm.",
+    )
     clipping: Literal["after_reduction", "per_replica"] = _field(
         "after_reduction",
         "Clip the summed gradient once, or each replica's as the original on TPU.",
@@ -306,6 +412,11 @@ class OptimizerConfig:
             self.warmup_steps >= 0,
             f"--warmup_steps must not be negative, got {self.warmup_steps}.",
         )
+        for name in ("generator_learning_rate", "generator_clip_norm"):
+            value = getattr(self, name)
+            _require(
+                value is None or value > 0, f"--{name} must be positive, got {value}."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -318,6 +429,7 @@ class PretrainConfig:
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     generator: GeneratorConfig = dataclasses.field(default_factory=GeneratorConfig)
     objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
 
     def __post_init__(self):
@@ -331,6 +443,20 @@ class PretrainConfig:
             "--distribution=multi_worker needs --records that every worker can read: "
             "build them first with `python -m electra_tf.data.build_records`.",
         )
+        check_training(self)
+
+    @property
+    def generator_is_frozen(self) -> bool:
+        """Whether the generator stays as it is while the discriminator learns."""
+        training = self.training
+        return training.freeze_generator or training.training == "two_stage"
+
+    @property
+    def generator_steps(self) -> int:
+        """Updates of the generator alone, before the discriminator's."""
+        if self.training.training != "two_stage":
+            return 0
+        return self.training.generator_steps or self.run.num_train_steps // 2
 
     @property
     def generator_encoder(self) -> EncoderConfig:
@@ -371,6 +497,8 @@ class PretrainConfig:
             )
         if (
             self.objective.objective == "electra"
+            and self.generator.generator == "masked_lm"
+            and self.training.training != "two_stage"
             and self.generator.generator_hidden_size > 0.5
             and self.generator.generator_layers > 0.5
         ):

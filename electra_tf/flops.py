@@ -108,6 +108,8 @@ def training_flops(
     batch_size: int = 1,
     steps: float = 1,
     predicted_fraction: float = ORIGINAL_PREDICTED_FRACTION,
+    generator_is_trained: bool = True,
+    generator_resamples: bool = False,
     rule: str = "original",
 ) -> float:
     """FLOPs of a pretraining run.
@@ -120,6 +122,9 @@ def training_flops(
         steps: number of steps.
         predicted_fraction: share of positions the masked-LM head runs at (19 / 128 with
             19 predictions per sequence).
+        generator_is_trained: False leaves its backward pass out.
+        generator_resamples: True adds a forward pass of the generator, for samples
+            without dropout.
         rule: "original" or "matmul".
 
     Raises:
@@ -130,12 +135,15 @@ def training_flops(
     count = _rule(rule)
     per_token = 0.0
     if discriminator is not None:
-        per_token += count.encoder(discriminator, sequence_length)
-        per_token += count.replaced_token_head(discriminator)
+        forward = count.encoder(discriminator, sequence_length)
+        forward += count.replaced_token_head(discriminator)
+        per_token += count.passes * forward
     if generator is not None:
-        per_token += count.encoder(generator, sequence_length)
-        per_token += predicted_fraction * count.masked_lm_head(generator)
-    return count.passes * per_token * sequence_length * batch_size * steps
+        forward = count.encoder(generator, sequence_length)
+        forward += predicted_fraction * count.masked_lm_head(generator)
+        passes = count.passes if generator_is_trained else 1
+        per_token += (passes + generator_resamples) * forward
+    return per_token * sequence_length * batch_size * steps
 
 
 def inference_flops(

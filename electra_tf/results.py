@@ -8,18 +8,17 @@ import importlib.metadata
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import build, flops
+from electra_tf import build, build_training, flops, workload
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
-from electra_tf.data import records
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import TrivialBaselines, token_counts
+from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
 from electra_tf.training.sinks import MetricsLog
@@ -42,7 +41,6 @@ _OUTPUTS = (
     "vocab.txt",
 )
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
-_COUNTED_RECORDS = 200_000
 _SAMPLE_ROWS = 6
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
@@ -130,10 +128,10 @@ def model_summary(
     config: PretrainConfig, model: PretrainingModel, data: build.PretrainingData
 ) -> str:
     """One paragraph on what is about to be trained on what."""
-    count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    count = _size(model)
     encoder = config.encoder
     lines = [
-        f"{config.objective.objective}: {count:,} parameters; encoder "
+        f"{_system(config)}: {count:,} parameters; encoder "
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
         f"{len(data.vocabulary):,} tokens in the vocabulary"
     ]
@@ -208,12 +206,7 @@ def _baselines(
     data: build.PretrainingData, dataset: tf.data.Dataset, logs: Mapping[str, float]
 ) -> dict[str, float]:
     """The trivial predictor's value for each held-out number."""
-    stream = tf.data.TFRecordDataset(list(data.train_files)).take(_COUNTED_RECORDS)
-    batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
-    counts = token_counts(batches.as_numpy_iterator(), len(data.vocabulary))
-    vocabulary = data.vocabulary
-    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
-    trivial = TrivialBaselines(counts)
+    trivial = TrivialBaselines(build_training.training_token_counts(data))
     for batch in dataset.as_numpy_iterator():
         trivial.update(batch)
     generator = trivial.generator()
@@ -290,26 +283,17 @@ def dry_run_report(
     """Sizes, FLOPs, memory and data of a run that was built and not started."""
     run, length = config.run, config.data.max_seq_length
     slots = build.masking(config, data.vocabulary).max_predictions_per_seq
-    encoder = _shape(config.encoder, len(data.vocabulary))
-    generator = _shape(config.generator_encoder, len(data.vocabulary))
-    networks = {
-        "electra": {"discriminator": encoder, "generator": generator},
-        "mlm": {"generator": encoder},
-    }[config.objective.objective]
+    networks = workload.networks(config, len(data.vocabulary))
     work = {
-        rule: flops.training_flops(
-            **networks,
-            sequence_length=length,
-            batch_size=run.train_batch_size,
-            predicted_fraction=slots / length,
-            rule=rule,
+        rule: workload.run_work(
+            config, len(data.vocabulary), predictions=slots, rule=rule
         )
         for rule in flops.RULES
     }
     rows = run.train_batch_size // run.gradient_accumulation_steps
     memory = flops.memory_estimate(
-        encoder,
-        networks["generator"] if "discriminator" in networks else None,
+        networks.get("discriminator", networks.get("generator")),
+        networks.get("generator") if "discriminator" in networks else None,
         batch_size=rows,
         sequence_length=length,
         predictions=slots,
@@ -317,19 +301,15 @@ def dry_run_report(
     )
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
     counts = {
-        name: sum(int(np.prod(v.shape)) for v in part.trainable_variables)
+        name: _size(part)
         for name, part in [*model.artifacts().items(), ("all, shared once", model)]
     }
-    total = {rule: value * run.num_train_steps for rule, value in work.items()}
     return "\n".join(
         [
             model_summary(config, model, data),
             "parameters: "
             + ", ".join(f"{name} {count:,}" for name, count in counts.items()),
-            f"FLOPs per step: {work['matmul']:.3g} (matrix products), "
-            f"{work['original']:.3g} (the original's rules)",
-            f"FLOPs in total: {total['matmul']:.3g} (matrix products), "
-            f"{total['original']:.3g} (the original's rules)",
+            *_flops_lines(work["matmul"], work["original"]),
             f"memory estimate in GiB on one device with {rows} rows at once: {parts}",
             f"held-out records: {len(data.eval_files)} files; one mask has {slots} "
             "slots per row",
@@ -338,16 +318,44 @@ def dry_run_report(
     )
 
 
-def _shape(encoder: config_lib.EncoderConfig, vocab_size: int) -> flops.EncoderShape:
-    return flops.EncoderShape(
-        hidden_size=encoder.hidden_size,
-        num_layers=encoder.num_layers,
-        embedding_size=encoder.embedding_size,
-        feed_forward_size=encoder.intermediate_size,
-        num_heads=encoder.num_heads,
-        vocab_size=vocab_size,
-        max_positions=encoder.max_positions,
-    )
+def _flops_lines(
+    matmul: Sequence[workload.PhaseWork], original: Sequence[workload.PhaseWork]
+) -> list[str]:
+    """FLOPs of each phase and of all, under both rules."""
+    line = "FLOPs {}: {:.3g} (matrix products), {:.3g} (the original's rules)"
+    steps = [
+        line.format(
+            f"per step, phase {own.name} of {own.steps:,} steps"
+            if len(matmul) > 1
+            else "per step",
+            own.flops_per_step,
+            theirs.flops_per_step,
+        )
+        for own, theirs in zip(matmul, original, strict=True)
+    ]
+    totals = [
+        sum(phase.steps * phase.flops_per_step for phase in work)
+        for work in (matmul, original)
+    ]
+    return [*steps, line.format("in total", *totals)]
+
+
+def _size(model: tf.keras.Model) -> int:
+    """Number of parameters, frozen ones included; no counters, no random seeds."""
+    sizes = [int(np.prod(v.shape)) for v in model.weights if "float" in v.dtype]
+    return sum(sizes)
+
+
+def _system(config: PretrainConfig) -> str:
+    """The objective and what differs from the plain joint training of it."""
+    choices = {
+        "generator": (config.generator.generator, "masked_lm"),
+        "sharing": (config.generator.sharing, "tied"),
+        "training": (config.training.training, "joint"),
+        "freeze_generator": (config.training.freeze_generator, False),
+    }
+    other = [f"{n}={value}" for n, (value, usual) in choices.items() if value != usual]
+    return ", ".join([config.objective.objective, *other])
 
 
 def _next_steps(model_dir: Path, model: PretrainingModel) -> str:

@@ -91,10 +91,45 @@ class TextEmbedding(keras.layers.Layer):
         Raises:
             ValueError: When S is above `max_positions`.
         """
-        length = known_shape(input_ids)[1]
+        words = self.words(input_ids)
+        return self.compose(words, segment_ids, training=training, seed=seed)
+
+    def words(self, input_ids):
+        """Looks up the rows of the word table: float32 [B, S, E] of int32 [B, S]."""
+        return _lookup(self.word_embeddings, input_ids)
+
+    def words_of(self, one_hots):
+        """Multiplies rows of weights over the vocabulary by the word table.
+
+        The row of a one-hot is the row that `words` looks up, exactly, and gradients
+        reach the weights: the way into the embeddings for relaxed samples.
+
+        Args:
+            one_hots: float32 [..., V].
+
+        Returns:
+            float32 [..., E].
+        """
+        table = tf.cast(self.word_embeddings, tf.float32)
+        rows = tf.matmul(tf.reshape(one_hots, [-1, self.vocab_size]), table)
+        return tf.reshape(rows, [*known_shape(one_hots)[:-1], self.size])
+
+    def compose(self, words, segment_ids, *, training=False, seed=None):
+        """Adds segments and positions to rows of the word table; LayerNorm, dropout.
+
+        Args:
+            words: float32 [B, S, E], as of `words`.
+            segment_ids: int32 [B, S].
+            training: Python bool; True turns dropout on.
+            seed: int32 [2], needed when training with dropout.
+
+        Returns:
+            [B, S, E] in the compute dtype, as the call.
+        """
+        length = known_shape(words)[1]
         self._check_length(length)
         total = (
-            _lookup(self.word_embeddings, input_ids)
+            words
             + _lookup(self.segment_embeddings, segment_ids)
             + tf.cast(self.position_embeddings, tf.float32)[:length]
         )

@@ -56,7 +56,12 @@ class ReplacedTokenDetection(keras.layers.Layer):
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
         """Returns the local share of the mean loss over all real tokens."""
-        rtd_logits = self(hidden, training=training)
+        return self.loss_of_logits(self(hidden, training=training), corrupted, totals)
+
+    def loss_of_logits(
+        self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
+    ) -> tf.Tensor:
+        """Returns what ``loss`` does, given rtd_logits [B, S]."""
         labels = tf.cast(corrupted.is_replaced, tf.float32)
         weights = tf.cast(corrupted.inputs["input_mask"], tf.float32)
         values = losses.binary_cross_entropy(labels, rtd_logits)

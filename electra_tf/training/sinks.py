@@ -32,6 +32,9 @@ _COLUMNS = (
     ("discriminator_precision", "prec", "{:.1%}"),
     ("discriminator_recall", "rec", "{:.1%}"),
     ("discriminator_auc", "auc", "{:.3f}"),
+    ("reward", "reward", "{:.3f}"),
+    ("adversarial_weight", "adv", "{:.2f}"),
+    ("temperature", "temp", "{:.2f}"),
     ("learning_rate", "lr", "{:.2e}"),
     ("gradient_norm", "grad", "{:.2f}"),
 )
