@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "electra_tf"
 
 # Modules and packages of electra_tf to those they may import.
 ALLOWED = {
-    "config": set(),
+    "config": {"config_checks"},
+    "config_checks": set(),
     "finetune_config": set(),
     "features": set(),
     "losses": {"replicas"},
@@ -27,10 +28,12 @@ ALLOWED = {
 TOP = {
     "__init__",
     "build",
+    "build_training",
     "flags",
     "pretrain",
     "results",
     "serving",
+    "workload",
     "predict",
     "finetune",
     "finetune_build",
@@ -39,7 +42,7 @@ TOP = {
     "finetune_tasks",
     "finetune_trainer",
 }
-STANDARD_LIBRARY_ONLY = {"config", "finetune_config", "flops"}
+STANDARD_LIBRARY_ONLY = {"config", "config_checks", "finetune_config", "flops"}
 
 
 def imported(source):

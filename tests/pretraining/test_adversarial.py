@@ -243,6 +243,7 @@ def test_fit_with_accumulation_logs_the_game_and_saves(kind, tmp_path):
     assert loaded.evaluate(tiny.dataset(1), verbose=0, return_dict=True) == logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiles_with_xla(kind):
     model = make(kind, dropout=0.1, scale=0.02)
@@ -251,6 +252,7 @@ def test_compiles_with_xla(kind):
     assert all(np.isfinite(values).all() for values in history.values())
 
 
+@pytest.mark.slow
 def test_two_replicas_equal_one_device():
     lengths = (24, 24, 20, 22, 5, 6, 7, 4)
     results = []
