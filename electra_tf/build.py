@@ -1,45 +1,37 @@
-"""From a config to objects: the only file that chooses.
+"""From a config to objects: data, and models ready to be trained.
 
-Everything below takes plain arguments; a choice is a row in a table here.
+This file and its parts, ``build_models.py`` and ``build_training.py``, are the only
+ones that choose. Everything below takes plain arguments; a choice is a row in a table.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from electra_tf import networks
-from electra_tf.config import LEFT_ROWS, PretrainConfig
+from electra_tf import build_models, build_training
+from electra_tf.config import PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
 from electra_tf.data.masking import Masking
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.layers import TextEmbedding
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    CopyingTokenPrediction,
-    Electra,
-    JointObjective,
-    LeaveRows,
-    MaskedLM,
-    Objective,
-    PretrainingModel,
-    ReplacedTokenDetection,
-    SentenceDetection,
-    TokenPrediction,
-)
-from electra_tf.training import AdamW, WarmupPolynomialDecay
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.baselines import token_counts
+from electra_tf.pretraining.phases import Phase
 
 POLICIES = {
     "none": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+_COUNTED_RECORDS = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +53,19 @@ class PretrainingData:
     manifest: records.Manifest | None
     lower_case: bool
     strip_accents: bool
+
+    @functools.cached_property
+    def token_counts(self) -> np.ndarray:
+        """[V] counts of the tokens of the training records, special tokens not counted.
+
+        Of the first 200,000 records, which fix the frequencies well enough.
+        """
+        stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
+        batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
+        vocabulary = self.vocabulary
+        counts = token_counts(batches.as_numpy_iterator(), len(vocabulary))
+        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+        return counts
 
 
 def pretraining_data(
@@ -238,105 +243,26 @@ def eval_dataset(
     return dataset.take(limit) if limit else dataset
 
 
-# What generator and discriminator share.
-SHARINGS: dict[str, Callable[..., networks.Pair]] = {
-    "tied": networks.tied,
-    "token": networks.token,
-    "untied": networks.untied,
-    "nes": networks.nes,
-    "gdes": networks.gdes,
-    "all": networks.one_encoder,
-}
+def compiled_phases(config: PretrainConfig, vocab_size: int) -> list[Phase]:
+    """The phases of a run, each model with its optimizer and all slots.
 
-# What the discriminator is asked, given the embeddings it reads.
-QUESTIONS: dict[str, Callable[[TextEmbedding], Objective]] = {
-    "electra": lambda _: ReplacedTokenDetection(name="objective"),
-    "electra_15": lambda _: ReplacedTokenDetection("masked", name="objective"),
-    "replace_mlm": lambda table: TokenPrediction(table, name="objective"),
-    "all_tokens_mlm": lambda table: CopyingTokenPrediction(table, name="objective"),
-}
-
-
-def _electra(config: PretrainConfig, vocab_size: int, **step) -> Electra:
-    generator, discriminator = SHARINGS[config.generator.sharing](config, vocab_size)
-    objective = QUESTIONS[config.objective.objective](discriminator.embeddings)
-    sampler = CategoricalSampler(
-        config.generator.temperature, config.generator.disallow_correct
-    )
-    if config.objective.sentence_weight:
-        objective, sampler = _with_sentences(config, objective, sampler)
-    return Electra(
-        MaskedLM(generator, name="masked_lm"),
-        discriminator,
-        objective=objective,
-        sampler=sampler,
-        generator_weight=config.objective.generator_weight,
-        discriminator_weight=config.objective.discriminator_weight,
-        name="electra",
-        **step,
-    )
-
-
-def _with_sentences(config, objective, sampler):
-    """Adds the sentence-level loss, and leaves a fifth of the rows as they are."""
-    sentence = SentenceDetection(name="sentence")
-    weight = config.objective.sentence_weight
-    joint = JointObjective(objective, sentence, weight, name="joint")
-    return joint, LeaveRows(sampler, LEFT_ROWS)
-
-
-def _masked_lm(config: PretrainConfig, vocab_size: int, **step) -> MaskedLM:
-    table = networks.embeddings(config.encoder, vocab_size)
-    encoder = networks.encoder(config.encoder, table, "encoder")
-    return MaskedLM(encoder, name="masked_lm", **step)
-
-
-OBJECTIVES: dict[str, Callable[..., PretrainingModel]] = {
-    **dict.fromkeys(QUESTIONS, _electra),
-    "mlm": _masked_lm,
-}
-
-
-def model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """The model, initialized from ``config.run.seed``, not yet compiled."""
-    keras.utils.set_random_seed(config.run.seed)
-    return OBJECTIVES[config.objective.objective](
-        config,
-        vocab_size,
-        gradient_accumulation_steps=config.run.gradient_accumulation_steps,
-        seed=config.run.seed,
-    )
-
-
-def optimizer(config: PretrainConfig) -> AdamW:
-    """Adam and schedule."""
-    choice = config.optimizer
-    return AdamW(
-        WarmupPolynomialDecay(
-            choice.learning_rate,
-            config.run.num_train_steps,
-            warmup_steps=choice.warmup_steps,
-            power=choice.lr_decay_power,
-            combine=choice.lr_schedule,
-        ),
-        weight_decay=choice.weight_decay,
-        beta_1=choice.adam_beta_1,
-        beta_2=choice.adam_beta_2,
-        epsilon=choice.adam_epsilon,
-        bias_correction=choice.adam_bias_correction,
-        clip_norm=choice.clip_norm,
-        clipping=choice.clipping,
-    )
+    Call in a scope. Joint training is one phase; the model of the last phase holds
+    all networks.
+    """
+    keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
+    whole = build_models.model(config, vocab_size)
+    found = build_training.phases(config, whole)
+    for phase in found:
+        phase.set_trainable()
+        phase.model.compile(
+            optimizer=build_training.optimizer(config, phase),
+            jit_compile=config.run.jit_compile,
+            steps_per_execution=config.run.steps_per_execution,
+        )
+        phase.model.optimizer.build(phase.model.trainable_variables)
+    return found
 
 
 def compiled_model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """Model and optimizer with all slots, ready for ``fit``; call in a scope."""
-    keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    built = model(config, vocab_size)
-    built.compile(
-        optimizer=optimizer(config),
-        jit_compile=config.run.jit_compile,
-        steps_per_execution=config.run.steps_per_execution,
-    )
-    built.optimizer.build(built.trainable_variables)
-    return built
+    """The model of the last phase, ready for ``fit``; call in a scope."""
+    return compiled_phases(config, vocab_size)[-1].model

@@ -122,19 +122,42 @@ class TextEncoder(keras.Model):
         Returns:
             hidden, [B, S, D] in the compute dtype.
         """
-        input_ids = inputs["input_ids"]
+        return self._encode(
+            self._embed_ids, inputs["input_ids"], inputs, training, seed
+        )
+
+    def encode_words(self, words, inputs, training=False, seed=None):
+        """Encodes vectors in the place of the word table's rows.
+
+        With `words = embeddings.words(input_ids)` this is the call itself, also bit by
+        bit; the vectors may as well come from relaxed samples.
+
+        Args:
+            words: float32 [B, S, E].
+            inputs: Dictionary of the call; its input_ids are not read.
+            training: As in the call.
+            seed: As in the call.
+
+        Returns:
+            hidden, [B, S, D] in the compute dtype.
+        """
+        return self._encode(self.embeddings.compose, words, inputs, training, seed)
+
+    def _embed_ids(self, input_ids, segment_ids, **options):
+        return self.embeddings(input_ids, segment_ids, **options)
+
+    def _encode(self, embed, tokens, inputs, training, seed):
+        shape = known_shape(tokens)[:2]
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
         if input_mask is None:
-            input_mask = tf.ones_like(input_ids)
+            input_mask = tf.ones(shape, tf.int32)
         if segment_ids is None:
-            segment_ids = tf.zeros_like(input_ids)
+            segment_ids = tf.zeros(shape, tf.int32)
         seeds = [None, None]
         if training:
             seeds = split_seed(self._next_seed() if seed is None else seed, 2)
-        embedded = self.embeddings(
-            input_ids, segment_ids, training=training, seed=seeds[0]
-        )
+        embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
         hidden = self._project(tf.cast(embedded, self.compute_dtype))
         return self.transformer(hidden, input_mask, training=training, seed=seeds[1])
 
@@ -173,9 +196,19 @@ class TextEncoder(keras.Model):
         if embeddings is self.embeddings:
             return self
         copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
-        copy_own_weights(self, copy)
-        copy.transformer.set_weights(self.transformer.get_weights())
+        copy.take_over(self)
         return copy
+
+    def take_over(self, source):
+        """Sets all weights, the embeddings' included, to the values of another encoder.
+
+        Args:
+            source: A `TextEncoder` of the same sizes; the two may share embeddings, or
+                share them in part.
+        """
+        self.embeddings.take_over(source.embeddings)
+        copy_own_weights(source, self)
+        self.transformer.set_weights(source.transformer.get_weights())
 
     def compute_output_spec(self, inputs, training=False, seed=None):
         """Returns the shape of the result of `call`."""

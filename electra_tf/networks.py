@@ -1,23 +1,38 @@
 """Both encoders of a run, and what they share: which objects they are built on.
 
-Each function below takes the config and the size of the vocabulary and returns
-(generator's encoder, discriminator's encoder); the table of them is in ``build.py``.
-The embeddings called "embeddings" are those that runs of another sharing have, too
-(``--init_from``).
+A row of ``SHARINGS`` takes the config and the size of the vocabulary and returns the
+``Networks``. The embeddings called "embeddings" are those that runs of another sharing
+have, too (``--init_from``).
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 from electra_tf.config import EncoderConfig, PretrainConfig
 from electra_tf.encoder import TextEncoder
 from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
 
-Pair = tuple[TextEncoder, TextEncoder]
+
+class Networks(NamedTuple):
+    """The discriminator's encoder, and a way to the generator's.
+
+    Attributes:
+        discriminator: the encoder.
+        generator: called with a name and further arguments of ``TextEncoder``, builds
+            an encoder of the generator's sizes on the generator's tables; not called
+            for a generator that is no network.
+    """
+
+    discriminator: TextEncoder
+    generator: Callable[..., TextEncoder]
 
 
-def encoder(config: EncoderConfig, embeddings: TextEmbedding, name: str) -> TextEncoder:
+def encoder(
+    config: EncoderConfig, embeddings: TextEmbedding, name: str, **options
+) -> TextEncoder:
     """An encoder of these sizes on these embeddings."""
     return TextEncoder(
         embeddings,
@@ -28,6 +43,7 @@ def encoder(config: EncoderConfig, embeddings: TextEmbedding, name: str) -> Text
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         name=name,
+        **options,
     )
 
 
@@ -44,71 +60,67 @@ def embeddings(
     )
 
 
-def _pair(
+def _networks(
     config: PretrainConfig, generators: TextEmbedding, discriminators: TextEmbedding
-) -> Pair:
-    return (
-        encoder(config.generator_encoder, generators, "generator"),
-        encoder(config.encoder, discriminators, "discriminator"),
+) -> Networks:
+    return Networks(
+        discriminator=encoder(config.encoder, discriminators, "discriminator"),
+        generator=functools.partial(encoder, config.generator_encoder, generators),
     )
 
 
-def tied(config: PretrainConfig, vocab_size: int) -> Pair:
+def tied(config: PretrainConfig, vocab_size: int) -> Networks:
     """All tables and their LayerNorm (section 3.2 of the paper, and its code)."""
     shared = embeddings(config.encoder, vocab_size)
-    return _pair(config, shared, shared)
+    return _networks(config, shared, shared)
 
 
-def token(config: PretrainConfig, vocab_size: int) -> Pair:
+def token(config: PretrainConfig, vocab_size: int) -> Networks:
     """The word table alone, as most re-implementations."""
     own = embeddings(config.encoder, vocab_size)
-    borrowing = SharedWordEmbedding(
-        own, dropout=config.encoder.dropout, name="generator_embeddings"
-    )
-    return _pair(config, borrowing, own)
+    dropout = config.generator_encoder.dropout
+    borrowing = SharedWordEmbedding(own, dropout=dropout, name="generator_embeddings")
+    return _networks(config, borrowing, own)
 
 
-def untied(config: PretrainConfig, vocab_size: int) -> Pair:
-    """Nothing; the generator's tables have its hidden size and need no projection.
+def separate(config: PretrainConfig, vocab_size: int) -> Networks:
+    """Nothing.
 
-    The original code's ``untied_generator_embeddings``.
+    "nes": tables of the full embedding size on both sides ("no embedding sharing" of
+    DeBERTaV3, section 3, and "no weight tying" of the paper's section 3.2, where both
+    networks have one size). "untied": the generator's have its hidden size and need no
+    projection, as ``untied_generator_embeddings`` of the original code.
     """
     own = embeddings(config.encoder, vocab_size)
-    others = embeddings(untied_generator(config), vocab_size, "generator_embeddings")
-    return _pair(config, others, own)
+    others = embeddings(config.generator_encoder, vocab_size, "generator_embeddings")
+    return _networks(config, others, own)
 
 
-def untied_generator(config: PretrainConfig) -> EncoderConfig:
-    """Sizes of the generator of ``untied``."""
-    sizes = config.generator_encoder
-    return dataclasses.replace(sizes, embedding_size=sizes.hidden_size)
-
-
-def nes(config: PretrainConfig, vocab_size: int) -> Pair:
-    """Nothing; both have tables of the full embedding size.
-
-    "No embedding sharing" of DeBERTaV3 (section 3), and "no weight tying" of the
-    paper's section 3.2, where generator and discriminator have one size.
-    """
-    own = embeddings(config.encoder, vocab_size)
-    others = embeddings(config.encoder, vocab_size, "generator_embeddings")
-    return _pair(config, others, own)
-
-
-def gdes(config: PretrainConfig, vocab_size: int) -> Pair:
+def gdes(config: PretrainConfig, vocab_size: int) -> Networks:
     """The generator's tables without their gradient, plus deltas of its own.
 
     Gradient-disentangled embedding sharing of DeBERTaV3 (section 3.3).
     """
-    lender = embeddings(config.encoder, vocab_size)
+    lender = embeddings(config.generator_encoder, vocab_size)
     delta = DeltaEmbedding(
         lender, dropout=config.encoder.dropout, name="discriminator_embeddings"
     )
-    return _pair(config, lender, delta)
+    return _networks(config, lender, delta)
 
 
-def one_encoder(config: PretrainConfig, vocab_size: int) -> Pair:
-    """Everything: one encoder is both (section 3.2); their sizes must be equal."""
-    shared = embeddings(config.encoder, vocab_size)
-    both = encoder(config.encoder, shared, "discriminator")
-    return both, both
+def one_encoder(config: PretrainConfig, vocab_size: int) -> Networks:
+    """Everything: one encoder is both (section 3.2); their sizes are equal."""
+    table = embeddings(config.encoder, vocab_size)
+    both = encoder(config.encoder, table, "discriminator")
+    return Networks(discriminator=both, generator=lambda *_, **__: both)
+
+
+# What generator and discriminator share.
+SHARINGS: dict[str, Callable[[PretrainConfig, int], Networks]] = {
+    "tied": tied,
+    "token": token,
+    "untied": separate,
+    "nes": separate,
+    "gdes": gdes,
+    "all": one_encoder,
+}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
-from electra_tf import build, results
+from electra_tf import build, build_training, results
 from electra_tf.config import PretrainConfig
+from electra_tf.pretraining.phases import Phase, remaining
 from electra_tf.training import callbacks, checkpoints
 from electra_tf.training.distribution import is_chief, strategy_for
 
@@ -53,34 +54,49 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         ignore = results.may_differ(type(config))
         checkpoints.check_config(model_dir, settings, ignore=ignore)
     with strategy.scope():
-        model = build.compiled_model(config, len(data.vocabulary))
+        phases = build.compiled_phases(config, len(data.vocabulary))
+    model = phases[-1].model
     if config.run.dry_run:
         log(results.dry_run_report(config, model, data))
         return 0
 
     store = checkpoints.CheckpointStore(
         model_dir / "checkpoints",
-        checkpoints.named_variables(model, model.optimizer),
+        _state(phases),
         keep=config.run.keep_checkpoints,
         log=log,
     )
-    first_step = _start(config, model, store, log)
+    first_step = _start(config, model, data, store, log)
     if chief:
         checkpoints.write_config(model_dir, settings)
         data.vocabulary.save(model_dir / "vocab.txt")
     if first_step < config.run.num_train_steps:
         log(results.model_summary(config, model, data))
-        signal = _train(config, model, data, store, first_step, chief, log)
+        signal = _train(config, phases, data, store, first_step, chief, log)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")
             return EXIT_STOPPED
     else:
         log(f"{model_dir} is trained to its last step, {first_step}; evaluating.")
+    for phase in phases:
+        phase.release()
     results.finish(config, model, data, log, write=chief)
     return 0
 
 
-def _start(config, model, store, log: Log) -> int:
+def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
+    """Everything a checkpoint holds, by name: the whole model, all optimizers."""
+    model = phases[-1].model
+    state = checkpoints.named_variables(model, model.optimizer)
+    for phase in phases[:-1]:
+        own = checkpoints.named_variables(phase.model, phase.model.optimizer)
+        for name, variable in own.items():
+            if name.startswith("optimizer/"):
+                state[f"{phase.name}_{name}"] = variable
+    return state
+
+
+def _start(config, model, data, store, log: Log) -> int:
     """Restores, initializes or leaves the weights; returns the steps done."""
     step = store.restore_latest()
     if step is not None:
@@ -90,18 +106,35 @@ def _start(config, model, store, log: Log) -> int:
         path = Path(config.run.init_from)
         folder = path / "checkpoints"
         weights = checkpoints.named_variables(model)
-        trained = {name: v for name, v in weights.items() if v.trainable}
+        # Not what is trainable: a frozen generator has weights, too.
+        trained = {name: v for name, v in weights.items() if "float" in v.dtype}
         source = folder if folder.is_dir() else path
         loaded = checkpoints.load_weights(source, trained)
         log(f"weights from {path}: {loaded}")
+    build_training.initialize_generator(config, model, data, log)
     return 0
 
 
 def _train(
-    config, model, data, store, first_step: int, chief: bool, log: Log
+    config, phases, data, store, first_step: int, chief: bool, log: Log
 ) -> str | None:
     """Trains to the last step; returns the name of the signal that stopped it."""
+    for phase, step, last_step in remaining(phases, first_step):
+        if len(phases) > 1:
+            log(f"phase {phase.name}: steps {step + 1:,} to {last_step:,}")
+        phase.set_trainable()
+        signal = _fit(config, phase, data, store, step, last_step, chief, log)
+        if signal:
+            return signal
+    return None
+
+
+def _fit(
+    config, phase, data, store, first_step: int, last_step: int, chief: bool, log: Log
+) -> str | None:
+    """Trains one phase; steps are counted over the whole run."""
     run = config.run
+    phase_begin = last_step - phase.steps
     model_dir = store.directory.parent
     counted = {"first_step": first_step}
     sinks = []
@@ -112,7 +145,7 @@ def _train(
             callbacks.Progress(run.num_train_steps, **counted),
             callbacks.HealthWarnings(
                 config.sampled_rate,
-                min_steps=min(5000, run.num_train_steps // 2),
+                min_steps=phase_begin + min(5000, phase.steps // 2),
                 log=lambda text: log(f"warning: {text}"),
             ),
         ]
@@ -130,9 +163,9 @@ def _train(
         else []
     )
     guard = callbacks.NonFiniteGuard(store=store, **counted)
-    model.fit(
+    phase.model.fit(
         build.train_dataset(config, data, start_step=first_step),
-        steps_per_epoch=run.num_train_steps - first_step,
+        steps_per_epoch=last_step - first_step,
         verbose=0,
         shuffle=False,
         callbacks=[guard, logger, *evaluating, saving],

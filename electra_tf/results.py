@@ -8,18 +8,17 @@ import importlib.metadata
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import build, costs, flops, samples
+from electra_tf import build, costs, samples
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
-from electra_tf.data import records
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import TrivialBaselines, token_counts
+from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
 from electra_tf.training.sinks import MetricsLog
@@ -42,7 +41,6 @@ _OUTPUTS = (
     "vocab.txt",
 )
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
-_COUNTED_RECORDS = 200_000
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
 _ROWS = {
@@ -135,10 +133,9 @@ def model_summary(
     config: PretrainConfig, model: PretrainingModel, data: build.PretrainingData
 ) -> str:
     """One paragraph on what is about to be trained on what."""
-    count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     encoder = config.encoder
     lines = [
-        f"{config.objective.objective}: {count:,} parameters; encoder "
+        f"{_system(config)}: {_size(model):,} parameters; encoder "
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
         f"{len(data.vocabulary):,} tokens in the vocabulary"
     ]
@@ -213,12 +210,7 @@ def _baselines(
     data: build.PretrainingData, dataset: tf.data.Dataset, logs: Mapping[str, float]
 ) -> dict[str, float]:
     """The trivial predictor's value for each held-out number."""
-    stream = tf.data.TFRecordDataset(list(data.train_files)).take(_COUNTED_RECORDS)
-    batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
-    counts = token_counts(batches.as_numpy_iterator(), len(data.vocabulary))
-    vocabulary = data.vocabulary
-    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
-    trivial = TrivialBaselines(counts)
+    trivial = TrivialBaselines(data.token_counts)
     for batch in dataset.as_numpy_iterator():
         trivial.update(batch)
     return trivial.scores(logs)
@@ -247,35 +239,65 @@ def dry_run_report(
     config: PretrainConfig, model: PretrainingModel, data: build.PretrainingData
 ) -> str:
     """Sizes, FLOPs, memory and data of a run that was built and not started."""
-    run = config.run
-    slots = build.masking(config, data.vocabulary).max_predictions_per_seq
-    work = {
-        rule: costs.training_flops(config, len(data.vocabulary), slots, rule=rule)
-        for rule in flops.RULES
-    }
+    run, vocab_size = config.run, len(data.vocabulary)
+    slots = config.predictions_per_seq
+    phases = costs.phases(config, vocab_size)
     rows = run.train_batch_size // run.gradient_accumulation_steps
-    memory = costs.memory(config, len(data.vocabulary), slots)
+    memory = costs.memory(config, vocab_size)
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
     counts = {
-        name: sum(int(np.prod(v.shape)) for v in part.trainable_variables)
+        name: _size(part)
         for name, part in [*model.artifacts().items(), ("all, shared once", model)]
     }
-    total = {rule: value * run.num_train_steps for rule, value in work.items()}
     return "\n".join(
         [
             model_summary(config, model, data),
             "parameters: "
             + ", ".join(f"{name} {count:,}" for name, count in counts.items()),
-            f"FLOPs per step: {work['matmul']:.3g} (matrix products), "
-            f"{work['original']:.3g} (the original's rules)",
-            f"FLOPs in total: {total['matmul']:.3g} (matrix products), "
-            f"{total['original']:.3g} (the original's rules)",
+            *_flops_lines(config, phases),
             f"memory estimate in GiB on one device with {rows} rows at once: {parts}",
             f"held-out records: {len(data.eval_files)} files; one mask has {slots} "
             "slots per row",
             "dry run: nothing was trained.",
         ]
     )
+
+
+def _flops_lines(config: PretrainConfig, phases: Sequence[costs.Phase]) -> list[str]:
+    """FLOPs of each phase and of all, under both rules."""
+    line = "FLOPs {}: {:.3g} (matrix products), {:.3g} (the original's rules)"
+    totals = [0.0, 0.0]
+    lines = []
+    for phase in phases:
+        name = f", phase {phase.name} of {phase.steps:,} steps"
+        step = [
+            costs.step_flops(config, phase, rule=rule)
+            for rule in ("matmul", "original")
+        ]
+        lines.append(line.format(f"per step{name if len(phases) > 1 else ''}", *step))
+        totals = [
+            total + phase.steps * one for total, one in zip(totals, step, strict=True)
+        ]
+    return [*lines, line.format("in total", *totals)]
+
+
+def _size(model: tf.keras.Model) -> int:
+    """Number of parameters, frozen ones included; no counters, no random seeds."""
+    sizes = [int(np.prod(v.shape)) for v in model.weights if "float" in v.dtype]
+    return sum(sizes)
+
+
+def _system(config: PretrainConfig) -> str:
+    """The objective and what differs from the plain joint training of it."""
+    choices = {
+        "generator": (config.generator.generator, "masked_lm"),
+        "sharing": (config.generator.sharing, "tied"),
+        "training": (config.training.training, "joint"),
+        "freeze_generator": (config.training.freeze_generator, False),
+        "sentence_weight": (config.objective.sentence_weight, 0.0),
+    }
+    other = [f"{n}={value}" for n, (value, usual) in choices.items() if value != usual]
+    return ", ".join([config.objective.objective, *other])
 
 
 def _next_steps(model_dir: Path, model: PretrainingModel) -> str:

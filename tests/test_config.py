@@ -178,7 +178,8 @@ def test_objective_flagfiles_differ_from_tiny_in_what_they_are_about(name, monke
         (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
         (["--sharing=all"], "--generator_hidden_size=0.25 .* set both to 1"),
         (["--sentence_weight=-1"], "must not be negative"),
-        (["--sentence_weight=1", "--objective=mlm"], "needs a discriminator"),
+        (["--sentence_weight=1", "--objective=mlm"], "trains one network"),
+        (["--sharing=gdes", "--objective=mlm"], "trains one network"),
     ],
 )
 def test_impossible_choices_are_refused(arguments, message):
@@ -193,11 +194,14 @@ def test_base_with_the_small_learning_rate_is_questioned():
     assert not parse(f"--flagfile={CONFIGS / 'small.cfg'}").warnings()
 
 
-def test_sharing_without_a_generator_is_questioned():
-    (text,) = parse("--objective=mlm", "--sharing=gdes").warnings()
-    assert "sharing gdes has no effect" in text
-    full = ["--sharing=all", "--generator_hidden_size=1"]
-    assert not parse(*full).warnings()
+def test_large_generators_are_questioned():
+    full = ["--generator_hidden_size=1"]
+    (text,) = parse(*full).warnings()
+    assert "more than half the discriminator" in text
+    assert not parse(*full, "--sharing=all").warnings()
+    assert not parse(*full, "--generator_layers=0.5").warnings()
+    assert not parse(*full, "--training=two_stage", "--sharing=nes").warnings()
+    assert parse("--objective=electra_15", *full).warnings()
 
 
 def test_only_paths_and_logging_may_change_on_resume():
@@ -219,6 +223,9 @@ FLAGS = [
     "adam_beta_2",
     "adam_bias_correction",
     "adam_epsilon",
+    "adversarial_start",
+    "adversarial_steps",
+    "adversarial_weight",
     "attention_dropout",
     "blank_lines_separate",
     "clip_norm",
@@ -235,10 +242,18 @@ FLAGS = [
     "eval_fraction",
     "eval_records",
     "eval_steps",
+    "final_temperature",
+    "freeze_generator",
+    "generator",
+    "generator_clip_norm",
     "generator_hidden_size",
+    "generator_init_from",
     "generator_layers",
+    "generator_learning_rate",
+    "generator_steps",
     "generator_weight",
     "gradient_accumulation_steps",
+    "gumbel_temperature",
     "hidden_size",
     "init_from",
     "intermediate_size",
@@ -267,6 +282,7 @@ FLAGS = [
     "objective",
     "overwrite",
     "records",
+    "sampling_dropout",
     "save_checkpoint_steps",
     "seed",
     "segmenting",
@@ -276,9 +292,13 @@ FLAGS = [
     "steps_per_execution",
     "strip_accents",
     "temperature",
+    "temperature_shape",
+    "temperature_steps",
     "tfds_data_dir",
     "tpu",
     "train_batch_size",
+    "training",
+    "two_stage_copy",
     "vocab_file",
     "vocab_size",
     "warmup_steps",

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf import build, costs, flops
+from electra_tf import build_models, costs, footprint, networks
 from electra_tf.config import (
     DataConfig,
     EncoderConfig,
@@ -48,7 +48,7 @@ def config_of(sharing, objective="electra", **weights):
 
 
 def make(sharing, *args, **kwargs):
-    return build.model(config_of(sharing, *args, **kwargs), tiny.VOCAB)
+    return build_models.model(config_of(sharing, *args, **kwargs), tiny.VOCAB)
 
 
 def count(variables):
@@ -56,19 +56,18 @@ def count(variables):
 
 
 def test_every_sharing_is_tested():
-    assert set(SHARINGS) == build.SHARINGS.keys()
+    assert set(SHARINGS) == networks.SHARINGS.keys()
 
 
 @pytest.mark.parametrize("objective", ["electra", "replace_mlm", "all_tokens_mlm"])
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_parameter_counts_equal_the_arithmetic(sharing, objective):
     config = config_of(sharing, objective)
-    model = build.model(config, tiny.VOCAB)
-    found = costs.NETWORKS[objective](config, tiny.VOCAB)
-    counts = flops.parameter_count(
-        found["discriminator"],
-        found["generator"],
-        head=found["discriminator_head"],
+    model = build_models.model(config, tiny.VOCAB)
+    counts = footprint.parameter_count(
+        costs.shape(config.encoder, tiny.VOCAB),
+        costs.shape(config.generator_encoder, tiny.VOCAB),
+        head=costs.QUESTIONS[objective].parameters,
         sharing=sharing,
     )
     assert count(model.trainable_variables) == counts["joint"]

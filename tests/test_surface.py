@@ -72,16 +72,23 @@ NAMES = {
         "CopyingTokenPrediction",
         "Discriminator",
         "Electra",
+        "ExponentialDecay",
         "GreedySampler",
+        "GumbelElectra",
         "JointObjective",
         "LeaveRows",
+        "LinearChange",
         "MaskedLM",
         "Objective",
+        "Phase",
         "PretrainingModel",
+        "ReinforceElectra",
         "ReplacedTokenDetection",
         "ReplacedTokenDetector",
+        "RewardBaseline",
         "SentenceDetection",
         "TokenPrediction",
+        "UnigramGenerator",
     ],
     "electra_tf.tasks": [
         "RECIPES",
@@ -144,6 +151,14 @@ def small_encoder(name="encoder"):
         initializer_range=0.05,
         seed=5,
         name=name,
+    )
+
+
+def adversarial(cls, **kwargs):
+    plain = tiny.electra()
+    weight = pretraining.LinearChange(0.0, 0.5, 10, begin=3)
+    return cls(
+        plain.generator, plain.discriminator, adversarial_weight=weight, **kwargs
     )
 
 
@@ -212,8 +227,15 @@ EXAMPLES = {
         sampler=et.CategoricalSampler(0.5, True),
         generator_weight=2.0,
         discriminator_weight=3.0,
+        sampling_dropout=False,
         gradient_accumulation_steps=2,
     ),
+    "ReinforceElectra": lambda: adversarial(pretraining.ReinforceElectra),
+    "GumbelElectra": lambda: adversarial(
+        pretraining.GumbelElectra, gumbel_temperature=0.5
+    ),
+    "RewardBaseline": lambda: pretraining.RewardBaseline(name="expected"),
+    "UnigramGenerator": lambda: pretraining.UnigramGenerator(11),
     "AdamW": lambda: et.training.AdamW(
         1e-3,
         weight_decay=0.1,
@@ -225,6 +247,7 @@ EXAMPLES = {
         clipping="per_replica",
         exclude_from_weight_decay=("bias",),
         learning_rate_multipliers={"kernel": 0.5},
+        clip_groups={"generator": (["kernel"], 3.0)},
         name="mine",
     ),
     "WarmupPolynomialDecay": lambda: et.training.WarmupPolynomialDecay(

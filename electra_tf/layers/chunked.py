@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf.layers.randomness import known_shape
 
 # Logits that exist at once: 64 MiB of float32.
-_LOGITS = 1 << 24
+CHUNK_LOGITS = 1 << 24
 
 
 def log_normalizer(rows, table, bias, *, chunk_size=None):
@@ -28,7 +28,7 @@ def log_normalizer(rows, table, bias, *, chunk_size=None):
         float32 [R], with gradients to `rows`, `table` and `bias`, and int32 [R], the id
         of the largest logit.
     """
-    limit = chunk_size or max(1, _LOGITS // table.shape[0])
+    limit = chunk_size or max(1, CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
     # As even as possible: what fills up the last chunk is computed for nothing.
     number = -(-count // limit)

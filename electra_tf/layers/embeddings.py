@@ -93,10 +93,45 @@ class TextEmbedding(keras.layers.Layer):
         Raises:
             ValueError: When S is above `max_positions`.
         """
-        length = known_shape(input_ids)[1]
+        words = self.words(input_ids)
+        return self.compose(words, segment_ids, training=training, seed=seed)
+
+    def words(self, input_ids):
+        """Looks up the rows of the word table: float32 [B, S, E] of int32 [B, S]."""
+        return self._pick("word_embeddings", lambda table: tf.gather(table, input_ids))
+
+    def words_of(self, one_hots):
+        """Multiplies rows of weights over the vocabulary by the word table.
+
+        The row of a one-hot is the row that `words` looks up, exactly, and gradients
+        reach the weights: the way into the embeddings for relaxed samples.
+
+        Args:
+            one_hots: float32 [..., V].
+
+        Returns:
+            float32 [..., E].
+        """
+        rows = tf.reshape(one_hots, [-1, self.vocab_size])
+        rows = tf.matmul(rows, self.word_table())
+        return tf.reshape(rows, [*known_shape(one_hots)[:-1], self.size])
+
+    def compose(self, words, segment_ids, *, training=False, seed=None):
+        """Adds segments and positions to rows of the word table; LayerNorm, dropout.
+
+        Args:
+            words: float32 [B, S, E], as of `words`.
+            segment_ids: int32 [B, S].
+            training: Python bool; True turns dropout on.
+            seed: int32 [2], needed when training with dropout.
+
+        Returns:
+            [B, S, E] in the compute dtype, as the call.
+        """
+        length = known_shape(words)[1]
         self._check_length(length)
         total = (
-            self._pick("word_embeddings", lambda table: tf.gather(table, input_ids))
+            words
             + self._pick(
                 "segment_embeddings", lambda table: tf.gather(table, segment_ids)
             )
@@ -124,6 +159,20 @@ class TextEmbedding(keras.layers.Layer):
     def standalone(self):
         """Returns a `TextEmbedding` with these tables that depends on no other one."""
         return self
+
+    def take_over(self, source):
+        """Sets tables and LayerNorm to the values of another embedding's.
+
+        Args:
+            source: A `TextEmbedding` of the same sizes.
+        """
+        for name in TABLES:
+            self._set_table(name, source._pick(name, tf.identity))
+        self.gamma.assign(source.gamma)
+        self.beta.assign(source.beta)
+
+    def _set_table(self, name, values):
+        getattr(self, name).assign(values)
 
     def _check_length(self, length):
         message = (
@@ -184,10 +233,7 @@ class _BorrowingEmbedding(TextEmbedding):
         config["name"] = self.lender.name
         plain = TextEmbedding.from_config(config)
         plain.build()
-        for table in TABLES:
-            getattr(plain, table).assign(self._pick(table, tf.identity))
-        plain.gamma.assign(self.gamma)
-        plain.beta.assign(self.beta)
+        plain.take_over(self)
         return plain
 
     def get_config(self):
@@ -254,3 +300,8 @@ class DeltaEmbedding(_BorrowingEmbedding):
     def _pick(self, name, rows):
         shared = tf.stop_gradient(self.lender._pick(name, rows))
         return shared + super()._pick(f"{name}_delta", rows)
+
+    def _set_table(self, name, values):
+        # The delta alone: the lender's tables are not this layer's to change.
+        shared = self.lender._pick(name, tf.identity)
+        getattr(self, f"{name}_delta").assign(values - shared)

@@ -1,11 +1,19 @@
 """Pretraining models: what is trained, and on what question."""
 
+from electra_tf.pretraining.adversarial import (
+    GumbelElectra,
+    ReinforceElectra,
+    RewardBaseline,
+)
 from electra_tf.pretraining.base import PretrainingModel
 from electra_tf.pretraining.detectors import Discriminator, ReplacedTokenDetector
 from electra_tf.pretraining.electra import Electra
+from electra_tf.pretraining.generators import UnigramGenerator
 from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.objectives import Objective, ReplacedTokenDetection
+from electra_tf.pretraining.phases import Phase
 from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler
+from electra_tf.pretraining.schedules import ExponentialDecay, LinearChange
 from electra_tf.pretraining.sentence import (
     JointObjective,
     LeaveRows,
@@ -21,14 +29,21 @@ __all__ = [
     "CopyingTokenPrediction",
     "Discriminator",
     "Electra",
+    "ExponentialDecay",
     "GreedySampler",
+    "GumbelElectra",
     "JointObjective",
     "LeaveRows",
+    "LinearChange",
     "MaskedLM",
     "Objective",
+    "Phase",
     "PretrainingModel",
+    "ReinforceElectra",
     "ReplacedTokenDetection",
     "ReplacedTokenDetector",
+    "RewardBaseline",
     "SentenceDetection",
     "TokenPrediction",
+    "UnigramGenerator",
 ]

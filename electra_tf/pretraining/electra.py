@@ -17,7 +17,7 @@ from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.detectors import Discriminator
 from electra_tf.pretraining.masked_lm import MaskedLM
-from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
 from electra_tf.pretraining.objectives import ReplacedTokenDetection
 from electra_tf.pretraining.samplers import CategoricalSampler, corrupt
 from electra_tf.replicas import fold_in
@@ -54,10 +54,13 @@ class Electra(PretrainingModel):
         discriminator: the ``TextEncoder``.
         objective: what the discriminator is asked; default
             ``ReplacedTokenDetection()``.
-        sampler: (mlm_logits, masked_lm_ids, seed) -> sampled_ids [B, P]; default
+        sampler: (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids [B, P]; default
             ``CategoricalSampler()``.
         generator_weight: of the generator's loss.
         discriminator_weight: of the discriminator's loss (lambda in the paper, 50).
+        sampling_dropout: False draws the samples from a second forward pass of the
+            generator, without dropout, which no gradient flows through: one more
+            forward pass per step. The original samples with dropout on.
         **kwargs: of ``PretrainingModel``.
     """
 
@@ -70,6 +73,7 @@ class Electra(PretrainingModel):
         sampler: Callable | None = None,
         generator_weight: float = 1.0,
         discriminator_weight: float = 50.0,
+        sampling_dropout: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -79,6 +83,8 @@ class Electra(PretrainingModel):
         self.sampler = sampler or CategoricalSampler()
         self.generator_weight = generator_weight
         self.discriminator_weight = discriminator_weight
+        self.sampling_dropout = sampling_dropout
+        self._sampling_logits = _same if sampling_dropout else self._logits_again
         if not self.objective.built:
             self.objective.build((None, None, discriminator.hidden_size))
         self._generator_loss = TokenMean(name="generator_loss")
@@ -90,17 +96,25 @@ class Electra(PretrainingModel):
                 (self.objective.loss_metric, discriminator_weight),
             ]
         )
+        self._schedule_values = [
+            self._step_value(schedule, name)
+            for name, schedule in getattr(self.sampler, "schedules", {}).items()
+        ]
         self.built = True
+
+    def _step_value(self, schedule, name):
+        return StepValue(lambda: schedule(self.step), name=name)
 
     @property
     def metrics(self):
-        """Total and generator metrics, then the objective's."""
+        """Total and generator metrics, the objective's, and what varies by step."""
         return [
             self._total_loss,
             self._generator_loss,
             self._generator_accuracy,
             self._sampled_accuracy,
             *self.objective.step_metrics,
+            *self._schedule_values,
         ]
 
     def call(
@@ -156,7 +170,7 @@ class Electra(PretrainingModel):
             "corrupted_ids": corrupted.inputs["input_ids"],
             "is_masked": corrupted.is_masked,
             "is_replaced": corrupted.is_replaced,
-            **self.objective.answer(hidden, corrupted.inputs),
+            **self.objective.answer(hidden, corrupted),
         }
 
     def _corrupt(self, batch, seed, training):
@@ -164,9 +178,17 @@ class Electra(PretrainingModel):
             batch, training=training, seed=fold_in(seed, _GENERATOR)
         )
         sampled_ids = self.sampler(
-            mlm_logits, batch["masked_lm_ids"], fold_in(seed, _SAMPLER)
+            self._sampling_logits(mlm_logits, batch),
+            batch["masked_lm_ids"],
+            fold_in(seed, _SAMPLER),
+            self.step,
         )
         return mlm_logits, sampled_ids, corrupt(batch, sampled_ids)
+
+    def _logits_again(self, mlm_logits, batch):
+        """The generator's logits [B, P, V] without dropout."""
+        del mlm_logits
+        return tf.stop_gradient(self.generator(batch, training=False))
 
     def _generator_term(self, batch, mlm_logits, sampled_ids, totals):
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
@@ -187,4 +209,10 @@ class Electra(PretrainingModel):
             "sampler": self.sampler,
             "generator_weight": self.generator_weight,
             "discriminator_weight": self.discriminator_weight,
+            "sampling_dropout": self.sampling_dropout,
         }
+
+
+def _same(mlm_logits, batch):
+    del batch
+    return mlm_logits

@@ -59,13 +59,19 @@ class MaskedLM(PretrainingModel):
         Returns:
             mlm_logits [B, P, V] float32.
         """
+        hidden = self.encode(inputs, training=training, seed=seed)
+        return self.head(hidden, inputs["masked_lm_positions"])
+
+    def encode(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns what the head reads, hidden [B, S, D]; arguments as ``call``."""
         encoder_inputs = {
             "input_ids": inputs["masked_input_ids"],
             "input_mask": inputs["input_mask"],
             "segment_ids": inputs["segment_ids"],
         }
-        hidden = self.encoder(encoder_inputs, training=training, seed=seed)
-        return self.head(hidden, inputs["masked_lm_positions"])
+        return self.encoder(encoder_inputs, training=training, seed=seed)
 
     def artifacts(self) -> dict[str, keras.Model]:
         """What a finished run saves, by file name."""

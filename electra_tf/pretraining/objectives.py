@@ -53,9 +53,9 @@ class Objective(keras.layers.Layer):
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss.")
 
-    def answer(self, hidden: tf.Tensor, inputs: Batch) -> dict[str, tf.Tensor]:
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """What is shown of every token in a text sample; nothing by default."""
-        del hidden, inputs
+        del hidden, corrupted
         return {}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
@@ -165,20 +165,27 @@ class ReplacedTokenDetection(Objective):
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
         """Returns the local share of the mean loss over the chosen positions."""
+        return self.loss_of_logits(self(hidden, training=training), corrupted, totals)
+
+    def loss_of_logits(
+        self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
+    ) -> tf.Tensor:
+        """Returns what ``loss`` does, given rtd_logits [B, S]."""
         self._replaced.update_state(
             corrupted.is_replaced, corrupted.inputs["input_mask"]
         )
         where = self._where
-        rtd_logits = where.pick(corrupted, self(hidden, training=training))
+        rtd_logits = where.pick(corrupted, rtd_logits)
         labels = where.pick(corrupted, tf.cast(corrupted.is_replaced, tf.float32))
         weights = tf.cast(where.weights(corrupted), tf.float32)
         values = losses.binary_cross_entropy(labels, rtd_logits)
         self._update_metrics(values, labels, rtd_logits, weights)
         return losses.weighted_mean(values, weights, totals[where.total])
 
-    def answer(self, hidden: tf.Tensor, inputs: Batch) -> dict[str, tf.Tensor]:
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """Returns replaced_probability, float32 [B, S]."""
-        return {"replaced_probability": tf.sigmoid(self(hidden, inputs))}
+        del corrupted
+        return {"replaced_probability": tf.sigmoid(self(hidden))}
 
     def as_model(self, encoder: TextEncoder) -> ReplacedTokenDetector:
         """The encoder with the detection head, as a model of its own."""

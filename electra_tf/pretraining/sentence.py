@@ -23,6 +23,7 @@ from electra_tf.pretraining.detectors import Discriminator
 from electra_tf.pretraining.metrics import TokenMean, TotalLoss
 from electra_tf.pretraining.objectives import Objective
 from electra_tf.pretraining.samplers import Corrupted
+from electra_tf.pretraining.schedules import Schedule
 from electra_tf.replicas import fold_in
 
 # Site of the choice of rows, beside the wrapped sampler's draws from the same seed.
@@ -138,9 +139,9 @@ class JointObjective(Objective):
         )
         return first + self.weight * second
 
-    def answer(self, hidden: tf.Tensor, inputs: Batch) -> dict[str, tf.Tensor]:
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """Returns the answer of the first objective."""
-        return self.first.answer(hidden, inputs)
+        return self.first.answer(hidden, corrupted)
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
         """The encoder with the head of the first objective."""
@@ -182,11 +183,20 @@ class LeaveRows:
         self.sampler = sampler
         self.share = share
 
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """What varies with the step in the sampler of the other rows."""
+        return getattr(self.sampler, "schedules", {})
+
     def __call__(
-        self, mlm_logits: tf.Tensor, masked_lm_ids: tf.Tensor, seed: tf.Tensor
+        self,
+        mlm_logits: tf.Tensor,
+        masked_lm_ids: tf.Tensor,
+        seed: tf.Tensor,
+        step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Draws tokens; arguments and result as ``CategoricalSampler``."""
-        sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed)
+        sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed, step)
         draws = tf.random.stateless_uniform(
             [tf.shape(masked_lm_ids)[0], 1], fold_in(seed, _ROWS), alg="philox"
         )

@@ -65,10 +65,10 @@ class _TokenObjective(Objective):
         means = [self.loss_metric, self._replaced, *self._rates]
         return [*means, self._accuracy, self._corrected]
 
-    def answer(self, hidden: tf.Tensor, inputs: Batch) -> dict[str, tf.Tensor]:
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """Returns the most probable original tokens, int32 [B, S]."""
-        rows = self._rows(hidden)
-        predicted = self._predict(hidden, rows, tf.reshape(inputs["input_ids"], [-1]))
+        shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
+        predicted = self._predict(hidden, self._rows(hidden), shown)
         return {self.answers: tf.reshape(predicted, known_shape(hidden)[:2])}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:

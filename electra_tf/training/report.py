@@ -75,8 +75,23 @@ _PANELS = (
         (("sentence_accuracy", "accuracy"), ("corrupted_fraction", "corrupted rows")),
         scale=100.0,
     ),
+    _Panel(
+        "Adversarial reward",
+        "nats per masked token",
+        (("reward", "reward"), ("reward_baseline", "learned baseline")),
+    ),
+    _Panel(
+        "Schedules",
+        "value",
+        (("temperature", "temperature"), ("adversarial_weight", "adversarial weight")),
+    ),
     _Panel("Learning rate", "per update", (("learning_rate", ""),)),
-    _Panel("Gradient norm", "before clipping", (("gradient_norm", ""),), is_log=True),
+    _Panel(
+        "Gradient norm",
+        "before clipping",
+        (("gradient_norm", "joint"), ("generator_gradient_norm", "generator's own")),
+        is_log=True,
+    ),
     _Panel("Speed", "tokens/s", (("tokens_per_second", ""),)),
 )
 

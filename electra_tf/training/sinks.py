@@ -38,6 +38,9 @@ _COLUMNS = (
     ("copy_auc", "auc", "{:.3f}"),
     ("sentence_loss", "sent", "{:.3f}"),
     ("sentence_accuracy", "sent acc", "{:.1%}"),
+    ("reward", "reward", "{:.3f}"),
+    ("adversarial_weight", "adv", "{:.2f}"),
+    ("temperature", "temp", "{:.2f}"),
     ("learning_rate", "lr", "{:.2e}"),
     ("gradient_norm", "grad", "{:.2f}"),
 )

@@ -7,7 +7,7 @@ import sys
 import keras
 import pytest
 
-from electra_tf import build, pretrain
+from electra_tf import build_models, networks, pretrain
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
 from electra_tf.layers import TextEmbedding
@@ -16,10 +16,10 @@ from tests.end_to_end.test_pretraining import ROOT, SIZES, run
 pytestmark = pytest.mark.slow
 
 SYSTEMS = {
-    **{name: {"objective": name} for name in build.OBJECTIVES},
+    **{name: {"objective": name} for name in build_models.OBJECTIVES},
     "mlm_bert": {"objective": "mlm", "mask_rule": "bert"},
     "sentence": {"sentence_weight": 1.0},
-    **{f"sharing_{name}": {"sharing": name} for name in build.SHARINGS},
+    **{f"sharing_{name}": {"sharing": name} for name in networks.SHARINGS},
     "gdes_all_tokens": {"sharing": "gdes", "objective": "all_tokens_mlm"},
 }
 SYSTEMS["sharing_all"]["generator_hidden_size"] = 1.0
