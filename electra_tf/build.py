@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.config import EncoderConfig, PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
-from electra_tf.data.masking import Masking
+from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.encoder import TextEncoder
 from electra_tf.layers import TextEmbedding
 from electra_tf.pretraining import (
     CategoricalSampler,
     Electra,
+    Electric,
     MaskedLM,
     PretrainingModel,
+    TwoTowerElectra,
+    TwoTowerGenerator,
 )
+from electra_tf.pretraining.baselines import token_counts
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 
 POLICIES = {
@@ -180,19 +185,55 @@ def _check_fit(manifest, vocabulary, vocab_file, max_seq_length):
         )
 
 
-def masking(config: PretrainConfig, vocabulary: Vocabulary) -> Masking:
-    """The masking step."""
+_COUNTED_RECORDS = 200_000
+
+
+def training_token_counts(data: PretrainingData) -> np.ndarray:
+    """How often each token occurs in the (first) training records, [V] int64."""
+    stream = tf.data.TFRecordDataset(list(data.train_files)).take(_COUNTED_RECORDS)
+    batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
+    vocabulary = data.vocabulary
+    counts = token_counts(batches.as_numpy_iterator(), len(vocabulary))
+    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+    return counts
+
+
+def _mask_rate(config: PretrainConfig) -> LinearMaskRate:
+    return LinearMaskRate(
+        config.masking.mask_rate,
+        config.last_mask_rate,
+        config.masking.mask_rate_steps or config.run.num_train_steps,
+    )
+
+
+# What a rule reads of the training text.
+_MASKING_NEEDS = {
+    "rare_tokens": lambda data: {"token_counts": training_token_counts(data)}
+}
+
+
+def masking(
+    config: PretrainConfig,
+    data: PretrainingData,
+    *,
+    mask_rate: float | LinearMaskRate | None = None,
+) -> Masking:
+    """The masking step; ``mask_rate`` takes the place of the configured schedule."""
+    vocabulary = data.vocabulary
+    read = _MASKING_NEEDS.get(config.masking.mask_select, lambda _: {})
     return Masking(
         len(vocabulary),
         vocabulary.mask_id,
         pad_id=vocabulary.pad_id,
         never_masked=(vocabulary.cls_id, vocabulary.sep_id),
         max_seq_length=config.data.max_seq_length,
-        mask_rate=config.masking.mask_rate,
+        mask_rate=mask_rate or _mask_rate(config),
         max_predictions_per_seq=config.masking.max_predictions_per_seq,
         rule=config.masking.mask_rule,
         select=config.masking.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
+        rarity_power=config.masking.mask_rarity_power,
+        **read(data),
     )
 
 
@@ -204,7 +245,7 @@ def train_dataset(
     return pipeline.pretraining_dataset(
         data.train_files,
         batch_size=config.run.train_batch_size,
-        masking=masking(config, data.vocabulary),
+        masking=masking(config, data),
         sep_id=data.vocabulary.sep_id,
         seed=config.run.seed,
         mask_variants=config.masking.mask_variants if static else None,
@@ -222,7 +263,7 @@ def eval_dataset(
     dataset = pipeline.pretraining_dataset(
         data.eval_files,
         batch_size=config.run.eval_batch_size,
-        masking=masking(config, data.vocabulary),
+        masking=masking(config, data, mask_rate=config.last_mask_rate),
         sep_id=data.vocabulary.sep_id,
         training=False,
         seed=config.run.seed,
@@ -232,7 +273,7 @@ def eval_dataset(
 
 
 def _encoder(
-    config: EncoderConfig, embeddings: TextEmbedding, name: str
+    config: EncoderConfig, embeddings: TextEmbedding, name: str, **options
 ) -> TextEncoder:
     return TextEncoder(
         embeddings,
@@ -243,6 +284,7 @@ def _encoder(
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         name=name,
+        **options,
     )
 
 
@@ -256,25 +298,66 @@ def _embeddings(config: EncoderConfig, vocab_size: int) -> TextEmbedding:
     )
 
 
-def _electra(config: PretrainConfig, vocab_size: int, **step) -> Electra:
-    embeddings = _embeddings(config.encoder, vocab_size)
-    generator = MaskedLM(
-        _encoder(config.generator_encoder, embeddings, "generator"), name="masked_lm"
+def _masked_lm_generator(config, embeddings, special_ids) -> MaskedLM:
+    del special_ids
+    encoder = _encoder(config.generator_encoder, embeddings, "generator")
+    return MaskedLM(encoder, name="masked_lm")
+
+
+def _two_tower_generator(config, embeddings, special_ids) -> TwoTowerGenerator:
+    left, right = (
+        _encoder(
+            config.generator_encoder,
+            embeddings,
+            f"generator_{direction}",
+            direction=direction,
+        )
+        for direction in ("left_to_right", "right_to_left")
     )
-    return Electra(
-        generator,
+    return TwoTowerGenerator(left, right, special_ids=special_ids, name="two_tower")
+
+
+# Generator -> how it is built, and the ELECTRA that trains it.
+GENERATORS: dict[str, tuple[Callable, type[Electra]]] = {
+    "masked_lm": (_masked_lm_generator, Electra),
+    "two_tower": (_two_tower_generator, TwoTowerElectra),
+}
+
+
+def _electra(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int], **step
+) -> Electra:
+    generator, model_class = GENERATORS[config.generator.generator]
+    return _pair(config, vocab_size, special_ids, generator, model_class, **step)
+
+
+def _electric(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int], **step
+) -> Electric:
+    return _pair(
+        config, vocab_size, special_ids, _two_tower_generator, Electric, **step
+    )
+
+
+def _pair(config, vocab_size, special_ids, generator, model_class, **step):
+    embeddings = _embeddings(config.encoder, vocab_size)
+    return model_class(
+        generator(config, embeddings, special_ids),
         _encoder(config.encoder, embeddings, "discriminator"),
         sampler=CategoricalSampler(
             config.generator.temperature, config.generator.disallow_correct
         ),
         generator_weight=config.objective.generator_weight,
         discriminator_weight=config.objective.discriminator_weight,
-        name="electra",
+        name=config.objective.objective,
         **step,
     )
 
 
-def _masked_lm(config: PretrainConfig, vocab_size: int, **step) -> MaskedLM:
+def _masked_lm(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int], **step
+) -> MaskedLM:
+    del special_ids
     embeddings = _embeddings(config.encoder, vocab_size)
     return MaskedLM(
         _encoder(config.encoder, embeddings, "encoder"), name="masked_lm", **step
@@ -283,16 +366,31 @@ def _masked_lm(config: PretrainConfig, vocab_size: int, **step) -> MaskedLM:
 
 OBJECTIVES: dict[str, Callable[..., PretrainingModel]] = {
     "electra": _electra,
+    "electric": _electric,
     "mlm": _masked_lm,
 }
 
 
-def model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """The model, initialized from ``config.run.seed``, not yet compiled."""
+def special_ids(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Ids that are neither masked nor predicted: [CLS], [SEP] and [MASK]."""
+    return (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id)
+
+
+def model(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> PretrainingModel:
+    """The model, initialized from ``config.run.seed``, not yet compiled.
+
+    Args:
+        config: of the run.
+        vocab_size: V.
+        special_ids: of the vocabulary; the two-tower generator needs them.
+    """
     keras.utils.set_random_seed(config.run.seed)
     return OBJECTIVES[config.objective.objective](
         config,
         vocab_size,
+        special_ids,
         gradient_accumulation_steps=config.run.gradient_accumulation_steps,
         seed=config.run.seed,
     )
@@ -319,10 +417,12 @@ def optimizer(config: PretrainConfig) -> AdamW:
     )
 
 
-def compiled_model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """Model and optimizer with all slots, ready for ``fit``; call in a scope."""
+def compiled_model(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> PretrainingModel:
+    """``model`` and optimizer with all slots, ready for ``fit``; call in a scope."""
     keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    built = model(config, vocab_size)
+    built = model(config, vocab_size, special_ids)
     built.compile(
         optimizer=optimizer(config),
         jit_compile=config.run.jit_compile,

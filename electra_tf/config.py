@@ -205,10 +205,21 @@ class MaskingConfig:
         "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
-    mask_select: Literal["tokens", "whole_words", "with_replacement"] = _field(
+    final_mask_rate: float | None = _field(
+        None, "Rate that mask_rate goes to, linearly; default: it stays."
+    )
+    mask_rate_steps: int | None = _field(
+        None, "Steps until final_mask_rate is reached; default: num_train_steps."
+    )
+    mask_select: Literal[
+        "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
+    ] = _field(
         "tokens",
-        "Exactly the asked number of tokens, whole words, or the original's draws "
-        "with replacement.",
+        "Exactly the asked number of tokens, whole words, spans of words (SpanBERT), "
+        "rare tokens more often, or the original's draws with replacement.",
+    )
+    mask_rarity_power: float = _field(
+        0.5, "rare_tokens: a token that occurs n times weighs n to the minus this."
     )
     max_predictions_per_seq: int | None = _field(
         None, "Slots per row; default int((mask_rate + 0.005) * max_seq_length)."
@@ -218,6 +229,16 @@ class MaskingConfig:
         _require(
             0 < self.mask_rate <= 1,
             f"--mask_rate must be in (0, 1], got {self.mask_rate}.",
+        )
+        _require(
+            self.final_mask_rate is None or 0 < self.final_mask_rate <= 1,
+            f"--final_mask_rate must be in (0, 1], got {self.final_mask_rate}.",
+        )
+        _require(
+            self.mask_rate_steps is None
+            or (self.mask_rate_steps >= 1 and self.final_mask_rate is not None),
+            f"--mask_rate_steps={self.mask_rate_steps} must be at least 1 and needs "
+            "--final_mask_rate, the rate after these steps.",
         )
         _require(
             self.mask_variants >= 1,
@@ -254,6 +275,11 @@ class GeneratorConfig:
         0.25, "Width as a fraction: hidden, feed-forward and heads."
     )
     generator_layers: float = _field(1.0, "Depth as a fraction.")
+    generator: Literal["masked_lm", "two_tower"] = _field(
+        "masked_lm",
+        "masked_lm: reads the masked text; two_tower: reads the unmasked text from the "
+        "left and from the right (ELECTRA-TT; always so in electric).",
+    )
     temperature: float = _field(1.0, "Divides the logits that are sampled from.")
     disallow_correct: bool = _field(False, "Never sample the original token.")
 
@@ -267,8 +293,10 @@ class GeneratorConfig:
 class ObjectiveConfig:
     """What is trained."""
 
-    objective: Literal["electra", "mlm"] = _field(
-        "electra", "electra: replaced token detection; mlm: BERT's masked LM."
+    objective: Literal["electra", "electric", "mlm"] = _field(
+        "electra",
+        "electra: replaced token detection; electric: energies against the noise of a "
+        "two-tower generator; mlm: BERT's masked LM.",
     )
     generator_weight: float = _field(1.0, "Weight of the generator's loss.")
     discriminator_weight: float = _field(50.0, "Weight of the discriminator's loss.")
@@ -327,6 +355,14 @@ class PretrainConfig:
             f"--max_positions={self.encoder.max_positions}.",
         )
         _require(
+            self.objective.objective != "electric"
+            or (
+                self.generator.temperature == 1 and not self.generator.disallow_correct
+            ),
+            "--objective=electric compares tokens with the distribution the noise is "
+            "drawn from: leave --temperature=1 and --nodisallow_correct.",
+        )
+        _require(
             self.run.distribution != "multi_worker" or bool(self.data.records),
             "--distribution=multi_worker needs --records that every worker can read: "
             "build them first with `python -m electra_tf.data.build_records`.",
@@ -353,6 +389,18 @@ class PretrainConfig:
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
         )
+
+    @property
+    def generator_towers(self) -> int:
+        """Encoders in the generator: two in the two-tower one."""
+        names = (self.objective.objective, self.generator.generator)
+        return 2 if "electric" in names or "two_tower" in names else 1
+
+    @property
+    def last_mask_rate(self) -> float:
+        """The mask rate at the end of its schedule, and of every evaluation."""
+        final = self.masking.final_mask_rate
+        return self.masking.mask_rate if final is None else final
 
     def warnings(self) -> list[str]:
         """Choices that are allowed and probably not meant."""

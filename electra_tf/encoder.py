@@ -28,6 +28,8 @@ class TextEncoder(keras.Model):
         intermediate_size: Width of the feed-forward networks; None is 4 * hidden_size.
         dropout: Dropout rate of the sub-layer outputs.
         attention_dropout: Dropout rate of the attention probabilities.
+        direction: What a position attends to: "both", "left_to_right" or
+            "right_to_left", where the last two include the position itself.
         layer_norm_epsilon: Added to the variance in LayerNorm.
         initializer_range: Standard deviation of the truncated normal initializers.
         seed: Start of the dropout stream of training calls that bring no seed.
@@ -55,6 +57,7 @@ class TextEncoder(keras.Model):
         intermediate_size=None,
         dropout=0.1,
         attention_dropout=0.1,
+        direction="both",
         layer_norm_epsilon=1e-12,
         initializer_range=0.02,
         seed=0,
@@ -69,6 +72,7 @@ class TextEncoder(keras.Model):
         self.intermediate_size = intermediate_size or 4 * hidden_size
         self.dropout = dropout
         self.attention_dropout = attention_dropout
+        self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.seed = seed
@@ -82,6 +86,7 @@ class TextEncoder(keras.Model):
             self.intermediate_size,
             dropout=dropout,
             attention_dropout=attention_dropout,
+            direction=direction,
             layer_norm_epsilon=layer_norm_epsilon,
             initializer_range=initializer_range,
             dtype=self.dtype_policy,
@@ -180,6 +185,7 @@ class TextEncoder(keras.Model):
             "intermediate_size": self.intermediate_size,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
+            "direction": self.direction,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.initializer_range,
             "seed": self.seed,

@@ -37,6 +37,8 @@ class EncoderShape:
         vocab_size: V.
         max_positions: rows of the position table.
         num_segments: rows of the segment table.
+        num_towers: encoders of this shape side by side, which share the embeddings and
+            whose outputs are concatenated: 2 in the two-tower generator.
     """
 
     hidden_size: int
@@ -47,6 +49,7 @@ class EncoderShape:
     vocab_size: int = 30522
     max_positions: int = 512
     num_segments: int = 2
+    num_towers: int = 1
 
     def __post_init__(self):
         """Fills in the sizes that follow from others."""
@@ -63,6 +66,11 @@ class EncoderShape:
     def has_projection(self) -> bool:
         """Whether embeddings are projected to the hidden size."""
         return self.embedding_size != self.hidden_size
+
+    @property
+    def output_size(self) -> int:
+        """Width of what a head reads."""
+        return self.num_towers * self.hidden_size
 
 
 def parameter_count(
@@ -93,9 +101,9 @@ def parameter_count(
         return counts
     g = generator
     own = {
-        "generator_projection": _projection_parameters(g),
-        "generator_encoder": g.num_layers * _layer_parameters(g),
-        "generator_head": (g.hidden_size + 3) * g.embedding_size + g.vocab_size,
+        "generator_projection": g.num_towers * _projection_parameters(g),
+        "generator_encoder": g.num_towers * g.num_layers * _layer_parameters(g),
+        "generator_head": (g.output_size + 3) * g.embedding_size + g.vocab_size,
     }
     return {**counts, **own, "joint": counts["discriminator"] + sum(own.values())}
 
@@ -133,7 +141,7 @@ def training_flops(
         per_token += count.encoder(discriminator, sequence_length)
         per_token += count.replaced_token_head(discriminator)
     if generator is not None:
-        per_token += count.encoder(generator, sequence_length)
+        per_token += generator.num_towers * count.encoder(generator, sequence_length)
         per_token += predicted_fraction * count.masked_lm_head(generator)
     return count.passes * per_token * sequence_length * batch_size * steps
 
@@ -217,7 +225,7 @@ class _OriginalRule:
         return attention + feed_forward + 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
 
     def masked_lm_head(self, e):
-        hidden = (2 * e.hidden_size + 1 + _ACTIVATION + _LAYER_NORM) * e.embedding_size
+        hidden = (2 * e.output_size + 1 + _ACTIVATION + _LAYER_NORM) * e.embedding_size
         return hidden + (2 * e.embedding_size + _SOFTMAX + 2) * e.vocab_size
 
     def replaced_token_head(self, e):
@@ -236,7 +244,7 @@ class _MatmulRule:
         return projection + e.num_layers * layer
 
     def masked_lm_head(self, e):
-        return 2 * e.embedding_size * (e.hidden_size + e.vocab_size)
+        return 2 * e.embedding_size * (e.output_size + e.vocab_size)
 
     def replaced_token_head(self, e):
         return 2 * e.hidden_size * (e.hidden_size + 1)
@@ -262,4 +270,5 @@ def _layer_parameters(e):
 
 def _kept_per_token(e, s):
     d, f, n = e.hidden_size, e.feed_forward_size, e.num_heads
-    return 2 * e.embedding_size + e.num_layers * (12 * d + 2 * f + n * s)
+    tower = 2 * e.embedding_size + e.num_layers * (12 * d + 2 * f + n * s)
+    return e.num_towers * tower

@@ -53,7 +53,9 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         ignore = results.may_differ(type(config))
         checkpoints.check_config(model_dir, settings, ignore=ignore)
     with strategy.scope():
-        model = build.compiled_model(config, len(data.vocabulary))
+        model = build.compiled_model(
+            config, len(data.vocabulary), build.special_ids(data.vocabulary)
+        )
     if config.run.dry_run:
         log(results.dry_run_report(config, model, data))
         return 0
@@ -111,7 +113,7 @@ def _train(
             callbacks.TensorBoardScalars(model_dir / "tensorboard"),
             callbacks.Progress(run.num_train_steps, **counted),
             callbacks.HealthWarnings(
-                config.masking.mask_rate,
+                min(config.masking.mask_rate, config.last_mask_rate),
                 min_steps=min(5000, run.num_train_steps // 2),
                 log=lambda text: log(f"warning: {text}"),
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
@@ -17,9 +18,9 @@ import tensorflow as tf
 from electra_tf import build, flops
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
-from electra_tf.data import records
+from electra_tf.layers.chunked import CHUNK_ROWS
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import TrivialBaselines, token_counts
+from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
 from electra_tf.training.sinks import MetricsLog
@@ -42,7 +43,6 @@ _OUTPUTS = (
     "vocab.txt",
 )
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
-_COUNTED_RECORDS = 200_000
 _SAMPLE_ROWS = 6
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
@@ -208,12 +208,7 @@ def _baselines(
     data: build.PretrainingData, dataset: tf.data.Dataset, logs: Mapping[str, float]
 ) -> dict[str, float]:
     """The trivial predictor's value for each held-out number."""
-    stream = tf.data.TFRecordDataset(list(data.train_files)).take(_COUNTED_RECORDS)
-    batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
-    counts = token_counts(batches.as_numpy_iterator(), len(data.vocabulary))
-    vocabulary = data.vocabulary
-    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
-    trivial = TrivialBaselines(counts)
+    trivial = TrivialBaselines(build.training_token_counts(data))
     for batch in dataset.as_numpy_iterator():
         trivial.update(batch)
     generator = trivial.generator()
@@ -289,30 +284,39 @@ def dry_run_report(
 ) -> str:
     """Sizes, FLOPs, memory and data of a run that was built and not started."""
     run, length = config.run, config.data.max_seq_length
-    slots = build.masking(config, data.vocabulary).max_predictions_per_seq
+    slots = build.masking(config, data).max_predictions_per_seq
+    rows = run.train_batch_size // run.gradient_accumulation_steps
     encoder = _shape(config.encoder, len(data.vocabulary))
-    generator = _shape(config.generator_encoder, len(data.vocabulary))
-    networks = {
-        "electra": {"discriminator": encoder, "generator": generator},
-        "mlm": {"generator": encoder},
-    }[config.objective.objective]
+    generator = dataclasses.replace(
+        _shape(config.generator_encoder, len(data.vocabulary)),
+        num_towers=config.generator_towers,
+    )
+    pair = {"discriminator": encoder, "generator": generator}
+    networks = {"electra": pair, "electric": pair, "mlm": {"generator": encoder}}[
+        config.objective.objective
+    ]
+    # Two towers predict every token; of their logits a chunk exists at a time.
+    predicted, held = (
+        (slots, slots)
+        if networks["generator"].num_towers == 1
+        else (length, slots + CHUNK_ROWS // rows)
+    )
     work = {
         rule: flops.training_flops(
             **networks,
             sequence_length=length,
             batch_size=run.train_batch_size,
-            predicted_fraction=slots / length,
+            predicted_fraction=predicted / length,
             rule=rule,
         )
         for rule in flops.RULES
     }
-    rows = run.train_batch_size // run.gradient_accumulation_steps
     memory = flops.memory_estimate(
         encoder,
         networks["generator"] if "discriminator" in networks else None,
         batch_size=rows,
         sequence_length=length,
-        predictions=slots,
+        predictions=held,
         activation_bytes=4 if run.mixed_precision == "none" else 2,
     )
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())

@@ -87,16 +87,23 @@ class MaskedLMHead(keras.layers.Layer):
             mlm_logits, float32 [B, P, V].
         """
         batch, count = known_shape(masked_lm_positions)
-        rows = gather_positions(hidden, masked_lm_positions)
+        rows = self.transform(gather_positions(hidden, masked_lm_positions))
+        logits = self.logits(rows)
+        return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
+
+    def transform(self, rows):
+        """Dense, GELU, LayerNorm: hidden states [N, D] to float32 [N, E]."""
         rows = tf.cast(matmul(rows, self.dense_kernel), tf.float32)
         rows = plain.bias_activation(rows, self.dense_bias, activation=plain.gelu)
-        rows = plain.layer_norm(
+        return plain.layer_norm(
             rows, self.gamma, self.beta, epsilon=self.layer_norm_epsilon
         )
+
+    def logits(self, rows):
+        """Scores of all tokens: rows [N, E] of `transform` to float32 [N, V]."""
         table = tf.cast(self.embeddings.word_embeddings, tf.float32)
         logits = tf.matmul(rows, table, transpose_b=True)
-        logits += tf.cast(self.output_bias, tf.float32)
-        return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
+        return logits + tf.cast(self.output_bias, tf.float32)
 
     def compute_output_spec(self, hidden, masked_lm_positions):
         """Returns the shape of the result of `call`."""
