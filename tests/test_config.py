@@ -119,8 +119,10 @@ def test_generator_formula():
     assert small.generator_encoder.num_heads == 1
 
 
-def test_every_flagfile_parses_and_says_how_to_run_it():
-    files = sorted(CONFIGS.glob("*.cfg"))
+def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
+    # Flagfiles include each other by their path from the root of the repository.
+    monkeypatch.chdir(CONFIGS.parent)
+    files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
     assert len(files) >= 5
     for path in files:
         parse(f"--flagfile={path}")
@@ -142,11 +144,47 @@ def test_every_flagfile_parses_and_says_how_to_run_it():
         (["--num_train_steps=0"], "at least 1"),
         (["--learning_rate=0"], "must be positive"),
         (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
+        (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
+        (["--mask_rate_steps=9"], "needs --final_mask_rate"),
+        (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
+        (["--objective=electric", "--temperature=2"], "leave --temperature=1"),
+        (["--objective=electric", "--disallow_correct"], "--nodisallow_correct"),
     ],
 )
 def test_impossible_choices_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
+
+
+SYSTEMS = {
+    "electric": {"objective": "electric", "model_dir": "runs/electric"},
+    "electra_two_tower": {"objective": "electra", "generator": "two_tower"},
+    "mask_spans": {"mask_select": "spans"},
+    "mask_whole_words": {"mask_select": "whole_words"},
+    "mask_rare_tokens": {"mask_select": "rare_tokens"},
+    "mask_with_replacement": {"mask_select": "with_replacement"},
+    "mask_rate_decay": {"mask_rate": 0.3, "final_mask_rate": 0.15},
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_flagfiles_of_systems_differ_from_tiny_where_they_say(name, monkeypatch):
+    monkeypatch.chdir(CONFIGS.parent)
+    config = config_lib.to_flat(parse(f"--flagfile={CONFIGS}/objectives/{name}.cfg"))
+    tiny = config_lib.to_flat(parse(f"--flagfile={CONFIGS}/tiny.cfg"))
+    assert config["model_dir"] == f"runs/{name}"
+    assert config.items() >= SYSTEMS[name].items()
+    different = {key for key, value in config.items() if value != tiny[key]}
+    may = {*SYSTEMS[name], "model_dir", "mask_rate_steps"}
+    assert different <= may
+
+
+def test_towers_and_the_last_mask_rate():
+    assert PretrainConfig().generator_towers == 1
+    assert parse("--objective=electric").generator_towers == 2
+    assert parse("--generator=two_tower").generator_towers == 2
+    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
+    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
 
 
 def test_base_with_the_small_learning_rate_is_questioned():
@@ -191,6 +229,8 @@ FLAGS = [
     "eval_fraction",
     "eval_records",
     "eval_steps",
+    "final_mask_rate",
+    "generator",
     "generator_hidden_size",
     "generator_layers",
     "generator_weight",
@@ -205,7 +245,9 @@ FLAGS = [
     "lower_case",
     "lr_decay_power",
     "lr_schedule",
+    "mask_rarity_power",
     "mask_rate",
+    "mask_rate_steps",
     "mask_rule",
     "mask_select",
     "mask_variants",

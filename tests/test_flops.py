@@ -1,3 +1,6 @@
+import dataclasses
+import math
+
 import keras
 import pytest
 
@@ -8,6 +11,8 @@ from electra_tf.flops import (
     parameter_count,
     training_flops,
 )
+from electra_tf.pretraining import Electric
+from tests import tiny
 
 SMALL = EncoderShape(256, 12, embedding_size=128)
 BASE = EncoderShape(768, 12)
@@ -136,3 +141,30 @@ def test_errors():
         inference_flops(SMALL, sequence_length=8, rule="hardware")
     with pytest.raises(ValueError, match="a discriminator, a generator"):
         training_flops(sequence_length=8)
+
+
+def test_two_towers_are_two_encoders_and_a_wider_head():
+    """Against a real model, and hand-worked FLOPs."""
+    model = tiny.two_tower(Electric)
+    tower = EncoderShape(
+        16, 2, embedding_size=12, num_heads=2, vocab_size=tiny.VOCAB, max_positions=32
+    )
+    encoder = dataclasses.replace(tower, hidden_size=32, feed_forward_size=128)
+    pair = dataclasses.replace(tower, num_towers=2)
+    counts = parameter_count(encoder, pair)
+    assert counts["joint"] == sum(math.prod(v.shape) for v in model.trainable_variables)
+    one, two = (
+        training_flops(
+            generator=shape, sequence_length=24, predicted_fraction=1.0, rule="matmul"
+        )
+        for shape in (tower, pair)
+    )
+    # Per token: projection, two layers; the head reads 16 more numbers.
+    layer = 8 * 16 * 16 + 4 * 16 * 24 + 4 * 16 * 64
+    more = 2 * 12 * 16 + 2 * layer + 2 * 12 * 16
+    assert two - one == 3 * 24 * more
+    memory = [
+        memory_estimate(encoder, shape, batch_size=2, sequence_length=24)
+        for shape in (tower, pair)
+    ]
+    assert memory[1]["activations"] > memory[0]["activations"]
