@@ -204,6 +204,26 @@ def test_fit_has_the_metrics_of_electra():
 
 
 @pytest.mark.slow
+def test_energies_become_negative_log_probabilities():
+    """Independent tokens of known frequencies: E = -log p, sign and scale."""
+    vocab, lengths = 25, (24,) * 16
+    model = tiny.two_tower(Electric, vocab=vocab)
+    model.compile(et.training.AdamW(5e-3, weight_decay=0.0, bias_correction=True))
+    batches = [tiny.batch(lengths, seed=step, vocab=vocab) for step in range(100)]
+    stacked = {name: tf.stack([b[name] for b in batches]) for name in batches[0]}
+    data = tf.data.Dataset.from_tensor_slices(stacked)
+    model.fit(data, verbose=0, shuffle=False)
+    held_out = tiny.batch((24,) * 64, seed=999, vocab=vocab)
+    ids, energies = held_out["input_ids"].numpy(), model(held_out).numpy()
+    # `token_rows` draws 5 + floor(20 u^3).
+    p = np.diff(np.linspace(0, 1, 21) ** (1 / 3))
+    surprise = -np.log(p[ids[ids >= 5] - 5])
+    slope, _ = np.polyfit(surprise, energies[ids >= 5], 1)
+    assert slope == pytest.approx(1, abs=0.35)
+    assert energies[ids >= 5].mean() == pytest.approx(surprise.mean(), abs=0.8)
+
+
+@pytest.mark.slow
 def test_two_replicas_equal_one_device():
     """Denominators over all replicas (pitfall 27 of docs/fidelity.md)."""
     lengths = (24, 24, 20, 22, 5, 6, 7, 4)
