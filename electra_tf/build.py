@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -20,7 +20,7 @@ from electra_tf import build_models, build_training
 from electra_tf.config import PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
-from electra_tf.data.masking import Masking
+from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import token_counts
@@ -192,19 +192,40 @@ def _check_fit(manifest, vocabulary, vocab_file, max_seq_length):
         )
 
 
-def masking(config: PretrainConfig, vocabulary: Vocabulary) -> Masking:
-    """The masking step."""
+def _mask_rate(config: PretrainConfig) -> LinearMaskRate:
+    return LinearMaskRate(
+        config.masking.mask_rate,
+        config.last_mask_rate,
+        config.masking.mask_rate_steps or config.run.num_train_steps,
+    )
+
+
+# What a rule reads of the training text.
+_MASKING_NEEDS = {"rare_tokens": lambda data: {"token_counts": data.token_counts}}
+
+
+def masking(
+    config: PretrainConfig,
+    data: PretrainingData,
+    *,
+    mask_rate: float | LinearMaskRate | None = None,
+) -> Masking:
+    """The masking step; ``mask_rate`` takes the place of the configured schedule."""
+    vocabulary = data.vocabulary
+    read = _MASKING_NEEDS.get(config.masking.mask_select, lambda _: {})
     return Masking(
         len(vocabulary),
         vocabulary.mask_id,
         pad_id=vocabulary.pad_id,
         never_masked=(vocabulary.cls_id, vocabulary.sep_id),
         max_seq_length=config.data.max_seq_length,
-        mask_rate=config.masking.mask_rate,
+        mask_rate=mask_rate or _mask_rate(config),
         max_predictions_per_seq=config.masking.max_predictions_per_seq,
         rule=config.masking.mask_rule,
         select=config.masking.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
+        rarity_power=config.masking.mask_rarity_power,
+        **read(data),
     )
 
 
@@ -216,7 +237,7 @@ def train_dataset(
     return pipeline.pretraining_dataset(
         data.train_files,
         batch_size=config.run.train_batch_size,
-        masking=masking(config, data.vocabulary),
+        masking=masking(config, data),
         sep_id=data.vocabulary.sep_id,
         seed=config.run.seed,
         mask_variants=config.masking.mask_variants if static else None,
@@ -234,7 +255,7 @@ def eval_dataset(
     dataset = pipeline.pretraining_dataset(
         data.eval_files,
         batch_size=config.run.eval_batch_size,
-        masking=masking(config, data.vocabulary),
+        masking=masking(config, data, mask_rate=config.last_mask_rate),
         sep_id=data.vocabulary.sep_id,
         training=False,
         seed=config.run.seed,
@@ -243,14 +264,21 @@ def eval_dataset(
     return dataset.take(limit) if limit else dataset
 
 
-def compiled_phases(config: PretrainConfig, vocab_size: int) -> list[Phase]:
+def special_ids(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Ids that are neither masked nor predicted: [CLS], [SEP] and [MASK]."""
+    return (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id)
+
+
+def compiled_phases(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> list[Phase]:
     """The phases of a run, each model with its optimizer and all slots.
 
     Call in a scope. Joint training is one phase; the model of the last phase holds
-    all networks.
+    all networks. Arguments as ``build_models.model``.
     """
     keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    whole = build_models.model(config, vocab_size)
+    whole = build_models.model(config, vocab_size, special_ids)
     found = build_training.phases(config, whole)
     for phase in found:
         phase.set_trainable()
@@ -263,6 +291,8 @@ def compiled_phases(config: PretrainConfig, vocab_size: int) -> list[Phase]:
     return found
 
 
-def compiled_model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
+def compiled_model(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> PretrainingModel:
     """The model of the last phase, ready for ``fit``; call in a scope."""
-    return compiled_phases(config, vocab_size)[-1].model
+    return compiled_phases(config, vocab_size, special_ids)[-1].model

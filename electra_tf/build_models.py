@@ -6,8 +6,8 @@ A part of ``build.py``, with the same rule: a choice is a row in a table.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 
@@ -19,16 +19,20 @@ from electra_tf.pretraining import (
     CategoricalSampler,
     CopyingTokenPrediction,
     Electra,
+    Electric,
     GumbelElectra,
     JointObjective,
     LeaveRows,
     MaskedLM,
+    NoiseContrastiveEstimation,
     Objective,
     PretrainingModel,
     ReinforceElectra,
     ReplacedTokenDetection,
     SentenceDetection,
     TokenPrediction,
+    TwoTowerElectra,
+    TwoTowerGenerator,
     UnigramGenerator,
 )
 from electra_tf.pretraining.schedules import ExponentialDecay, LinearChange, Schedule
@@ -39,25 +43,52 @@ QUESTIONS: dict[str, Callable[[TextEmbedding], Objective]] = {
     "electra_15": lambda _: ReplacedTokenDetection("masked", name="objective"),
     "replace_mlm": lambda table: TokenPrediction(table, name="objective"),
     "all_tokens_mlm": lambda table: CopyingTokenPrediction(table, name="objective"),
+    "electric": lambda _: NoiseContrastiveEstimation(name="objective"),
 }
 
 
-def _masked_lm_generator(found: Networks, vocab_size: int, step) -> MaskedLM:
-    del vocab_size
+class Words(NamedTuple):
+    """What models know of the vocabulary.
+
+    Attributes:
+        size: V.
+        special_ids: ids that are neither masked nor predicted.
+    """
+
+    size: int
+    special_ids: tuple[int, ...] = ()
+
+
+def _masked_lm_generator(found: Networks, words: Words, step) -> MaskedLM:
+    del words
     return MaskedLM(found.generator("generator"), name="masked_lm", **step)
 
 
-def _fixed_generator(found: Networks, vocab_size: int, step) -> UnigramGenerator:
+def _two_tower_generator(found: Networks, words: Words, step) -> TwoTowerGenerator:
+    left, right = (
+        found.generator(f"generator_{direction}", direction=direction)
+        for direction in ("left_to_right", "right_to_left")
+    )
+    return TwoTowerGenerator(
+        left, right, special_ids=words.special_ids, name="two_tower", **step
+    )
+
+
+def _fixed_generator(found: Networks, words: Words, step) -> UnigramGenerator:
     """A distribution over the vocabulary, uniform until it is given counts."""
     del found, step
-    return UnigramGenerator(vocab_size, name="generator")
+    return UnigramGenerator(words.size, name="generator")
 
 
-GENERATORS: dict[str, Callable[..., keras.Model]] = {
-    "masked_lm": _masked_lm_generator,
-    "unigram": _fixed_generator,
-    "uniform": _fixed_generator,
+# Generator -> how it is built, and the model that trains it by its own loss.
+GENERATORS: dict[str, tuple[Callable[..., keras.Model], type[Electra]]] = {
+    "masked_lm": (_masked_lm_generator, Electra),
+    "two_tower": (_two_tower_generator, TwoTowerElectra),
+    "unigram": (_fixed_generator, Electra),
+    "uniform": (_fixed_generator, Electra),
 }
+# Objectives whose model is another one.
+MODELS: dict[str, type[Electra]] = {"electric": Electric}
 
 TEMPERATURES: dict[str, type] = {
     "linear": LinearChange,
@@ -87,16 +118,18 @@ def _mixture(config: PretrainConfig) -> float | Schedule:
     return LinearChange(0.0, weight, 1, start - 1) if start else weight
 
 
-def _plain(config: PretrainConfig) -> Callable[..., Electra]:
+def _plain(config: PretrainConfig, model_class: type) -> Callable[..., Electra]:
     del config
-    return Electra
+    return model_class
 
 
-def _reinforce(config: PretrainConfig) -> Callable[..., Electra]:
+def _reinforce(config: PretrainConfig, model_class: type) -> Callable[..., Electra]:
+    del model_class
     return functools.partial(ReinforceElectra, adversarial_weight=_mixture(config))
 
 
-def _gumbel(config: PretrainConfig) -> Callable[..., Electra]:
+def _gumbel(config: PretrainConfig, model_class: type) -> Callable[..., Electra]:
+    del model_class
     return functools.partial(
         GumbelElectra,
         adversarial_weight=_mixture(config),
@@ -104,8 +137,8 @@ def _gumbel(config: PretrainConfig) -> Callable[..., Electra]:
     )
 
 
-# How the generator learns -> the class that takes its gradient, without the networks.
-TRAININGS: dict[str, Callable[[PretrainConfig], Callable[..., Electra]]] = {
+# How the generator learns -> what makes the model, given the one of its own loss.
+TRAININGS: dict[str, Callable[[PretrainConfig, type], Callable[..., Electra]]] = {
     "joint": _plain,
     "two_stage": _plain,
     "reinforce": _reinforce,
@@ -113,14 +146,16 @@ TRAININGS: dict[str, Callable[[PretrainConfig], Callable[..., Electra]]] = {
 }
 
 
-def _electra(config: PretrainConfig, vocab_size: int, **step: Any) -> Electra:
-    found = networks.SHARINGS[config.generator.sharing](config, vocab_size)
-    generator = GENERATORS[config.generator.generator](found, vocab_size, step)
+def _electra(config: PretrainConfig, words: Words, **step: Any) -> Electra:
+    found = networks.SHARINGS[config.generator.sharing](config, words.size)
+    make_generator, model_class = GENERATORS[config.generator_kind]
+    model_class = MODELS.get(config.objective.objective, model_class)
+    generator = make_generator(found, words, step)
     question = QUESTIONS[config.objective.objective](found.discriminator.embeddings)
     objective, draw = SENTENCES[config.objective.sentence_weight > 0](
         config, question, sampler(config)
     )
-    return TRAININGS[config.training.training](config)(
+    return TRAININGS[config.training.training](config, model_class)(
         generator,
         found.discriminator,
         objective=objective,
@@ -148,8 +183,8 @@ SENTENCES: dict[bool, Callable] = {
 }
 
 
-def _masked_lm(config: PretrainConfig, vocab_size: int, **step: Any) -> MaskedLM:
-    table = networks.embeddings(config.encoder, vocab_size)
+def _masked_lm(config: PretrainConfig, words: Words, **step: Any) -> MaskedLM:
+    table = networks.embeddings(config.encoder, words.size)
     encoder = networks.encoder(config.encoder, table, "encoder")
     return MaskedLM(encoder, name="masked_lm", **step)
 
@@ -160,12 +195,21 @@ OBJECTIVES: dict[str, Callable[..., PretrainingModel]] = {
 }
 
 
-def model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """The model, initialized from ``config.run.seed``, not yet compiled."""
+def model(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> PretrainingModel:
+    """The model, initialized from ``config.run.seed``, not yet compiled.
+
+    Args:
+        config: of the run.
+        vocab_size: V.
+        special_ids: ids that are neither masked nor predicted, of [CLS], [SEP] and
+            [MASK]; two-tower generators need them.
+    """
     keras.utils.set_random_seed(config.run.seed)
     return OBJECTIVES[config.objective.objective](
         config,
-        vocab_size,
+        Words(vocab_size, tuple(special_ids)),
         gradient_accumulation_steps=config.run.gradient_accumulation_steps,
         seed=config.run.seed,
     )

@@ -241,6 +241,13 @@ class PretrainConfig:
         config_checks.check(self)
 
     @property
+    def generator_kind(self) -> str:
+        """As ``--generator``; Electric always has two towers."""
+        if self.objective.objective == "electric":
+            return "two_tower"
+        return self.generator.generator
+
+    @property
     def generator_is_frozen(self) -> bool:
         """Whether the generator stays as it is while the discriminator learns."""
         training = self.training
@@ -293,17 +300,23 @@ class PretrainConfig:
         )
 
     @property
+    def last_mask_rate(self) -> float:
+        """The mask rate at the end of its schedule, and of every evaluation."""
+        final = self.masking.final_mask_rate
+        return self.masking.mask_rate if final is None else final
+
+    @property
     def predictions_per_seq(self) -> int:
         """Slots per row for masked positions: the original's number by default."""
-        rate, length = self.masking.mask_rate, self.data.max_seq_length
+        highest = max(self.masking.mask_rate, self.last_mask_rate)
         given = self.masking.max_predictions_per_seq
-        return given or max(1, int((rate + 0.005) * length))
+        return given or max(1, int((highest + 0.005) * self.data.max_seq_length))
 
     @property
     def sampled_rate(self) -> float:
-        """Share of tokens that the generator's samples stand in for."""
+        """Share of tokens that samples stand in for, at the lowest mask rate."""
         left = LEFT_ROWS if self.objective.sentence_weight else 0.0
-        return self.masking.mask_rate * (1 - left)
+        return min(self.masking.mask_rate, self.last_mask_rate) * (1 - left)
 
     def warnings(self) -> list[str]:
         """Choices that are allowed and probably not meant."""

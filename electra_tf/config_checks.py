@@ -55,6 +55,14 @@ def _copies(c):
     return _is_two_stage(c) and c.training.two_stage_copy
 
 
+def _is_electric(c):
+    return c.objective.objective == "electric"
+
+
+def _has_towers(c):
+    return c.generator_kind == "two_tower"
+
+
 def _has_no_network(c):
     return c.generator.generator in ("unigram", "uniform")
 
@@ -119,6 +127,39 @@ CHECKS: tuple[tuple[Predicate, Predicate, str], ...] = (
         "--generator={c.generator.generator} has no network: it cannot be trained in "
         "stages or against the discriminator, frozen, loaded, shared or untied, and "
         "has no dropout, learning rate or clip of its own. Leave those flags out.",
+    ),
+    (
+        _is_electric,
+        lambda c: c.generator.generator not in ("masked_lm", "two_tower"),
+        "--objective=electric draws its noise from a two-tower generator, not from "
+        "--generator={c.generator.generator}: leave that out.",
+    ),
+    (
+        _is_electric,
+        lambda c: (
+            c.generator.temperature != 1
+            or c.generator.final_temperature is not None
+            or c.generator.disallow_correct
+            or c.objective.sentence_weight > 0
+            or c.samples_apart
+        ),
+        "--objective=electric compares tokens with the very distribution the noise is "
+        "drawn from: leave --temperature=1 and --nodisallow_correct, and leave out "
+        "--final_temperature, --nosampling_dropout and --sentence_weight.",
+    ),
+    (
+        _has_towers,
+        lambda c: c.training.training != "joint",
+        "--training={c.training.training} is there for a generator that reads masked "
+        "text, and two towers (--generator=two_tower, --objective=electric) read the "
+        "whole text but for each token: use --training=joint.",
+    ),
+    (
+        _has_towers,
+        _shares_all,
+        "--sharing=all has one encoder for both networks, and the two towers "
+        "(--generator=two_tower, --objective=electric) read in one direction each: "
+        "share less.",
     ),
     (
         lambda c: not _is_two_stage(c),
@@ -214,8 +255,7 @@ CHECKS: tuple[tuple[Predicate, Predicate, str], ...] = (
         _is_adversarial,
         lambda c: c.masking.mask_select == "with_replacement",
         "--training={c.training.training} rewards each sample at its own position, and "
-        "--mask_select=with_replacement puts several at one: use tokens or "
-        "whole_words.",
+        "--mask_select=with_replacement puts several at one: use another rule.",
     ),
     (
         lambda c: c.training.training == "gumbel",

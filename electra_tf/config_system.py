@@ -27,10 +27,21 @@ class MaskingConfig:
         "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
-    mask_select: Literal["tokens", "whole_words", "with_replacement"] = field(
+    final_mask_rate: float | None = field(
+        None, "Rate that mask_rate goes to, linearly; default: it stays."
+    )
+    mask_rate_steps: int | None = field(
+        None, "Steps until final_mask_rate is reached; default: num_train_steps."
+    )
+    mask_select: Literal[
+        "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
+    ] = field(
         "tokens",
-        "Exactly the asked number of tokens, whole words, or the original's draws "
-        "with replacement.",
+        "Exactly the asked number of tokens, whole words, spans of words (SpanBERT), "
+        "rare tokens more often, or the original's draws with replacement.",
+    )
+    mask_rarity_power: float = field(
+        0.5, "rare_tokens: a token that occurs n times weighs n to the minus this."
     )
     max_predictions_per_seq: int | None = field(
         None, "Slots per row; default int((mask_rate + 0.005) * max_seq_length)."
@@ -40,6 +51,16 @@ class MaskingConfig:
         require(
             0 < self.mask_rate <= 1,
             f"--mask_rate must be in (0, 1], got {self.mask_rate}.",
+        )
+        require(
+            self.final_mask_rate is None or 0 < self.final_mask_rate <= 1,
+            f"--final_mask_rate must be in (0, 1], got {self.final_mask_rate}.",
+        )
+        require(
+            self.mask_rate_steps is None
+            or (self.mask_rate_steps >= 1 and self.final_mask_rate is not None),
+            f"--mask_rate_steps={self.mask_rate_steps} must be at least 1 and needs "
+            "--final_mask_rate, the rate after these steps.",
         )
         require(
             self.mask_variants >= 1,
@@ -72,10 +93,12 @@ class EncoderConfig:
 class GeneratorConfig:
     """The generator, as fractions of the discriminator, and how it is sampled from."""
 
-    generator: Literal["masked_lm", "unigram", "uniform"] = field(
+    generator: Literal["masked_lm", "two_tower", "unigram", "uniform"] = field(
         "masked_lm",
-        "masked_lm: a network; unigram: token frequencies of the training text; "
-        "uniform: every token alike. The last two train nothing.",
+        "masked_lm: reads the masked text; two_tower: reads the unmasked text from the "
+        "left and from the right (ELECTRA-TT; always so in electric); unigram: token "
+        "frequencies of the training text; uniform: every token alike. The last two "
+        "train nothing.",
     )
     sharing: Literal["tied", "token", "untied", "nes", "gdes", "all"] = field(
         "tied",
@@ -133,13 +156,13 @@ class ObjectiveConfig:
     """What is trained."""
 
     objective: Literal[
-        "electra", "electra_15", "replace_mlm", "all_tokens_mlm", "mlm"
+        "electra", "electra_15", "replace_mlm", "all_tokens_mlm", "electric", "mlm"
     ] = field(
         "electra",
         "electra: replaced token detection; electra_15: at masked positions only; "
         "replace_mlm: the original token there, from the corrupted text; "
-        "all_tokens_mlm: the original of every token, with a copy gate; mlm: BERT's "
-        "masked LM.",
+        "all_tokens_mlm: the original of every token, with a copy gate; electric: "
+        "energies against the noise of a two-tower generator; mlm: BERT's masked LM.",
     )
     generator_weight: float = field(1.0, "Weight of the generator's loss.")
     discriminator_weight: float = field(50.0, "Weight of the discriminator's loss.")

@@ -101,6 +101,7 @@ QUESTIONS = {
     "electra_15": _Question(_detection),
     "replace_mlm": _Question(_prediction, "masked_lm"),
     "all_tokens_mlm": _Question(_copying, "copying"),
+    "electric": _Question(_detection),
     "mlm": _Question(_prediction, "masked_lm"),
 }
 
@@ -114,8 +115,16 @@ def _masked_lm(shape, predicted):
     return (Network("generator", shape, _prediction(predicted)),)
 
 
+def _two_tower(shape, predicted):
+    # It predicts every token, and is sampled from at the predicted ones, without
+    # gradient.
+    heads = (Head("masked_lm", 1.0), Head("logits", predicted, is_trained=False))
+    return (Network("generator", dataclasses.replace(shape, num_towers=2), heads),)
+
+
 GENERATORS: dict[str, Callable[[EncoderShape, float], tuple[Network, ...]]] = {
     "masked_lm": _masked_lm,
+    "two_tower": _two_tower,
     "unigram": _no_network,
     "uniform": _no_network,
 }
@@ -165,7 +174,7 @@ def _predicted(config):
     return config.predictions_per_seq / config.data.max_seq_length
 
 
-def shape(encoder: EncoderConfig, vocab_size: int, towers: int = 1) -> EncoderShape:
+def shape(encoder: EncoderConfig, vocab_size: int) -> EncoderShape:
     """Sizes of an encoder as ``flops`` and ``footprint`` count them."""
     return EncoderShape(
         hidden_size=encoder.hidden_size,
@@ -175,7 +184,6 @@ def shape(encoder: EncoderConfig, vocab_size: int, towers: int = 1) -> EncoderSh
         num_heads=encoder.num_heads,
         vocab_size=vocab_size,
         max_positions=encoder.max_positions,
-        num_towers=towers,
     )
 
 
@@ -192,7 +200,7 @@ def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
     main = Network("discriminator", shape(config.encoder, vocab_size), heads)
     generators = ()
     if objective != "mlm":
-        make = GENERATORS[config.generator.generator]
+        make = GENERATORS[config.generator_kind]
         generators = make(shape(config.generator_encoder, vocab_size), predicted)
     return TRAININGS[config.training.training](config, generators, main)
 

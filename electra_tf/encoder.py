@@ -28,6 +28,8 @@ class TextEncoder(keras.Model):
         intermediate_size: Width of the feed-forward networks; None is 4 * hidden_size.
         dropout: Dropout rate of the sub-layer outputs.
         attention_dropout: Dropout rate of the attention probabilities.
+        direction: What a position attends to: "both", "left_to_right" or
+            "right_to_left", where the last two include the position itself.
         layer_norm_epsilon: Added to the variance in LayerNorm.
         initializer_range: Standard deviation of the truncated normal initializers.
         seed: Start of the dropout stream of training calls that bring no seed.
@@ -55,6 +57,7 @@ class TextEncoder(keras.Model):
         intermediate_size=None,
         dropout=0.1,
         attention_dropout=0.1,
+        direction="both",
         layer_norm_epsilon=1e-12,
         initializer_range=0.02,
         seed=0,
@@ -69,6 +72,7 @@ class TextEncoder(keras.Model):
         self.intermediate_size = intermediate_size or 4 * hidden_size
         self.dropout = dropout
         self.attention_dropout = attention_dropout
+        self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.seed = seed
@@ -82,6 +86,7 @@ class TextEncoder(keras.Model):
             self.intermediate_size,
             dropout=dropout,
             attention_dropout=attention_dropout,
+            direction=direction,
             layer_norm_epsilon=layer_norm_epsilon,
             initializer_range=initializer_range,
             dtype=self.dtype_policy,
@@ -192,11 +197,14 @@ class TextEncoder(keras.Model):
         Embeddings that borrow from another network's, as a `DeltaEmbedding`, become a
         plain `TextEmbedding` with the same values: what one saves and fine-tunes.
         """
-        embeddings = self.embeddings.standalone()
+        return self.with_embeddings(self.embeddings.standalone())
+
+    def with_embeddings(self, embeddings):
+        """Returns this encoder, or a copy of it, on other embeddings of its size."""
         if embeddings is self.embeddings:
             return self
         copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
-        copy.take_over(self)
+        copy._take_over_layers(self)
         return copy
 
     def take_over(self, source):
@@ -207,6 +215,9 @@ class TextEncoder(keras.Model):
                 share them in part.
         """
         self.embeddings.take_over(source.embeddings)
+        self._take_over_layers(source)
+
+    def _take_over_layers(self, source):
         copy_own_weights(source, self)
         self.transformer.set_weights(source.transformer.get_weights())
 
@@ -227,6 +238,7 @@ class TextEncoder(keras.Model):
             "intermediate_size": self.intermediate_size,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
+            "direction": self.direction,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.initializer_range,
             "seed": self.seed,

@@ -54,7 +54,9 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         ignore = results.may_differ(type(config))
         checkpoints.check_config(model_dir, settings, ignore=ignore)
     with strategy.scope():
-        phases = build.compiled_phases(config, len(data.vocabulary))
+        phases = build.compiled_phases(
+            config, len(data.vocabulary), build.special_ids(data.vocabulary)
+        )
     model = phases[-1].model
     if config.run.dry_run:
         log(results.dry_run_report(config, model, data))

@@ -5,41 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from absl import flags
 
 from electra_tf import build, build_models, build_training
-from electra_tf import flags as flags_lib
-from electra_tf.config import PretrainConfig
-from electra_tf.pretraining import (
-    Electra,
-    GumbelElectra,
-    MaskedLM,
-    ReinforceElectra,
-    UnigramGenerator,
-)
+from electra_tf.pretraining import Electra
+from tests import tiny
+from tests.flag_parsing import SMALL, parse
 
 ROOT = Path(__file__).parent.parent
 OBJECTIVES = ROOT / "configs" / "objectives"
 VOCAB = 61
-SMALL = [
-    "--num_train_steps=10",
-    "--max_seq_length=16",
-    "--max_positions=16",
-    "--num_layers=2",
-    "--hidden_size=16",
-    "--num_heads=2",
-    "--intermediate_size=32",
-    "--embedding_size=8",
-    "--warmup_steps=2",
-    "--mixed_precision=none",
-]
 
 
-def parse(*arguments):
-    values = flags.FlagValues()
-    flags_lib.define(PretrainConfig, values)
-    values(["program", *arguments])
-    return flags_lib.read(PretrainConfig, values)
+SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
 
 
 def config_of(name, *arguments, monkeypatch):
@@ -47,46 +24,10 @@ def config_of(name, *arguments, monkeypatch):
     return parse(f"--flagfile=configs/objectives/{name}.cfg", *arguments)
 
 
-# Flagfile -> (class of the model, class of the generator, names of the phases).
-SYSTEMS = {
-    "disallow_correct": (Electra, MaskedLM, ["electra"]),
-    "fast_electra": (Electra, MaskedLM, ["electra"]),
-    "generator_shallow": (Electra, MaskedLM, ["electra"]),
-    "generator_uniform": (Electra, UnigramGenerator, ["electra"]),
-    "generator_unigram": (Electra, UnigramGenerator, ["electra"]),
-    "gumbel": (GumbelElectra, MaskedLM, ["electra"]),
-    "reinforce": (ReinforceElectra, MaskedLM, ["electra"]),
-    "reinforce_annealed": (ReinforceElectra, MaskedLM, ["electra"]),
-    "sampling_without_dropout": (Electra, MaskedLM, ["electra"]),
-    "separate_optimizers": (Electra, MaskedLM, ["electra"]),
-    "temperature": (Electra, MaskedLM, ["electra"]),
-    "two_stage": (Electra, MaskedLM, ["generator", "discriminator"]),
-    "two_stage_no_copy": (Electra, MaskedLM, ["generator", "discriminator"]),
-}
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_flagfiles_build_what_they_say(name, monkeypatch):
-    text = (OBJECTIVES / f"{name}.cfg").read_text()
-    assert f"--flagfile=configs/objectives/{name}.cfg" in text
-    extra = ["--generator_steps=4"] if name.startswith("two_stage") else []
-    config = config_of(name, *SMALL, *extra, monkeypatch=monkeypatch)
-    phases = build.compiled_phases(config, VOCAB)
-    model_class, generator_class, names = SYSTEMS[name]
-    model = phases[-1].model
-    assert type(model) is model_class
-    assert type(model.generator) is generator_class
-    assert [phase.name for phase in phases] == names
-    assert sum(phase.steps for phase in phases) == 10
-    for phase in phases:
-        assert phase.model.optimizer.learning_rate == 0  # the schedule of a first step
-
-
 def test_settings_of_the_flagfiles_arrive(monkeypatch):
     annealed = config_of("reinforce_annealed", monkeypatch=monkeypatch)
-    mixture = build_models.TRAININGS["reinforce"](annealed).keywords[
-        "adversarial_weight"
-    ]
+    make = build_models.TRAININGS["reinforce"](annealed, Electra)
+    mixture = make.keywords["adversarial_weight"]
     shares = [float(mixture(step)) for step in (0, 1000, 2000, 3000, 4000)]
     assert shares == [0, 0, 0.5, 1, 1]
     fast = config_of("fast_electra", monkeypatch=monkeypatch)
@@ -103,7 +44,8 @@ def test_settings_of_the_flagfiles_arrive(monkeypatch):
 
 def test_an_adversarial_part_that_begins_at_once():
     config = parse("--training=reinforce", "--adversarial_start=3")
-    mixture = build_models.TRAININGS["reinforce"](config).keywords["adversarial_weight"]
+    make = build_models.TRAININGS["reinforce"](config, Electra)
+    mixture = make.keywords["adversarial_weight"]
     assert [float(mixture(step)) for step in (0, 2, 3, 4)] == [0, 0, 1, 1]
 
 
@@ -159,3 +101,29 @@ def test_missing_generator_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"does not fit.*--generator_hidden_size"):
         build_training.initialize_generator(config, model, Data, print)
     assert os.listdir(tmp_path) == ["generator.keras"]
+
+
+@pytest.mark.parametrize("sharing", ["nes", "gdes"])
+def test_the_second_stage_begins_as_a_copy_of_the_generator(sharing):
+    """Values of the tables included: deltas stay zero on top of the shared ones."""
+    sizes = [*SMALL, "--max_seq_length=24", "--max_positions=32", *SAME_SIZE]
+    config = parse(*sizes, "--training=two_stage", f"--sharing={sharing}")
+    first, second = build.compiled_phases(config, VOCAB)
+    for variable in first.model.trainable_variables:
+        noise = np.random.default_rng(variable.shape[0]).normal(size=variable.shape)
+        variable.assign(noise.astype("float32"))
+    batch = tiny.batch(vocab=VOCAB)
+    generator = second.model.generator.encoder
+    discriminator = second.model.discriminator
+    assert np.abs(discriminator(batch) - generator(batch)).max() > 0.1
+    second.hand_over()
+    np.testing.assert_array_equal(discriminator(batch), generator(batch))
+    if sharing == "gdes":
+        assert not np.any(discriminator.embeddings.word_embeddings_delta)
+    # A copy: what the discriminator learns does not reach the generator.
+    before = generator(batch).numpy()
+    second.set_trainable()
+    for variable in second.model.trainable_variables:
+        variable.assign(variable.numpy() + 1)
+    np.testing.assert_array_equal(generator(batch), before)
+    assert np.abs(discriminator(batch) - before).max() > 0

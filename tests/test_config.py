@@ -7,22 +7,15 @@ import pytest
 from absl import flags
 
 from electra_tf import config as config_lib
-from electra_tf import flags as flags_lib
 from electra_tf.config import (
     EncoderConfig,
     GeneratorConfig,
     PretrainConfig,
     RunConfig,
 )
+from tests.flag_parsing import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-
-
-def parse(*arguments):
-    values = flags.FlagValues()
-    flags_lib.define(PretrainConfig, values)
-    values(["program", *arguments])
-    return flags_lib.read(PretrainConfig, values)
 
 
 def test_flag_names_are_unique_and_explained():
@@ -120,46 +113,14 @@ def test_generator_formula():
 
 
 def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
+    # Flagfiles include each other by their path from the root of the repository.
     monkeypatch.chdir(CONFIGS.parent)
     files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
-    assert len(files) >= 17
+    assert len(files) >= 37
     for path in files:
         parse(f"--flagfile={path}")
         header = path.read_text()
         assert f"--flagfile=configs/{path.relative_to(CONFIGS)}" in header, path
-
-
-# What each file of configs/objectives is about: fields that differ from tiny.cfg.
-OBJECTIVES = {
-    "electra": {},
-    "electra_15": {"objective": "electra_15"},
-    "replace_mlm": {"objective": "replace_mlm", "discriminator_weight": 1.0},
-    "all_tokens_mlm": {"objective": "all_tokens_mlm"},
-    "mlm": {"objective": "mlm", "mask_rule": "bert"},
-    "mlm_85_15": {"objective": "mlm"},
-    "sentence": {"sentence_weight": 1.0},
-    "sharing_token": {"sharing": "token"},
-    "sharing_untied": {"sharing": "untied"},
-    "sharing_nes": {"sharing": "nes"},
-    "sharing_gdes": {"sharing": "gdes"},
-    "sharing_all": {
-        "sharing": "all",
-        "generator_hidden_size": 1.0,
-        "generator_layers": 1.0,
-    },
-}
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_objective_flagfiles_differ_from_tiny_in_what_they_are_about(name, monkeypatch):
-    monkeypatch.chdir(CONFIGS.parent)
-    path = CONFIGS / "objectives" / f"{name}.cfg"
-    config = config_lib.to_flat(parse(f"--flagfile={path}"))
-    tiny = config_lib.to_flat(parse(f"--flagfile={CONFIGS / 'tiny.cfg'}"))
-    places = {"model_dir": f"runs/{name}", "data_dir": "runs/tiny/data"}
-    assert config == tiny | places | OBJECTIVES[name]
-    for flag in OBJECTIVES[name]:
-        assert f"\n--{flag}=" in path.read_text(), "what differs is spelled out"
 
 
 @pytest.mark.parametrize(
@@ -180,11 +141,22 @@ def test_objective_flagfiles_differ_from_tiny_in_what_they_are_about(name, monke
         (["--sentence_weight=-1"], "must not be negative"),
         (["--sentence_weight=1", "--objective=mlm"], "trains one network"),
         (["--sharing=gdes", "--objective=mlm"], "trains one network"),
+        (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
+        (["--mask_rate_steps=9"], "needs --final_mask_rate"),
+        (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
     ],
 )
 def test_impossible_choices_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
+
+
+def test_towers_and_the_last_mask_rate():
+    assert PretrainConfig().generator_kind == "masked_lm"
+    assert parse("--objective=electric").generator_kind == "two_tower"
+    assert parse("--generator=two_tower").generator_kind == "two_tower"
+    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
+    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
 
 
 def test_base_with_the_small_learning_rate_is_questioned():
@@ -242,6 +214,7 @@ FLAGS = [
     "eval_fraction",
     "eval_records",
     "eval_steps",
+    "final_mask_rate",
     "final_temperature",
     "freeze_generator",
     "generator",
@@ -264,7 +237,9 @@ FLAGS = [
     "lower_case",
     "lr_decay_power",
     "lr_schedule",
+    "mask_rarity_power",
     "mask_rate",
+    "mask_rate_steps",
     "mask_rule",
     "mask_select",
     "mask_variants",

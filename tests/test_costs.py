@@ -8,7 +8,7 @@ import pytest
 from electra_tf import build_models, costs, networks
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
-from electra_tf.data.masking import Masking
+from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.flops import training_flops
 from electra_tf.layers import chunked
 
@@ -47,6 +47,8 @@ def masked_lm(width, embedding_size=E):
 # Forward products per token of the two networks of ELECTRA.
 MAIN = encoder(D) + 2 * D * (D + 1)
 GENERATOR = encoder(G) + P / S * masked_lm(G)
+# With backward passes: two encoders, a head on both everywhere, logits to sample from.
+TOWERS = 3 * (2 * encoder(G) + 2 * E * (2 * G + V)) + P / S * 2 * E * V
 NES = {"sharing": "nes"}
 FROZEN = {**NES, "freeze_generator": True, "generator_init_from": "runs/x"}
 TWO_STAGE = {"training": "two_stage", "two_stage_copy": False}
@@ -91,6 +93,8 @@ EXPECTED = {
         {"sampling_dropout": False, **NO_DROPOUT},
         [3 * (MAIN + GENERATOR)],
     ),
+    "two_tower": ({"generator": "two_tower"}, [3 * MAIN + TOWERS]),
+    "electric": ({"objective": "electric"}, [3 * MAIN + TOWERS]),
     "reinforce": (
         {"training": "reinforce"},
         [3 * (MAIN + GENERATOR + P / S * 2 * G)],
@@ -120,9 +124,8 @@ def test_every_choice_has_costs():
     assert build_models.OBJECTIVES.keys() == costs.QUESTIONS.keys()
     assert build_models.GENERATORS.keys() == costs.GENERATORS.keys()
     assert build_models.TRAININGS.keys() == costs.TRAININGS.keys()
-    assert {*costs.QUESTIONS, "unigram", "uniform", "reinforce", "gumbel"} <= {
-        *EXPECTED
-    }
+    assert {*costs.QUESTIONS} <= {*EXPECTED}
+    assert {*costs.GENERATORS, *costs.TRAININGS} - {*EXPECTED} == {"masked_lm", "joint"}
 
 
 def test_a_part_of_a_run():
@@ -161,6 +164,11 @@ def test_slots_are_those_of_the_masking(length, rate):
     masking = Masking(V, 4, never_masked=(2, 3), max_seq_length=length, mask_rate=rate)
     assert config.predictions_per_seq == masking.max_predictions_per_seq
     assert config_of().predictions_per_seq == P
+    rising = config_lib.from_flat({"mask_rate": 0.1, "final_mask_rate": 0.3})
+    highest = Masking(
+        V, 4, never_masked=(), max_seq_length=128, mask_rate=LinearMaskRate(0.1, 0.3)
+    )
+    assert rising.predictions_per_seq == highest.max_predictions_per_seq == 39
 
 
 def test_unknown_rule():
@@ -183,6 +191,18 @@ def test_weights_and_slots_are_those_of_the_model(sharing, objective):
     assert memory["weights"] == memory["gradients"] == 4 * parameters
     assert memory["slots"] == 8 * parameters
     assert memory["total"] == sum(memory.values()) - memory["total"]
+
+
+@pytest.mark.parametrize("sharing", ["tied", "gdes"])
+def test_two_towers_are_two_encoders_and_a_wider_head(sharing):
+    config = config_of(objective="electric", sharing=sharing)
+    model = build_models.model(config, V, special_ids=(2, 3))
+    memory = costs.memory(config, V)
+    assert memory["weights"] == 4 * count(model.trainable_variables)
+    one = costs.memory(config_of(sharing=sharing), V)
+    tower = 2 * E + 12 * G + 2 * 4 * G + S
+    more = 4 * B * S * tower + 12 * B * S * V
+    assert memory["activations"] - one["activations"] == more
 
 
 def test_what_is_frozen_has_neither_gradient_nor_slots():

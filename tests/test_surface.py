@@ -72,6 +72,7 @@ NAMES = {
         "CopyingTokenPrediction",
         "Discriminator",
         "Electra",
+        "Electric",
         "ExponentialDecay",
         "GreedySampler",
         "GumbelElectra",
@@ -79,6 +80,7 @@ NAMES = {
         "LeaveRows",
         "LinearChange",
         "MaskedLM",
+        "NoiseContrastiveEstimation",
         "Objective",
         "Phase",
         "PretrainingModel",
@@ -88,7 +90,10 @@ NAMES = {
         "RewardBaseline",
         "SentenceDetection",
         "TokenPrediction",
+        "TwoTowerElectra",
+        "TwoTowerGenerator",
         "UnigramGenerator",
+        "pseudo_log_likelihood",
     ],
     "electra_tf.tasks": [
         "RECIPES",
@@ -137,7 +142,7 @@ def test_public_names(name):
     assert all(hasattr(module, each) for each in names)
 
 
-def small_encoder(name="encoder"):
+def small_encoder(name="encoder", direction="right_to_left"):
     table = et.layers.TextEmbedding(11, 6, max_positions=7, dropout=0.2)
     return et.TextEncoder(
         table,
@@ -147,6 +152,7 @@ def small_encoder(name="encoder"):
         intermediate_size=12,
         dropout=0.3,
         attention_dropout=0.4,
+        direction=direction,
         layer_norm_epsilon=1e-6,
         initializer_range=0.05,
         seed=5,
@@ -167,6 +173,7 @@ BLOCK = {
     "dropout": 0.2,
     "attention_dropout": 0.3,
     "activation": "relu",
+    "direction": "left_to_right",
     "layer_norm_epsilon": 1e-6,
     "initializer_range": 0.05,
 }
@@ -236,6 +243,21 @@ EXAMPLES = {
     ),
     "RewardBaseline": lambda: pretraining.RewardBaseline(name="expected"),
     "UnigramGenerator": lambda: pretraining.UnigramGenerator(11),
+    "TwoTowerGenerator": lambda: pretraining.TwoTowerGenerator(
+        small_encoder("left", "left_to_right"),
+        small_encoder("right", "right_to_left"),
+        special_ids=(2, 3),
+        seed=4,
+    ),
+    "TwoTowerElectra": lambda: tiny.two_tower(
+        pretraining.TwoTowerElectra, generator_weight=2.0, discriminator_weight=3.0
+    ),
+    "NoiseContrastiveEstimation": lambda: pretraining.NoiseContrastiveEstimation(
+        name="question"
+    ),
+    "Electric": lambda: tiny.two_tower(
+        pretraining.Electric, generator_weight=2.0, discriminator_weight=3.0
+    ),
     "AdamW": lambda: et.training.AdamW(
         1e-3,
         weight_decay=0.1,

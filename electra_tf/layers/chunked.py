@@ -1,8 +1,8 @@
-"""The softmax denominator over a vocabulary at many positions, in little memory.
+"""Softmax over a vocabulary at many positions, in little memory.
 
-All-tokens objectives need it at every token of a batch: at 128 x 128 tokens and 30,522
-words the logits would be 2 GB, their gradient as much again. Here the logits of some
-rows exist at a time, and the backward pass computes them once more.
+What predicts every token of a batch needs it at all of them: at 128 x 128 tokens and
+30,522 words the logits would be 2 GB, their gradient as much again. Here the logits of
+some rows exist at a time, and the backward pass computes them once more.
 
 Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 """
@@ -13,6 +13,31 @@ from electra_tf.layers.randomness import known_shape
 
 # Logits that exist at once: 64 MiB of float32.
 CHUNK_LOGITS = 1 << 24
+
+
+def cross_entropy(rows, table, bias, ids, *, chunk_size=None):
+    """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
+
+    Args:
+        rows: Float tensor [R, E].
+        table: Float tensor [V, E].
+        bias: Float tensor [V].
+        ids: int32 [R].
+        chunk_size: As of `log_normalizer`.
+
+    Returns:
+        float32 [R], in nats, with gradients to `rows`, `table` and `bias`, and bool
+        [R], whether the id is the most probable one.
+    """
+    normalizer, best = log_normalizer(rows, table, bias, chunk_size=chunk_size)
+    return normalizer - token_logits(rows, table, bias, ids), best == ids
+
+
+def token_logits(rows, table, bias, ids):
+    """Logits of one id per row, float32 [R]; arguments as of `cross_entropy`."""
+    tensors = (rows, tf.gather(table, ids), tf.gather(bias, ids))
+    rows, vectors, biases = (tf.cast(tensor, tf.float32) for tensor in tensors)
+    return tf.reduce_sum(rows * vectors, axis=-1) + biases
 
 
 def log_normalizer(rows, table, bias, *, chunk_size=None):

@@ -89,8 +89,7 @@ class MaskedLMHead(keras.layers.Layer):
         """
         batch, count = known_shape(masked_lm_positions)
         rows = self.transform(gather_positions(hidden, masked_lm_positions))
-        logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
-        logits += tf.cast(self.output_bias, tf.float32)
+        logits = self.logits(rows)
         return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
 
     def transform(self, rows):
@@ -100,6 +99,11 @@ class MaskedLMHead(keras.layers.Layer):
         return plain.layer_norm(
             rows, self.gamma, self.beta, epsilon=self.layer_norm_epsilon
         )
+
+    def logits(self, rows):
+        """Scores of all tokens: rows [R, E] of `transform` to float32 [R, V]."""
+        logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
+        return logits + tf.cast(self.output_bias, tf.float32)
 
     def with_embeddings(self, embeddings):
         """Returns this head, or a copy of it, on the word table of `embeddings`."""

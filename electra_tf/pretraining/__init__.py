@@ -8,6 +8,11 @@ from electra_tf.pretraining.adversarial import (
 from electra_tf.pretraining.base import PretrainingModel
 from electra_tf.pretraining.detectors import Discriminator, ReplacedTokenDetector
 from electra_tf.pretraining.electra import Electra
+from electra_tf.pretraining.electric import (
+    Electric,
+    NoiseContrastiveEstimation,
+    pseudo_log_likelihood,
+)
 from electra_tf.pretraining.generators import UnigramGenerator
 from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.objectives import Objective, ReplacedTokenDetection
@@ -23,12 +28,14 @@ from electra_tf.pretraining.token_objectives import (
     CopyingTokenPrediction,
     TokenPrediction,
 )
+from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
 
 __all__ = [
     "CategoricalSampler",
     "CopyingTokenPrediction",
     "Discriminator",
     "Electra",
+    "Electric",
     "ExponentialDecay",
     "GreedySampler",
     "GumbelElectra",
@@ -36,6 +43,7 @@ __all__ = [
     "LeaveRows",
     "LinearChange",
     "MaskedLM",
+    "NoiseContrastiveEstimation",
     "Objective",
     "Phase",
     "PretrainingModel",
@@ -45,5 +53,8 @@ __all__ = [
     "RewardBaseline",
     "SentenceDetection",
     "TokenPrediction",
+    "TwoTowerElectra",
+    "TwoTowerGenerator",
     "UnigramGenerator",
+    "pseudo_log_likelihood",
 ]

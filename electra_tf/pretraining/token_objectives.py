@@ -209,13 +209,12 @@ class CopyingTokenPrediction(_TokenObjective):
         """Returns log p of every token, float32 [B, S, V]; all logits exist at once."""
         del training
         shown = tf.reshape(inputs["input_ids"], [-1])
-        table = self.embeddings.word_table()
-        logits = tf.matmul(self._rows(hidden), table, transpose_b=True)
-        logits += tf.cast(self.head.output_bias, tf.float32)
-        is_shown = tf.one_hot(shown, table.shape[0], on_value=True, off_value=False)
+        logits = self.head.logits(self._rows(hidden))
+        size = self.embeddings.vocab_size
+        is_shown = tf.one_hot(shown, size, on_value=True, off_value=False)
         gate = self._gate(hidden)[:, tf.newaxis]
         scores = _log_mixture(gate, tf.nn.log_softmax(logits), is_shown)
-        return tf.reshape(scores, [*known_shape(hidden)[:2], table.shape[0]])
+        return tf.reshape(scores, [*known_shape(hidden)[:2], size])
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
@@ -248,9 +247,8 @@ class CopyingTokenPrediction(_TokenObjective):
 
     def _logit(self, rows, ids):
         """Logits [R] of one token per row."""
-        vectors = tf.gather(self.embeddings.word_table(), ids)
-        bias = tf.cast(tf.gather(self.head.output_bias, ids), tf.float32)
-        return tf.reduce_sum(rows * vectors, axis=-1) + bias
+        table = self.embeddings.word_table()
+        return chunked.token_logits(rows, table, self.head.output_bias, ids)
 
     def _mode(self, rows, gate, normalizer, best, shown):
         """The most probable token: the one shown, or the best of the vocabulary."""

@@ -1,4 +1,4 @@
-"""The chunked log-normalizer against plain TensorFlow and NumPy."""
+"""The chunked log-normalizer and cross-entropy against plain TensorFlow and NumPy."""
 
 import numpy as np
 import pytest
@@ -65,6 +65,36 @@ def test_result_and_gradients_equal_numpy():
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
     best = chunked.log_normalizer(*tensors, chunk_size=5)[1]
     np.testing.assert_array_equal(best, logits.argmax(1))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("chunk_size", [1, 4, ROWS, None])
+def test_cross_entropy_equals_the_plain_one_with_its_gradients(chunk_size, jit_compile):
+    ids = tf.constant(np.random.default_rng(2).integers(0, VOCAB, ROWS), tf.int32)
+
+    def plain(rows, table, bias):
+        logits = tf.matmul(rows, table, transpose_b=True) + bias
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
+
+    @tf.function(jit_compile=jit_compile)
+    def run(*tensors):
+        return with_gradients(
+            lambda *t: chunked.cross_entropy(*t, ids, chunk_size=chunk_size)[0], tensors
+        )
+
+    expected = with_gradients(plain, values())
+    for got, wanted in zip(run(*values()), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_which_ids_are_the_best():
+    rows, table, bias = values()
+    best = (rows.numpy() @ table.numpy().T + bias.numpy()).argmax(1)
+    ids = np.where(np.arange(ROWS) % 2, best, (best + 1) % VOCAB)
+    _, is_best = chunked.cross_entropy(
+        rows, table, bias, tf.constant(ids, tf.int32), chunk_size=5
+    )
+    np.testing.assert_array_equal(is_best, np.arange(ROWS) % 2 == 1)
 
 
 def test_rows_of_unknown_number():

@@ -189,7 +189,7 @@ def test_scores_and_predictions_of_the_copy_gate():
     )
     np.testing.assert_allclose(np.exp(scores), expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(expected.sum(-1), 1)
-    answer = objective.answer(hidden, corrupted.inputs)["predicted_ids"].numpy()
+    answer = objective.answer(hidden, corrupted)["predicted_ids"].numpy()
     np.testing.assert_array_equal(answer, expected.argmax(-1))
     assert 0.1 < np.mean(answer == shown) < 0.9, "both branches are the mode somewhere"
 
@@ -216,7 +216,7 @@ def test_metrics_by_hand():
             assert got["discriminator_accuracy"] == pytest.approx(right[where].mean())
             continue
         key = objective.answers
-        right = objective.answer(hidden, corrupted.inputs)[key].numpy() == original
+        right = objective.answer(hidden, corrupted)[key].numpy() == original
         assert got["prediction_accuracy"] == pytest.approx(right[where].mean())
         corrected = right[where & replaced].mean()
         assert got["corrected_accuracy"] == pytest.approx(corrected)
