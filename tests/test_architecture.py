@@ -22,16 +22,22 @@ ALLOWED = {
     "pretraining": {"encoder", "layers", "losses", "features", "replicas"},
     "training": {"encoder", "features", "replicas"},
     "tasks": {"encoder", "layers", "losses", "features", "replicas", "data"},
+    "interop": {"encoder", "layers", "pretraining", "data", "features"},
 }
 # These choose and report: they sit above all others and may import anything.
 TOP = {
     "__init__",
     "build",
+    "convert",
     "flags",
     "pretrain",
     "results",
     "serving",
     "predict",
+    "model_folder",
+    "inspect",
+    "doctor",
+    "warm_start",
     "finetune",
     "finetune_build",
     "finetune_data",

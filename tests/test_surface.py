@@ -50,6 +50,7 @@ NAMES = {
         "train_vocabulary",
         "write_shard",
     ],
+    "electra_tf.interop": ["Imported", "Sizes", "Source", "Tower"],
     "electra_tf.layers": [
         "Dropout",
         "MaskedLMHead",
