@@ -14,6 +14,7 @@ import pytest
 
 import electra_tf as et
 from electra_tf import pretraining, tasks
+from electra_tf.pretraining.electra import HeadedEncoder
 from electra_tf.tasks.span_head import SpanHead
 from electra_tf.tasks.tagging_head import TaggingHead
 from tests import tiny
@@ -70,6 +71,7 @@ NAMES = {
         "CategoricalSampler",
         "Electra",
         "Electric",
+        "EnergyModel",
         "GreedySampler",
         "MaskedLM",
         "NoiseContrastiveEstimation",
@@ -202,6 +204,9 @@ EXAMPLES = {
     "NoiseContrastiveEstimation": lambda: pretraining.NoiseContrastiveEstimation(
         name="question"
     ),
+    "EnergyModel": lambda: pretraining.EnergyModel(
+        small_encoder(), pretraining.NoiseContrastiveEstimation()
+    ),
     "Electric": lambda: tiny.two_tower(
         pretraining.Electric, generator_weight=2.0, discriminator_weight=3.0
     ),
@@ -233,7 +238,7 @@ EXAMPLES = {
         small_encoder(), tasks.ClassificationHead(8, 3), seed=4, name="mine"
     ),
 }
-ABSTRACT = {pretraining.PretrainingModel}
+ABSTRACT = {pretraining.PretrainingModel, HeadedEncoder}
 KINDS = (
     keras.layers.Layer,
     keras.optimizers.Optimizer,

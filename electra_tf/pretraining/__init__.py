@@ -4,6 +4,7 @@ from electra_tf.pretraining.base import PretrainingModel
 from electra_tf.pretraining.electra import Electra, ReplacedTokenDetector
 from electra_tf.pretraining.electric import (
     Electric,
+    EnergyModel,
     NoiseContrastiveEstimation,
     pseudo_log_likelihood,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "CategoricalSampler",
     "Electra",
     "Electric",
+    "EnergyModel",
     "GreedySampler",
     "MaskedLM",
     "NoiseContrastiveEstimation",

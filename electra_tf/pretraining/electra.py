@@ -25,9 +25,8 @@ from electra_tf.replicas import fold_in
 _GENERATOR, _SAMPLER, _DISCRIMINATOR = range(3)
 
 
-@keras.saving.register_keras_serializable(package="electra_tf")
-class ReplacedTokenDetector(keras.Model):
-    """A discriminator that says of every token how likely it was replaced.
+class HeadedEncoder(keras.Model):
+    """An encoder with the head of a trained objective: encoder inputs to head outputs.
 
     Args:
         encoder: the ``TextEncoder``.
@@ -46,7 +45,7 @@ class ReplacedTokenDetector(keras.Model):
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns rtd_logits [B, S] float32 for encoder inputs; > 0 is replaced."""
+        """Returns what the objective's head says of encoder inputs, [B, S] float32."""
         return self.objective(self.encoder(inputs, training=training, seed=seed))
 
     def get_config(self):
@@ -64,6 +63,15 @@ class ReplacedTokenDetector(keras.Model):
 
     def build_from_config(self, config):
         """Nothing to do: every variable exists once the constructor returns."""
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class ReplacedTokenDetector(HeadedEncoder):
+    """A discriminator that says of every token how likely it was replaced.
+
+    Called, it gives rtd_logits [B, S] float32; > 0 is replaced. Arguments as
+    ``HeadedEncoder``.
+    """
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

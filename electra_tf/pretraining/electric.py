@@ -35,6 +35,7 @@ import tensorflow as tf
 from electra_tf import losses
 from electra_tf.encoder import TextEncoder
 from electra_tf.features import derive_inputs, scatter_positions
+from electra_tf.pretraining.electra import HeadedEncoder
 from electra_tf.pretraining.objectives import ReplacedTokenDetection
 from electra_tf.pretraining.samplers import corrupt
 from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
@@ -94,6 +95,15 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
+class EnergyModel(HeadedEncoder):
+    """A trained Electric without its generator: the energy of every token.
+
+    Called, it gives E(x)_t [B, S] float32, which is no logit of "replaced": a high
+    energy is an unlikely token. Arguments as ``HeadedEncoder``.
+    """
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
 class Electric(TwoTowerElectra):
     """Energy-based cloze model and its noise distribution, trained jointly.
 
@@ -123,6 +133,10 @@ class Electric(TwoTowerElectra):
     ):
         objective = objective or NoiseContrastiveEstimation(name="objective")
         super().__init__(generator, discriminator, objective=objective, **kwargs)
+
+    def detector(self) -> EnergyModel:
+        """The encoder with its head, as a model of its own, sharing weights."""
+        return EnergyModel(self.discriminator, self.objective)
 
     def examine(self, batch, *, seed):
         """As ``Electra.examine``; the verdict is the probability of noise."""
