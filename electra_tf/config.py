@@ -80,8 +80,9 @@ class RunConfig:
     seed: int = _field(0, "Of weights, data order, masks, samples and dropout.")
     init_from: str | None = _field(
         None,
-        "Start from the weights (not the optimizer) of this folder: a model_dir or "
-        "one of its checkpoints.",
+        "Start from the weights (not the optimizer) of this folder, and with its "
+        "vocabulary: a model_dir, one of its checkpoints, or what electra_tf.convert "
+        "has written.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = _field(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
-
+from electra_tf import model_folder
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.encoder import TextEncoder
 from electra_tf.finetune_config import FinetuneConfig
 from electra_tf.finetune_tasks import STRUCTURED
@@ -65,12 +62,22 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "pretraining run (for a quick one: python run_pretraining.py "
             "--flagfile=configs/tiny.cfg)."
         )
-    encoder = _load_encoder(path)
+    encoder = model_folder.load(
+        path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
+    )
     encoder = _with_weights(
         fresh_copy(encoder, POLICIES[config.run.mixed_precision]), encoder
     )
-    flags = _pretraining_flags(path.parent)
-    tokenizer = _tokenizer(config, path.parent, flags, log)
+    described = model_folder.read_config(path.parent)
+    flags = model_folder.flags(described)
+    tokenizer = model_folder.tokenizer(
+        path.parent,
+        described,
+        log,
+        vocab_file=config.data.vocab_file,
+        lower_case=config.data.lower_case,
+        strip_accents=config.data.strip_accents,
+    )
     if len(tokenizer.vocabulary) != encoder.embeddings.vocab_size:
         raise ValueError(
             f"The vocabulary has {len(tokenizer.vocabulary)} tokens but the encoder "
@@ -80,58 +87,9 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     return Pretrained(encoder, tokenizer, flags.get("max_seq_length"), flags)
 
 
-def _load_encoder(path: Path) -> TextEncoder:
-    try:
-        loaded = keras.saving.load_model(path, compile=False)
-    except Exception as error:  # Keras raises whatever its parts raise.
-        raise ValueError(
-            f"{path} cannot be loaded as a Keras model ({error}). Give the "
-            "encoder.keras that a pretraining run saved."
-        ) from error
-    if isinstance(loaded, TextEncoder):
-        return loaded
-    hint = ""
-    if isinstance(loaded, TaskModel):
-        hint = " It is fine-tuned already; start from the pretrained encoder."
-    raise ValueError(
-        f"{path} holds a {type(loaded).__name__}, not a TextEncoder.{hint} Give the "
-        "encoder.keras that a pretraining run saved."
-    )
-
-
 def _with_weights(model, other):
     model.set_weights(other.get_weights())
     return model
-
-
-def _pretraining_flags(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        return {}
-    try:
-        return dict(json.loads(path.read_text("utf-8")).get("config", {}))
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-
-
-def _tokenizer(config, folder, flags, log):
-    data = config.data
-    path = Path(data.vocab_file or folder / "vocab.txt")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"No vocabulary at {path}: set --vocab_file to the vocabulary that the "
-            "encoder was pretrained with."
-        )
-    casing = {}
-    for name in ("lower_case", "strip_accents"):
-        casing[name] = getattr(data, name)
-        if casing[name] is None:
-            casing[name] = flags.get(name, True)
-            if name not in flags:
-                log(
-                    f"warning: no config.json beside the encoder says --{name}; assumed"
-                )
-    return WordPiece(Vocabulary.load(path), **casing)
 
 
 def _glue(config: FinetuneConfig, log: Log) -> Task:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from electra_tf import build, build_training, results
+from electra_tf import build, build_training, results, warm_start
 from electra_tf.config import PretrainConfig
 from electra_tf.pretraining.phases import Phase, remaining
 from electra_tf.training import callbacks, checkpoints
@@ -48,7 +48,10 @@ def run(config: PretrainConfig, log: Log = print) -> int:
     if config.run.overwrite and chief and not config.run.dry_run:
         results.delete_run(model_dir)
     results.check_flags(config)
+    config = warm_start.with_vocabulary(config)
+    warm_start.check(config)
     data = build.pretraining_data(config, log)
+    warm_start.check(config, data)
     settings = results.settings(config, data)
     if not config.run.dry_run:
         ignore = results.may_differ(type(config))
@@ -105,14 +108,8 @@ def _start(config, model, data, store, log: Log) -> int:
         log(f"resuming after step {step}, from {store.directory}")
         return step
     if config.run.init_from:
-        path = Path(config.run.init_from)
-        folder = path / "checkpoints"
-        weights = checkpoints.named_variables(model)
-        # Not what is trainable: a frozen generator has weights, too.
-        trained = {name: v for name, v in weights.items() if "float" in v.dtype}
-        source = folder if folder.is_dir() else path
-        loaded = checkpoints.load_weights(source, trained)
-        log(f"weights from {path}: {loaded}")
+        loaded = warm_start.load(config.run.init_from, model)
+        log(f"weights from {config.run.init_from}: {loaded}")
     build_training.initialize_generator(config, model, data, log)
     return 0
 

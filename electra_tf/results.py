@@ -19,6 +19,7 @@ from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.pretraining.phases import learned_weights
 from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
 from electra_tf.training.sinks import MetricsLog
@@ -283,8 +284,7 @@ def _flops_lines(config: PretrainConfig, phases: Sequence[costs.Phase]) -> list[
 
 def _size(model: tf.keras.Model) -> int:
     """Number of parameters, frozen ones included; no counters, no random seeds."""
-    sizes = [int(np.prod(v.shape)) for v in model.weights if "float" in v.dtype]
-    return sum(sizes)
+    return sum(int(np.prod(v.shape)) for v in learned_weights(model))
 
 
 def _system(config: PretrainConfig) -> str:

@@ -27,6 +27,7 @@ ALLOWED = {
     "pretraining": {"encoder", "layers", "losses", "features", "replicas"},
     "training": {"encoder", "features", "replicas"},
     "tasks": {"encoder", "layers", "losses", "features", "replicas", "data"},
+    "interop": {"encoder", "layers", "pretraining", "data", "features"},
 }
 # These choose and report: they sit above all others and may import anything.
 TOP = {
@@ -34,6 +35,7 @@ TOP = {
     "build",
     "build_models",
     "build_training",
+    "convert",
     "flags",
     "networks",
     "samples",
@@ -41,6 +43,10 @@ TOP = {
     "results",
     "serving",
     "predict",
+    "model_folder",
+    "inspect",
+    "doctor",
+    "warm_start",
     "finetune",
     "finetune_build",
     "finetune_data",

@@ -50,6 +50,7 @@ NAMES = {
         "train_vocabulary",
         "write_shard",
     ],
+    "electra_tf.interop": ["Imported", "Sizes", "Source", "Tower"],
     "electra_tf.layers": [
         "DeltaEmbedding",
         "Dropout",
@@ -73,6 +74,7 @@ NAMES = {
         "Discriminator",
         "Electra",
         "Electric",
+        "EnergyModel",
         "ExponentialDecay",
         "GreedySampler",
         "GumbelElectra",
@@ -254,6 +256,9 @@ EXAMPLES = {
     ),
     "NoiseContrastiveEstimation": lambda: pretraining.NoiseContrastiveEstimation(
         name="question"
+    ),
+    "EnergyModel": lambda: pretraining.EnergyModel(
+        small_encoder(), pretraining.NoiseContrastiveEstimation()
     ),
     "Electric": lambda: tiny.two_tower(
         pretraining.Electric, generator_weight=2.0, discriminator_weight=3.0

@@ -10,6 +10,7 @@ from electra_tf.pretraining.detectors import Discriminator, ReplacedTokenDetecto
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.electric import (
     Electric,
+    EnergyModel,
     NoiseContrastiveEstimation,
     pseudo_log_likelihood,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Discriminator",
     "Electra",
     "Electric",
+    "EnergyModel",
     "ExponentialDecay",
     "GreedySampler",
     "GumbelElectra",

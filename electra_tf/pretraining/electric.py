@@ -35,6 +35,7 @@ import tensorflow as tf
 from electra_tf import losses
 from electra_tf.encoder import TextEncoder
 from electra_tf.features import derive_inputs, scatter_positions
+from electra_tf.pretraining.detectors import Discriminator
 from electra_tf.pretraining.objectives import ReplacedTokenDetection
 from electra_tf.pretraining.samplers import corrupt
 from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
@@ -96,11 +97,24 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         logits = noise_logits(self(hidden), corrupted)
         return {"replaced_probability": tf.sigmoid(logits)}
 
+    def as_model(self, encoder: TextEncoder) -> EnergyModel:
+        """The encoder with its head, as a model of its own: it gives energies."""
+        return EnergyModel(encoder, self)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         config = super().get_config()
         del config["positions"]
         return config
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class EnergyModel(Discriminator):
+    """A trained Electric without its generator: the energy of every token.
+
+    Called, it gives E(x)_t [B, S] float32, which is no logit of "replaced": a high
+    energy is an unlikely token. Arguments as ``Discriminator``.
+    """
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

@@ -73,7 +73,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
     Raises:
         ValueError: if the two differ in size, naming the first variables that do.
     """
-    theirs, own = _weights(source), _weights(target)
+    theirs, own = learned_weights(source), learned_weights(target)
     wrong = [
         f"{a.path} {list(a.shape)} against {b.path} {list(b.shape)}"
         for a, b in zip(theirs, own, strict=False)
@@ -89,6 +89,6 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
         b.assign(a.numpy())
 
 
-def _weights(model):
-    """What is learned: neither counters nor random seeds."""
+def learned_weights(model: keras.Model) -> list[keras.Variable]:
+    """What is learned, frozen or not: neither counters nor random seeds."""
     return [v for v in model.weights if "float" in str(v.dtype)]

@@ -6,7 +6,10 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
+from electra_tf import model_folder
 from electra_tf.data import Vocabulary, WordPiece
+from electra_tf.interop import run_folder
+from electra_tf.interop.imported import Source
 from electra_tf.pretraining import (
     Electric,
     GreedySampler,
@@ -271,6 +274,16 @@ def test_saved_parts_are_whole(tmp_path):
         part.save(tmp_path / f"{name}.keras")
         part = keras.saving.load_model(tmp_path / f"{name}.keras")
         np.testing.assert_array_equal(part(batch), expected[name])
+
+
+def test_energies_are_not_taken_for_verdicts(tmp_path):
+    """What reads discriminators of runs refuses Electric's by name."""
+    path = tmp_path / "discriminator.keras"
+    make().detector().save(path)
+    with pytest.raises(ValueError, match=r"holds a EnergyModel.*Give another"):
+        model_folder.load(path, et.ReplacedTokenDetector, "Give another.")
+    with pytest.raises(ValueError, match="holds a EnergyModel"):
+        run_folder.read(Source(str(tmp_path)))
 
 
 def test_pseudo_log_likelihood_sums_energies_between_cls_and_sep():

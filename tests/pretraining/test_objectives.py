@@ -218,8 +218,8 @@ def test_metrics_by_hand():
         key = objective.answers
         right = objective.answer(hidden, corrupted)[key].numpy() == original
         assert got["prediction_accuracy"] == pytest.approx(right[where].mean())
-        corrected = right[where & replaced].mean()
-        assert got["corrected_accuracy"] == pytest.approx(corrected)
+        share = right[where & replaced].mean()
+        assert got["corrected_accuracy"] == pytest.approx(share)
 
 
 def gradients(model, batch):

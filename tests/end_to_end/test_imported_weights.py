@@ -1,0 +1,156 @@
+"""A checkpoint of the original code goes on training where it was, not anew."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf import build
+from electra_tf import config as config_lib
+from tests.end_to_end.test_pretraining import ROOT, SIZES
+from tests.interop.test_google_tf1 import save
+from tests.reference import google_tf1 as reference
+from tests.reference import step
+
+HEADS = {"electra": 2, "generator": 1}
+FLAGS = [
+    *SIZES,
+    "--num_train_steps=2",
+    "--log_steps=1",
+    "--max_eval_batches=1",
+    "--dropout=0",
+    "--attention_dropout=0",
+    # The most probable token is drawn: the reference needs no random numbers.
+    "--temperature=1e-6",
+]
+
+
+def run(*arguments, expect=0):
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == expect, output[-3000:]
+    assert "Traceback" not in output, output[-3000:]
+    return output
+
+
+@pytest.fixture(scope="module")
+def imported(text, tmp_path_factory):
+    """Variables of a checkpoint, and the folder it was imported into."""
+    folder = tmp_path_factory.mktemp("original")
+    vocabulary = (text / "vocab.txt").read_text()
+    sizes = {
+        "vocab": len(vocabulary.splitlines()),
+        "positions": 32,
+        "segments": 2,
+        "embedding": 16,
+        "hidden": 32,
+        "layers": 2,
+        "intermediate": 64,
+    }
+    variables = reference.random_variables(
+        reference.shapes(sizes, {"hidden": 16, "intermediate": 32}), stddev=0.2
+    )
+    save(folder / "electra_small", variables)
+    (folder / "vocab.txt").write_text(vocabulary)
+    to = folder / "imported"
+    run(
+        *("-m", "electra_tf.convert", f"--from={folder}", f"--to={to}"),
+        *(f"--num_heads={HEADS['electra']}", "--trained_length=32"),
+    )
+    return variables, to
+
+
+def pretrain(text, model_dir, imported, *flags, expect=0):
+    return run(
+        "run_pretraining.py",
+        *FLAGS,
+        f"--corpus={text / 'text.txt'}",
+        f"--model_dir={model_dir}",
+        f"--init_from={imported}",
+        *flags,
+        expect=expect,
+    )
+
+
+def reference_losses(variables, model_dir):
+    """Generator and discriminator loss of the first batch, in NumPy."""
+    flat = json.loads((model_dir / "config.json").read_text())["config"]
+    config = config_lib.from_flat(flat)
+    data = build.pretraining_data(config, lambda _: None)
+    batch = next(build.train_dataset(config, data).as_numpy_iterator())
+    networks = reference.Checkpoint(variables, HEADS)
+    segments, mask = batch["segment_ids"], batch["input_mask"]
+    used = batch["masked_lm_weights"] > 0
+    positions = batch["masked_lm_positions"]
+    logits = networks.mlm_logits(batch["masked_input_ids"], segments, mask, positions)
+    corrupted, replaced = step.corrupt(
+        batch["input_ids"], positions, used, logits.argmax(-1)
+    )
+    scores = networks.rtd_logits(corrupted, segments, mask)
+    return (
+        step.generator_loss(logits, batch["masked_lm_ids"], used),
+        step.discriminator_loss(scores, replaced, mask),
+    )
+
+
+@pytest.mark.slow
+def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
+    text, imported, tmp_path
+):
+    variables, folder = imported
+    output = pretrain(text, tmp_path, folder)
+    assert "kept as initialized: none" in output
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    first = next(row for row in map(json.loads, rows) if "generator_loss" in row)
+    assert first["step"] == 1
+    generator, discriminator = reference_losses(variables, tmp_path)
+    assert first["generator_loss"] == pytest.approx(generator, rel=1e-4)
+    assert first["discriminator_loss"] == pytest.approx(discriminator, rel=1e-4)
+    assert first["loss"] == pytest.approx(generator + 50 * discriminator, rel=1e-4)
+    # A fresh model starts at ln V and ln 2.
+    vocabulary = variables["electra/embeddings/word_embeddings"].shape[0]
+    assert abs(generator - math.log(vocabulary)) > 0.2
+    assert abs(discriminator - math.log(2)) > 0.1
+    ours = (tmp_path / "vocab.txt").read_bytes()
+    assert ours == (folder / "vocab.txt").read_bytes()
+    # The same command goes on from the run's own checkpoint, not from the import.
+    again = pretrain(text, tmp_path, folder)
+    assert "trained to its last step" in again
+
+
+@pytest.mark.slow
+def test_other_sizes_and_casing_are_one_clear_line(text, imported, tmp_path):
+    flags = ("--hidden_size=64", "--generator_hidden_size=0.25", "--nolower_case")
+    output = pretrain(text, tmp_path, imported[1], *flags, expect=1)
+    assert "hidden_size is 32 there and 64 here" in output
+    assert "--hidden_size=32 --lower_case" in output
+    assert not (tmp_path / "data" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_the_run_goes_out_again(text, imported, tmp_path):
+    """From the original's format through training into it: all variables move."""
+    variables, folder = imported
+    rates = ("--warmup_steps=0", "--learning_rate=1e-2")
+    pretrain(text, tmp_path / "run", folder, *rates)
+    out = tmp_path / "out"
+    run(
+        *("-m", "electra_tf.convert", f"--from={tmp_path / 'run'}", f"--to={out}"),
+        "--format=google_tf1",
+    )
+    reader = tf.train.load_checkpoint(str(out))
+    shapes = reader.get_variable_to_shape_map()
+    assert shapes == {name: list(value.shape) for name, value in variables.items()}
+    still = [k for k, v in variables.items() if np.array_equal(reader.get_tensor(k), v)]
+    assert still == []

@@ -1,0 +1,145 @@
+"""Writes `golden/`: small models of `transformers` and what it computes with them.
+
+    python -m tests.interop.make_golden
+
+Needs PyTorch and transformers; the tests that read the files do not. Every parameter is
+random, biases and LayerNorms included: fresh ones would hide most mistakes.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+FOLDER = Path(__file__).parent / "golden"
+TOKENS = (
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("the", "a", "cat", "dog", "sees", "likes", "old", "young", "in", "garden"),
+    *("house", ".", ",", "##s", "##ing", "walk", "run", "one", "two", "three", "red"),
+    *("blue", "and", "or", "not", "we", "they", "it", "was", "is"),
+)
+POSITIONS, ROWS, LENGTH, SLOTS = 16, 3, 12, 4
+
+# Sizes of the discriminator, and what is different in the generator.
+CASES = {
+    # As small: embeddings narrower than both towers, which differ.
+    "projected": (
+        {"embedding_size": 8, "hidden_size": 16, "num_attention_heads": 4},
+        {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20},
+    ),
+    # As base: no projection in the discriminator, one in the generator.
+    "equal": (
+        {"embedding_size": 16, "hidden_size": 16, "num_attention_heads": 2},
+        {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 32},
+    ),
+    # As large: 16 heads, more layers than the generator; no projection anywhere.
+    "sixteen_heads": (
+        {
+            "embedding_size": 32,
+            "hidden_size": 32,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 3,
+        },
+        {"num_attention_heads": 8, "num_hidden_layers": 1},
+    ),
+}
+
+
+def config(**sizes):
+    shared = {
+        "vocab_size": len(TOKENS),
+        "max_position_embeddings": POSITIONS,
+        "num_hidden_layers": 2,
+        "intermediate_size": 24,
+        "pad_token_id": 0,
+    }
+    return ElectraConfig(**{**shared, **sizes})
+
+
+def randomized(model, generator):
+    """The model in evaluation mode, with distinctive values everywhere."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator) * 0.3
+            is_scale = name.endswith("LayerNorm.weight")
+            parameter.copy_(noise + 1 if is_scale else noise)
+    return model.eval()
+
+
+def pair(sizes, changes, seed=0):
+    """A discriminator and a generator with the same embeddings."""
+    random = torch.Generator().manual_seed(seed)
+    discriminator = randomized(ElectraForPreTraining(config(**sizes)), random)
+    generator = randomized(ElectraForMaskedLM(config(**{**sizes, **changes})), random)
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.tie_weights()
+    return discriminator, generator
+
+
+def inputs(seed=0):
+    """Token ids with two segments and padding, and positions to predict."""
+    rng = np.random.default_rng(seed)
+    lengths = np.array([LENGTH, 7, 9])[:ROWS, None]
+    index = np.arange(LENGTH)[None]
+    mask = (index < lengths).astype(np.int32)
+    ids = rng.integers(5, len(TOKENS), (ROWS, LENGTH)).astype(np.int32)
+    positions = [rng.choice(6, SLOTS, replace=False) for _ in range(ROWS)]
+    return {
+        "input_ids": ids * mask,
+        "input_mask": mask,
+        "segment_ids": ((index >= lengths // 2) * mask).astype(np.int32),
+        "masked_lm_positions": np.array(positions, np.int32),
+    }
+
+
+def torch_inputs(arrays):
+    named = {
+        "input_ids": arrays["input_ids"],
+        "attention_mask": arrays["input_mask"],
+        "token_type_ids": arrays["segment_ids"],
+    }
+    return {name: torch.tensor(array).long() for name, array in named.items()}
+
+
+def outputs(discriminator, generator, arrays):
+    """What `transformers` computes: hidden states and logits of both towers."""
+    given = torch_inputs(arrays)
+    rows = torch.arange(len(arrays["input_ids"]))[:, None]
+    positions = torch.tensor(arrays["masked_lm_positions"]).long()
+    with torch.no_grad():
+        found = {
+            "hidden": discriminator.electra(**given).last_hidden_state,
+            "rtd_logits": discriminator(**given).logits,
+            "generator_hidden": generator.electra(**given).last_hidden_state,
+            "mlm_logits": generator(**given).logits[rows, positions],
+        }
+    return {name: tensor.numpy() for name, tensor in found.items()}
+
+
+def save(folder, discriminator, generator):
+    discriminator.save_pretrained(folder)
+    generator.save_pretrained(folder / "generator")
+    vocabulary = "".join(f"{token}\n" for token in TOKENS)
+    (folder / "vocab.txt").write_text(vocabulary)
+
+
+def main():
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    for seed, (name, sizes) in enumerate(CASES.items()):
+        models, arrays = pair(*sizes, seed=seed), inputs(seed)
+        save(FOLDER / name, *models)
+        found = {**arrays, **outputs(*models, arrays)}
+        np.savez_compressed(FOLDER / name / "expected.npz", **found)
+    # A fine-tuned model: its head is nobody's, and only tokenizer.json is there.
+    task = transformers.ElectraForSequenceClassification(config(**CASES["equal"][0]))
+    task.save_pretrained(FOLDER / "classifier")
+    ids = {token: index for index, token in enumerate(TOKENS)}
+    tokenizer = transformers.ElectraTokenizer(vocab=ids, do_lower_case=False)
+    tokenizer.save_pretrained(FOLDER / "classifier")
+
+
+if __name__ == "__main__":
+    main()

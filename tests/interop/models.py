@@ -1,0 +1,65 @@
+"""What several tests of weights share: golden models, and outputs to compare."""
+
+from pathlib import Path
+
+import numpy as np
+
+from electra_tf.interop import networks
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = ("projected", "equal", "sixteen_heads")
+
+
+def outputs(imported, arrays):
+    """Hidden states and logits of the towers of an `Imported`, as NumPy arrays."""
+    return outputs_of(networks.models(imported), arrays)
+
+
+def outputs_of(built, arrays):
+    """Likewise of saved models by name, as a finished run has them."""
+    inputs = {k: arrays[k] for k in ("input_ids", "input_mask", "segment_ids")}
+    found = {"encoder_hidden": built["encoder"](inputs)}
+    if "discriminator" in built:
+        found["hidden"] = built["discriminator"].encoder(inputs)
+        found["rtd_logits"] = built["discriminator"](inputs)
+    if "generator" in built:
+        masked = {**arrays, "masked_input_ids": arrays["input_ids"]}
+        found["generator_hidden"] = built["generator"].encoder(inputs)
+        found["mlm_logits"] = built["generator"](masked)
+    return {name: np.asarray(tensor) for name, tensor in found.items()}
+
+
+def expected(case):
+    """Inputs and outputs of a golden case."""
+    with np.load(GOLDEN / case / "expected.npz") as file:
+        return dict(file)
+
+
+def assert_agree(found, wanted, arrays, *, atol=1e-5):
+    """Every output is there and agrees at the real tokens."""
+    real = arrays["input_mask"] > 0
+    assert wanted.keys() <= found.keys()
+    for name, value in wanted.items():
+        ours = found[name]
+        if name != "mlm_logits":
+            ours, value = ours[real], value[real]
+        assert np.abs(value).max() > 0.1, "too small to tell a mistake"
+        np.testing.assert_allclose(ours, value, atol=atol, rtol=0, err_msg=name)
+
+
+def same(one, other):
+    """Whether two `Imported` hold the same towers, to the bit."""
+    if one.towers.keys() != other.towers.keys():
+        return False
+    return all(
+        mine.sizes == theirs.sizes
+        and _equal(mine.encoder, theirs.encoder)
+        and _equal(mine.head, theirs.head)
+        for mine, theirs in zip(one.towers.values(), other.towers.values(), strict=True)
+    )
+
+
+def _equal(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name]) for name in one
+    )

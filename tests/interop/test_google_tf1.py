@@ -1,0 +1,262 @@
+"""TensorFlow 1 checkpoints against a NumPy forward pass over their own names."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.interop import google_tf1
+from electra_tf.interop.imported import HEADS, Sizes, Source, encoder_shapes
+from electra_tf.interop.names import GOOGLE_TF1, prefixed
+from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
+from tests.reference import google_tf1 as reference
+
+VOCAB_FILE = GOLDEN / "projected" / "vocab.txt"
+SIZES = {
+    "vocab": 35,
+    "positions": 16,
+    "segments": 2,
+    "embedding": 8,
+    "hidden": 16,
+    "layers": 2,
+    "intermediate": 24,
+}
+# Like small, base and large: who has a projection, and which heads the rule gives.
+CASES = {
+    "small": (SIZES, {"hidden": 12, "intermediate": 20}),
+    "base": (SIZES | {"embedding": 16}, {"hidden": 8, "layers": 1}),
+    "wide": (SIZES | {"hidden": 128, "layers": 1}, {"hidden": 64}),
+}
+RULE = {"small": (1, 1), "base": (1, 1), "wide": (2, 1)}
+
+
+def save(prefix, variables):
+    """Writes what `tf.train.Saver` writes."""
+    names = sorted(variables)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.constant(variables[name]) for name in names],
+    )
+
+
+def checkpoint(folder, sizes, generator, extra=None):
+    # Wide layers get smaller weights: float32 against float64 is compared at 1e-5.
+    stddev = 0.3 if sizes["hidden"] < 64 else 0.1
+    shapes = reference.shapes(sizes, generator)
+    variables = reference.random_variables(shapes, stddev=stddev)
+    save(folder / "model", variables | (extra or {}))
+    (folder / "vocab.txt").write_bytes(VOCAB_FILE.read_bytes())
+    return variables
+
+
+def read(path, **options):
+    return google_tf1.read(Source(str(path), **options))
+
+
+def wanted(variables, arrays, heads):
+    networks = reference.Checkpoint(
+        variables, dict(zip(("electra", "generator"), heads, strict=True))
+    )
+    given = (arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"])
+    return {
+        "hidden": networks.hidden("electra", *given),
+        "rtd_logits": networks.rtd_logits(*given),
+        "generator_hidden": networks.hidden("generator", *given),
+        "mlm_logits": networks.mlm_logits(*given, arrays["masked_lm_positions"]),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_towers_and_heads_agree_with_numpy(case, tmp_path):
+    variables = checkpoint(tmp_path, *CASES[case])
+    arrays = expected("projected")
+    imported = read(tmp_path)
+    assert any("attention heads" in note for note in imported.notes)
+    assert_agree(
+        outputs(imported, arrays), wanted(variables, arrays, RULE[case]), arrays
+    )
+
+
+def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
+    variables = checkpoint(tmp_path, *CASES["small"])
+    arrays = expected("projected")
+    flagged = read(tmp_path, num_heads=4, generator_num_heads=3)
+    assert flagged.notes == ()
+    assert_agree(outputs(flagged, arrays), wanted(variables, arrays, (4, 3)), arrays)
+    for role, heads in (("discriminator", 4), ("generator", 3)):
+        path = tmp_path / f"small_{role}_config.json"
+        path.write_text(json.dumps({"num_attention_heads": heads}))
+    assert same(read(tmp_path), flagged)
+    path.write_text(json.dumps({"hidden_act": "relu"}))
+    with pytest.raises(ValueError, match="hidden_act is 'relu'"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_written_checkpoints_have_the_original_names_and_bits(case, tmp_path):
+    variables = checkpoint(tmp_path, *CASES[case])
+    imported = read(tmp_path, num_heads=4)
+    out = tmp_path / "out"
+    out.mkdir()
+    google_tf1.write(out, imported)
+    reader = tf.train.load_checkpoint(str(out))
+    assert reader.get_variable_to_shape_map().keys() == variables.keys()
+    for name, value in variables.items():
+        np.testing.assert_array_equal(reader.get_tensor(name), value, err_msg=name)
+    assert same(read(out), imported)
+    assert {path.name for path in out.iterdir()} <= set(google_tf1.OUTPUTS)
+
+
+def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
+    checkpoint(tmp_path, *CASES["small"])
+    whole = read(tmp_path)
+    assert same(read(tmp_path / "model"), whole)
+    assert same(read(tmp_path / "model.index"), whole)
+    for step in (9, 100):
+        shapes = reference.shapes(*CASES["small"])
+        save(tmp_path / f"model.ckpt-{step}", reference.random_variables(shapes, step))
+    (tmp_path / "model.index").unlink()
+    assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
+    assert not same(read(tmp_path), whole)
+
+
+def test_state_of_training_is_left_and_named(tmp_path):
+    word = "electra/embeddings/word_embeddings"
+    state = {
+        "global_step": np.int64(7),
+        f"{word}/adam_m": np.zeros((35, 8), np.float32),
+        f"{word}/adam_v": np.zeros((35, 8), np.float32),
+    }
+    checkpoint(tmp_path, *CASES["small"], state)
+    assert set(read(tmp_path).not_taken) == state.keys()
+
+
+def test_wrong_variables_are_named(tmp_path):
+    variables = checkpoint(
+        tmp_path, *CASES["small"], {"cloze_predictions/dense/bias": np.zeros(3, "f4")}
+    )
+    with pytest.raises(ValueError, match="known here: cloze_predictions/dense/bias"):
+        read(tmp_path)
+    name = "generator/encoder/layer_1/attention/self/key/kernel"
+    missing = {key: value for key, value in variables.items() if key != name}
+    save(tmp_path / "model", missing)
+    with pytest.raises(ValueError, match=f"has no tensor {name}"):
+        read(tmp_path)
+    save(tmp_path / "model", variables | {name: variables[name][:, :3]})
+    with pytest.raises(ValueError, match=rf"{name} has the shape \[12, 3\]"):
+        read(tmp_path)
+    data = next(tmp_path.glob("model.data-*"))
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(ValueError, match="is not a whole checkpoint"):
+        read(tmp_path)
+
+
+def test_a_generator_with_tables_of_its_own_is_imported_alone(tmp_path):
+    variables = checkpoint(tmp_path, *CASES["small"])
+    own = {
+        name.replace("electra/", "generator/"): value[..., ::-1].copy()
+        for name, value in variables.items()
+        if name.startswith("electra/embeddings/")
+    }
+    save(tmp_path / "model", variables | own)
+    with pytest.raises(ValueError, match=r"embeddings of its own.*--only"):
+        read(tmp_path)
+    discriminator = read(tmp_path, only="discriminator")
+    assert list(discriminator.towers) == ["discriminator"]
+    assert own.keys() < set(discriminator.not_taken)
+    generator = read(tmp_path, only="generator").generator
+    np.testing.assert_array_equal(
+        generator.encoder["embeddings/word_embeddings"],
+        own["generator/embeddings/word_embeddings"],
+    )
+
+
+def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
+    variables = reference.random_variables(reference.shapes(SIZES, {}))
+    shared = {k: v for k, v in variables.items() if not k.startswith("generator/")}
+    (tmp_path / "vocab.txt").write_bytes(VOCAB_FILE.read_bytes())
+    save(tmp_path / "model", shared)
+    both = read(tmp_path)
+    assert list(both.towers) == ["discriminator", "generator"]
+    assert any("gets a copy" in note for note in both.notes)
+    alone = {
+        k: v for k, v in shared.items() if not k.startswith("discriminator_predictions")
+    }
+    save(tmp_path / "model", alone)
+    mlm = read(tmp_path)
+    assert list(mlm.towers) == ["generator"]
+    out = tmp_path / "out"
+    out.mkdir()
+    google_tf1.write(out, mlm)
+    reader = tf.train.load_checkpoint(str(out))
+    assert reader.get_variable_to_shape_map().keys() == alone.keys()
+
+
+def test_detection(tmp_path):
+    assert not google_tf1.detect(Source(str(tmp_path)))
+    assert not google_tf1.detect(Source("google/electra-small-generator"))
+    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt-1"))
+    assert not google_tf1.detect(Source(str(tmp_path)))
+    checkpoint(tmp_path, *CASES["small"])
+    assert google_tf1.detect(Source(str(tmp_path)))
+
+
+def test_a_variant_without_a_name_there_is_refused(tmp_path):
+    checkpoint(tmp_path, *CASES["small"])
+    imported = read(tmp_path)
+    tower = imported.discriminator
+    more = dataclasses.replace(
+        tower, encoder=dict(tower.encoder) | {"relative": np.zeros(2)}
+    )
+    with pytest.raises(ValueError, match="relative: got"):
+        dataclasses.replace(imported, discriminator=more)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "generator", "parameters"),
+    [
+        ((128, 256, 12, 1024), {"hidden": 256, "intermediate": 1024}, 23_122_875),
+        ((768, 768, 12, 3072), {"hidden": 256, "intermediate": 1024}, 119_386_427),
+        ((1024, 1024, 24, 4096), {"hidden": 256, "intermediate": 1024}, 354_655_291),
+    ],
+    ids=["small++", "base", "large"],
+)
+def test_parameters_of_the_released_sizes(sizes, generator, parameters):
+    """Every variable of the released models has its row, and none is left over."""
+    names = ("embedding", "hidden", "layers", "intermediate")
+    sizes = dict(zip(names, sizes, strict=True))
+    sizes |= {"vocab": 30522, "positions": 512, "segments": 2}
+    wanted = reference.shapes(sizes, generator)
+    assert sum(int(np.prod(shape)) for shape in wanted.values()) == parameters
+    found = {}
+    for role, scope, changes in (
+        ("discriminator", "electra/", {}),
+        ("generator", "generator/", generator),
+    ):
+        one = sizes | changes
+        ours = Sizes(
+            vocab_size=one["vocab"],
+            embedding_size=one["embedding"],
+            max_positions=one["positions"],
+            num_segments=one["segments"],
+            num_layers=one["layers"],
+            hidden_size=one["hidden"],
+            num_heads=one["hidden"] // 64,
+            intermediate_size=one["intermediate"],
+        )
+        rows = [
+            *prefixed(GOOGLE_TF1.embeddings(), "electra/"),
+            *prefixed(GOOGLE_TF1.body(ours), scope),
+        ]
+        shapes = encoder_shapes(ours)
+        heads = HEADS[role](ours)
+        for row, known in (
+            *((row, shapes) for row in rows),
+            *((row, heads) for row in google_tf1.HEAD_ROWS[role]),
+        ):
+            found |= dict.fromkeys(row.theirs, row.their_shape(known[row.ours]))
+    assert found == wanted

@@ -1,0 +1,309 @@
+"""Folders of `transformers`, in and out, without PyTorch."""
+
+import json
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save as to_bytes
+
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.interop import hugging_face, tensor_files, tokenizer_files
+from electra_tf.interop.imported import Source
+from electra_tf.interop.run_folder import NAME as RUN_FOLDER
+from tests.interop.models import CASES, GOLDEN, same
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a golden pair that a test may spoil."""
+    return shutil.copytree(GOLDEN / "projected", tmp_path / "model")
+
+
+def read(path, **options):
+    return hugging_face.read(Source(str(path), **options))
+
+
+def change_config(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def change_tensors(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file({name: np.ascontiguousarray(v) for name, v in tensors.items()}, path)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_export_has_the_names_and_bits_that_transformers_wrote(case, tmp_path):
+    imported = read(GOLDEN / case)
+    complete = with_tokenizer(imported)
+    hugging_face.write(tmp_path, complete)
+    for below in (".", "generator"):
+        theirs = load_file(GOLDEN / case / below / "model.safetensors")
+        ours = load_file(tmp_path / below / "model.safetensors")
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+        config = json.loads((tmp_path / below / "config.json").read_text())
+        golden = json.loads((GOLDEN / case / below / "config.json").read_text())
+        for key in {*hugging_face._SIZES, "architectures", "model_type"}:
+            assert config[key] == golden[key], key
+    assert same(read(tmp_path), imported)
+
+
+def with_tokenizer(imported, **changes):
+    values = vars(imported) | {
+        "lower_case": True,
+        "strip_accents": True,
+        "trained_length": 12,
+    }
+    return type(imported)(**values | changes)
+
+
+def test_only_one_tower(tmp_path):
+    generator = read(GOLDEN / "projected" / "generator")
+    assert list(generator.towers) == ["generator"]
+    vocabulary = read(GOLDEN / "projected").vocabulary
+    hugging_face.write(tmp_path, with_tokenizer(generator, vocabulary=vocabulary))
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["ElectraForMaskedLM"]
+    assert not (tmp_path / "generator").exists()
+    assert same(read(tmp_path), generator)
+    only = read(GOLDEN / "projected", only="discriminator")
+    assert list(only.towers) == ["discriminator"]
+
+
+def test_pair_of_two_folders(tmp_path):
+    whole = read(GOLDEN / "projected")
+    disc = shutil.copytree(GOLDEN / "projected", tmp_path / "disc")
+    gen = shutil.move(disc / "generator", tmp_path / "gen")
+    assert list(read(disc).towers) == ["discriminator"]
+    assert same(read(disc, generator=str(gen)), whole)
+    with pytest.raises(ValueError, match="discriminator and a generator, in this"):
+        read(gen, generator=str(disc))
+    change_tensors(gen, lambda t: t["electra.embeddings.LayerNorm.bias"].fill(1))
+    with pytest.raises(ValueError, match=r"do not share their embeddings; .*beta"):
+        read(disc, generator=str(gen))
+
+
+def test_bare_encoder_has_no_prefix(folder, tmp_path):
+    shutil.rmtree(folder / "generator")
+
+    def bare(tensors):
+        for name in list(tensors):
+            value = tensors.pop(name)
+            if name.startswith("electra."):
+                tensors[name.removeprefix("electra.")] = value
+
+    change_tensors(folder, bare)
+    imported = read(folder)
+    assert imported.discriminator.head == {}
+    out = tmp_path / "out"
+    out.mkdir()
+    hugging_face.write(out, with_tokenizer(imported))
+    assert json.loads((out / "config.json").read_text())["architectures"] == [
+        "ElectraModel"
+    ]
+    assert load_file(out / "model.safetensors").keys() == (
+        load_file(folder / "model.safetensors").keys()
+    )
+
+
+def test_the_head_of_a_fine_tuned_model_is_left_and_named():
+    imported = read(GOLDEN / "classifier")
+    assert imported.discriminator.head == {}
+    assert set(imported.not_taken) == {
+        f"classifier.{layer}.{leaf}"
+        for layer in ("dense", "out_proj")
+        for leaf in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new', not 'gelu'"),
+        ({"hidden_act": "relu"}, "hidden_act"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"model_type": "bert"}, "model_type is 'bert'"),
+        ({"hidden_size": 64}, "hidden_size is 64 there and 16 by the tensors"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers is 3 there and 2"),
+    ],
+)
+def test_variants_and_configs_of_other_weights_are_refused(folder, values, message):
+    change_config(folder, **values)
+    with pytest.raises(ValueError, match=message):
+        read(folder)
+
+
+def test_wrong_tensors_are_named(folder):
+    key = "electra.encoder.layer.1.intermediate.dense.bias"
+    change_tensors(folder, lambda t: t.update(extra=np.zeros(2, np.float32)))
+    with pytest.raises(ValueError, match="no part of ELECTRA known here: extra"):
+        read(folder)
+    change_tensors(folder, lambda t: (t.pop("extra"), t.update({key: t[key][:3]})))
+    with pytest.raises(ValueError, match=f"{key} has the shape"):
+        read(folder)
+    change_tensors(folder, lambda t: t.pop(key))
+    with pytest.raises(ValueError, match=f"has no tensor {key}"):
+        read(folder)
+    (folder / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="is damaged"):
+        read(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(OSError, match=r"none of model\.safetensors"):
+        read(folder)
+
+
+def test_the_generators_head_needs_its_layer_norm_under_its_name(folder):
+    def renamed(tensors):
+        old = "generator_predictions.LayerNorm.weight"
+        tensors["generator_predictions.layer_norm.weight"] = tensors.pop(old)
+
+    change_tensors(folder / "generator", renamed)
+    with pytest.raises(ValueError, match=r"no tensor generator_predictions\.LayerNorm"):
+        read(folder)
+
+
+def test_an_output_matrix_must_be_the_word_table(folder):
+    words = "electra.embeddings.word_embeddings.weight"
+    key = "generator_lm_head.weight"
+    change_tensors(folder / "generator", lambda t: t.update({key: t[words]}))
+    assert same(read(folder), read(GOLDEN / "projected"))
+    change_tensors(folder / "generator", lambda t: t.update({key: t[words] * 2}))
+    with pytest.raises(ValueError, match="not the word table"):
+        read(folder)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision(folder, dtype):
+    shutil.rmtree(folder / "generator")
+    original = load_file(folder / "model.safetensors")
+    # NumPy's writer does not know bfloat16: write 16-bit words, then rename the type.
+    words = {k: v.astype(dtype).view(np.uint16) for k, v in original.items()}
+    kind = {"float16": b'"F16"', "bfloat16": b'"BF16"'}[np.dtype(dtype).name]
+    content = to_bytes(words)
+    length = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + length].replace(b'"U16"', kind)
+    size = len(header).to_bytes(8, "little")
+    (folder / "model.safetensors").write_bytes(size + header + content[8 + length :])
+    found = read(folder).discriminator.encoder["embeddings/word_embeddings"]
+    assert found.dtype == np.float32
+    wanted = original["electra.embeddings.word_embeddings.weight"]
+    np.testing.assert_array_equal(found, wanted.astype(dtype).astype(np.float32))
+
+
+def test_weights_in_several_files(folder):
+    tensors = load_file(folder / "model.safetensors")
+    parts = {"one.safetensors": {}, "two.safetensors": {}}
+    for index, (name, value) in enumerate(tensors.items()):
+        list(parts.values())[index % 2][name] = value
+    for name, part in parts.items():
+        save_file(part, folder / name)
+    weight_map = {key: name for name, part in parts.items() for key in part}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model.safetensors").unlink()
+    assert same(read(folder), read(GOLDEN / "projected"))
+
+
+def test_names_on_the_hub(tmp_path, monkeypatch):
+    """The hub's own cache, without network, by the hub's own client."""
+    assert tensor_files.is_hub_name("google/electra-small-discriminator")
+    assert not tensor_files.is_hub_name("a/b/c")
+    assert not tensor_files.is_hub_name("single")
+    assert not tensor_files.is_hub_name(str(GOLDEN))
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(OSError, match="cannot be had from the Hugging Face hub"):
+        read("someone/electra-tiny")
+    repository = tmp_path / "models--someone--electra-tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(GOLDEN / "equal", repository / "snapshots" / ("0" * 40))
+    assert same(read("someone/electra-tiny"), read(GOLDEN / "equal"))
+
+
+def test_detection(tmp_path):
+    assert hugging_face.detect(Source(str(GOLDEN / "equal")))
+    assert hugging_face.detect(Source("google/electra-small-generator"))
+    assert not hugging_face.detect(Source(str(tmp_path)))
+    assert RUN_FOLDER != hugging_face.NAME
+
+
+def test_tokenizer_without_a_vocabulary_file():
+    imported = read(GOLDEN / "classifier")
+    assert imported.vocabulary.tokens[:6] == (
+        *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        "the",
+    )
+    assert imported.lower_case is False
+    assert imported.strip_accents is False
+
+
+def tokenizer_config(folder, **values):
+    (folder / "tokenizer_config.json").write_text(json.dumps(values))
+    return tokenizer_files.read_tokenizer(folder)
+
+
+def test_what_a_tokenizer_config_says(folder):
+    found = tokenizer_config(folder, do_lower_case=True, model_max_length=512)
+    assert (found.lower_case, found.strip_accents, found.max_length) == (
+        True,
+        True,
+        512,
+    )
+    found = tokenizer_config(folder, do_lower_case=True, strip_accents=False)
+    assert (found.strip_accents, found.max_length, found.notes) == (False, None, ())
+    assert tokenizer_config(folder, model_max_length=10**30).max_length is None
+    for odd in (
+        {"do_lower_case": False, "strip_accents": True},
+        {"tokenize_chinese_chars": False},
+        {"word_tokenizer_type": "mecab"},
+    ):
+        (note,) = tokenizer_config(folder, **odd).notes
+        assert note.startswith("warning: the tokenizer differs")
+
+
+def test_other_kinds_of_tokenizers_are_refused(folder):
+    (folder / "vocab.txt").unlink()
+    assert tokenizer_files.read_tokenizer(folder).vocabulary is None
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE"}}))
+    with pytest.raises(ValueError, match="is a BPE tokenizer"):
+        tokenizer_files.read_tokenizer(folder)
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_exported_tokenizer_splits_as_ours(tmp_path, lower_case):
+    from tokenizers import Tokenizer
+
+    vocabulary = read(GOLDEN / "projected").vocabulary
+    tokenizer_files.write_tokenizer(
+        tmp_path,
+        vocabulary,
+        lower_case=lower_case,
+        strip_accents=True,
+        max_length=12,
+    )
+    texts = ["The cats, walking.", "thé dogs sees\ta CAT", "a" + "s" * 150, "又 cat又"]
+    ours = WordPiece(vocabulary, lower_case=lower_case, strip_accents=True)
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text, ids in zip(texts, ours.encode(texts), strict=True):
+        assert theirs.encode(text, add_special_tokens=False).ids == list(ids), text
+    pair = theirs.encode("the cat", "a dog")
+    cls, sep = vocabulary.cls_id, vocabulary.sep_id
+    assert [pair.ids[i] for i in (0, 3, 6)] == [cls, sep, sep]
+    assert pair.type_ids == [0] * 4 + [1] * 3
+    back = tokenizer_files.read_tokenizer(tmp_path)
+    assert back.vocabulary == vocabulary
+    assert (back.lower_case, back.strip_accents) == (lower_case, lower_case)
+    assert back.max_length == 12

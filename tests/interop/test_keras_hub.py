@@ -1,0 +1,231 @@
+"""keras-hub presets in and out, against keras-hub's own forward pass."""
+
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+import electra_tf as et
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.interop import keras_hub as interop
+from electra_tf.interop import keras_hub_weights as weights
+from tests.layers.helpers import randomize
+
+WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
+TOKENS = (*SPECIAL_TOKENS, *WORDS)
+SIZES = {
+    "vocab_size": len(TOKENS),
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "embedding_dim": 8,
+    "intermediate_dim": 24,
+    "max_sequence_length": 12,
+}
+INPUTS = {
+    "token_ids": np.array([[2, 5, 6, 7, 3, 0], [2, 9, 3, 10, 11, 3]]),
+    "segment_ids": np.array([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]]),
+    "padding_mask": np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]]),
+}
+
+
+def quiet(text):
+    del text
+
+
+def backbone(**sizes):
+    made = keras_hub.models.ElectraBackbone(**SIZES | sizes)
+    randomize(made.weights)
+    return made
+
+
+def encoder(**changes):
+    table = et.layers.TextEmbedding(
+        len(TOKENS), changes.pop("embedding_size", 8), max_positions=12
+    )
+    sizes = {"num_layers": 2, "hidden_size": 16, "num_heads": 2, **changes}
+    made = et.TextEncoder(table, intermediate_size=24, **sizes)
+    randomize(made.weights)
+    return made
+
+
+def with_exact_gelu(model):
+    """The backbone with Google's GELU in place of the approximation."""
+    for layer in model.transformer_layers:
+        layer._feedforward_intermediate_dense.activation = exact_gelu
+    return model
+
+
+def exact_gelu(inputs):
+    return keras.activations.gelu(inputs, approximate=False)
+
+
+def ours(model):
+    return model(
+        {
+            "input_ids": INPUTS["token_ids"].astype("int32"),
+            "input_mask": INPUTS["padding_mask"].astype("int32"),
+            "segment_ids": INPUTS["segment_ids"].astype("int32"),
+        }
+    ).numpy()
+
+
+def theirs(model):
+    return model(INPUTS)["sequence_output"].numpy()
+
+
+@pytest.mark.parametrize("embedding_dim", [8, 16])
+def test_reading_gives_their_hidden_states(embedding_dim):
+    """The approximation of GELU is the only difference, and it is small."""
+    model = backbone(embedding_dim=embedding_dim)
+    read = interop.read(model, quiet).encoder
+    real = INPUTS["padding_mask"] > 0
+    approximate = np.abs(ours(read) - theirs(model))[real].max()
+    exact = np.abs(ours(read) - theirs(with_exact_gelu(model)))[real].max()
+    assert exact < 1e-5
+    assert 1e-5 < approximate < 1e-2
+
+
+def test_writing_gives_a_preset_that_computes_the_same(tmp_path):
+    model = encoder()
+    said = []
+    interop.write(
+        tmp_path / "preset",
+        model,
+        Vocabulary(TOKENS),
+        strip_accents=True,
+        log=said.append,
+    )
+    loaded = keras_hub.models.ElectraBackbone.from_preset(str(tmp_path / "preset"))
+    real = INPUTS["padding_mask"] > 0
+    np.testing.assert_allclose(
+        ours(model)[real], theirs(with_exact_gelu(loaded))[real], atol=1e-5
+    )
+    text = " ".join(said)
+    assert "no place for the heads" in text
+    assert "pooled_output" in text
+    assert "tanh" in text
+    assert not list(tmp_path.glob("part-*"))
+
+
+def test_written_tokenizer_gives_our_ids(tmp_path):
+    text = "The chef cooked. CAF\u00c9 unknown"
+    for lower_case in (True, False):
+        folder = tmp_path / str(lower_case)
+        interop.write(
+            folder, encoder(), Vocabulary(TOKENS), lower_case=lower_case, log=quiet
+        )
+        theirs = keras_hub.models.ElectraTokenizer.from_preset(str(folder))
+        mine = WordPiece(Vocabulary(TOKENS), lower_case=lower_case).encode([text])[0]
+        assert list(np.asarray(theirs(text))) == list(mine)
+
+
+def test_round_trip_to_the_bit(tmp_path):
+    model = encoder(dropout=0.2, attention_dropout=0.2)
+    vocabulary = Vocabulary(TOKENS)
+    interop.write(
+        tmp_path / "x",
+        model,
+        vocabulary,
+        lower_case=True,
+        strip_accents=False,
+        log=quiet,
+    )
+    assert interop.detect(tmp_path / "x")
+    back = interop.read(tmp_path / "x", quiet)
+    assert back.vocabulary == vocabulary
+    assert (back.lower_case, back.strip_accents) == (True, False)
+    assert back.encoder.dropout == 0.2
+    for before, after in zip(model.weights, back.encoder.weights, strict=True):
+        np.testing.assert_array_equal(before.numpy(), after.numpy())
+
+
+def test_a_saved_backbone_is_read(tmp_path):
+    model = backbone()
+    model.save(tmp_path / "backbone.keras")
+    assert interop.detect(tmp_path / "backbone.keras")
+    read = interop.read(tmp_path / "backbone.keras", quiet)
+    np.testing.assert_array_equal(
+        read.encoder.embeddings.word_embeddings.numpy(),
+        model.token_embedding.embeddings.numpy(),
+    )
+    assert read.vocabulary is None
+
+
+def test_every_variable_is_used_once():
+    model, empty = backbone(), encoder()
+    found = weights.pairs(model, empty)
+    ours_taken = [id(pair.ours) for pair in found]
+    theirs_taken = [id(variable) for pair in found for variable in pair.theirs]
+    assert sorted(ours_taken) == sorted(id(v) for v in empty.weights)
+    pooler = {id(v) for v in model.pooled_dense.weights}
+    assert set(theirs_taken) | pooler == {id(v) for v in model.weights}
+    assert len(set(theirs_taken)) == len(theirs_taken)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"num_layers": 3}, "layer_2"),
+        ({"num_layers": 1}, "transformer_layer_1"),
+        ({"hidden_size": 8, "embedding_size": 8}, "embeddings_projection"),
+        ({"num_heads": 4}, "query"),
+        ({"embedding_size": 4}, "token_embedding"),
+    ],
+)
+def test_what_does_not_match_is_named(sizes, named):
+    empty = encoder(**sizes)
+    before = [v.numpy() for v in empty.weights]
+    with pytest.raises(ValueError, match=named):
+        weights.to_encoder(backbone(), empty)
+    for old, variable in zip(before, empty.weights, strict=True):
+        np.testing.assert_array_equal(old, variable.numpy())
+
+
+def test_the_pooler_is_reported():
+    model = backbone()
+    said = []
+    interop.read(model, said.append)
+    assert "untrained" not in said[0]
+    model.pooled_dense.bias.assign(np.zeros(16))
+    interop.read(model, said.append)
+    assert "untrained" in said[3]
+
+
+def test_what_the_format_cannot_hold_is_refused(tmp_path):
+    vocabulary = Vocabulary(TOKENS)
+    with pytest.raises(ValueError, match="1e-12 built in"):
+        interop.write(tmp_path / "a", encoder(layer_norm_epsilon=1e-6), vocabulary)
+    with pytest.raises(ValueError, match="13 tokens"):
+        interop.write(tmp_path / "a", encoder(), Vocabulary(TOKENS[:-1]))
+    renamed = Vocabulary(tuple(t.replace("[MASK]", "<m>") for t in TOKENS), mask="<m>")
+    with pytest.raises(ValueError, match="<m>"):
+        interop.write(tmp_path / "a", encoder(), renamed)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten_silently(tmp_path):
+    folder = tmp_path / "preset"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="--overwrite"):
+        interop.write(folder, encoder(), Vocabulary(TOKENS), log=quiet)
+    assert (folder / "mine.txt").exists()
+    interop.write(folder, encoder(), Vocabulary(TOKENS), overwrite=True, log=quiet)
+    assert interop.detect(folder)
+
+
+def test_other_sources_are_refused(tmp_path):
+    assert not interop.detect(tmp_path)
+    assert not interop.detect("electra_of_mine")
+    assert interop.detect("electra_small_discriminator_uncased_en")
+    with pytest.raises(FileNotFoundError, match="electra_base_generator_uncased_en"):
+        interop.read(tmp_path / "nothing")
+    (tmp_path / "config.json").write_text(json.dumps({"class_name": "BertBackbone"}))
+    with pytest.raises(ValueError, match="no ElectraBackbone"):
+        interop.read(tmp_path)
+    with pytest.raises(ValueError, match="not an ElectraBackbone"):
+        interop.read(encoder())

@@ -1,0 +1,66 @@
+"""The folder of a finished pretraining run, in a second and without training."""
+
+import json
+
+from electra_tf import config as config_lib
+from electra_tf.config import PretrainConfig
+from electra_tf.data.vocabulary import Vocabulary
+from tests import tiny
+from tests.layers.helpers import randomize
+from tests.tasks.common import TOKENS
+
+# What `tests.tiny.electra` builds, as flags.
+SIZES = {
+    "num_layers": 2,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "intermediate_size": 128,
+    "embedding_size": 12,
+    "max_positions": 32,
+    "max_seq_length": 32,
+    "generator_hidden_size": 0.5,
+    "warmup_steps": 50,
+    "num_train_steps": 500,
+}
+# The last training window of a run that went well, and its held-out numbers.
+HEALTHY = {
+    "discriminator_auc": 0.92,
+    "discriminator_loss": 0.21,
+    "discriminator_precision": 0.8,
+    "discriminator_recall": 0.5,
+    "generator_accuracy": 0.4,
+    "sampled_accuracy": 0.3,
+    "replaced_fraction": 0.09,
+}
+
+
+def electra(**kwargs):
+    """A pair whose every variable has a value of its own."""
+    model = tiny.electra(vocab=len(TOKENS), **kwargs)
+    randomize(model.trainable_variables)
+    return model
+
+
+def save(folder, model=None, *, metrics=HEALTHY, tokens=TOKENS, data=None, **flags):
+    """Writes what a finished run leaves; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = model or electra()
+    for name, part in model.artifacts().items():
+        part.save(folder / f"{name}.keras")
+    vocabulary = Vocabulary(tokens)
+    vocabulary.save(folder / "vocab.txt")
+    known = {
+        "lower_case": True,
+        "strip_accents": True,
+        "vocabulary_sha256": vocabulary.sha256,
+    }
+    described = {
+        "config": config_lib.to_flat(PretrainConfig()) | SIZES | flags,
+        "data": known | (data or {}),
+    }
+    (folder / "config.json").write_text(json.dumps(described))
+    rows = [{"step": step, **metrics} for step in (100, 200, 300, 400, 500)]
+    rows.append({"step": 500, **{f"eval_{k}": v for k, v in metrics.items()}})
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(lines)
+    return folder
