@@ -277,7 +277,7 @@ def test_plain_tables_do_not_fit_borrowed_ones(trained):
     )
     model = build_models.model(config, tiny.VOCAB)
     before = values(model)
-    with pytest.raises(ValueError, match="plain tables.*--sharing=tied, nes"):
+    with pytest.raises(ValueError, match=r"plain tables.*--sharing=tied, nes"):
         warm_start.load(str(trained[0]), model)
     for name, value in values(model).items():
         np.testing.assert_array_equal(before[name], value)

@@ -57,6 +57,9 @@ class RewardBaseline(keras.layers.Layer):
         **kwargs: passed to ``keras.layers.Layer``.
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
     def build(self, hidden_shape):
         """Creates the linear map for hidden states of shape [.., D]."""
         self.reward_kernel = self.add_weight(
