@@ -24,12 +24,13 @@ EXIT_STOPPED = 75
 Log = Callable[[str], None]
 
 
-def run(config: PretrainConfig, log: Log = print) -> int:
+def run(config: PretrainConfig, log: Log = print, extra_callbacks=()) -> int:
     """Runs, resumes or completes the pretraining that ``config`` describes.
 
     Args:
         config: everything about the run.
         log: receives one message per call.
+        extra_callbacks: of Keras, for ``fit``; called before a checkpoint is saved.
 
     Returns:
         The process's exit code: 0, or ``EXIT_STOPPED`` after a signal.
@@ -70,7 +71,8 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         data.vocabulary.save(model_dir / "vocab.txt")
     if first_step < config.run.num_train_steps:
         log(results.model_summary(config, model, data))
-        signal = _train(config, model, data, store, first_step, chief, log)
+        more = extra_callbacks
+        signal = _train(config, model, data, store, first_step, chief, log, more)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")
             return EXIT_STOPPED
@@ -98,7 +100,7 @@ def _start(config, model, store, log: Log) -> int:
 
 
 def _train(
-    config, model, data, store, first_step: int, chief: bool, log: Log
+    config, model, data, store, first_step: int, chief: bool, log: Log, more=()
 ) -> str | None:
     """Trains to the last step; returns the name of the signal that stopped it."""
     run = config.run
@@ -135,7 +137,7 @@ def _train(
         steps_per_epoch=run.num_train_steps - first_step,
         verbose=0,
         shuffle=False,
-        callbacks=[guard, logger, *evaluating, saving],
+        callbacks=[guard, logger, *evaluating, *more, saving],
     )
     return saving.stopped_by_signal
 

@@ -16,6 +16,7 @@ ALLOWED = {
     "losses": {"replicas"},
     "replicas": {"losses"},
     "flops": set(),
+    "system_flops": {"config", "flops"},
     "layers": {"losses", "features", "replicas"},
     "encoder": {"layers", "replicas"},
     "data": {"features"},
@@ -27,6 +28,8 @@ ALLOWED = {
 TOP = {
     "__init__",
     "build",
+    "compare",
+    "comparison",
     "flags",
     "pretrain",
     "results",
@@ -39,7 +42,7 @@ TOP = {
     "finetune_tasks",
     "finetune_trainer",
 }
-STANDARD_LIBRARY_ONLY = {"config", "finetune_config", "flops"}
+STANDARD_LIBRARY_ONLY = {"config", "finetune_config", "flops", "system_flops"}
 
 
 def imported(source):
