@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from electra_tf import build, results
@@ -24,13 +25,18 @@ EXIT_STOPPED = 75
 Log = Callable[[str], None]
 
 
-def run(config: PretrainConfig, log: Log = print, extra_callbacks=()) -> int:
+def run(
+    config: PretrainConfig,
+    log: Log = print,
+    callbacks_from: Callable[[int], list[keras.callbacks.Callback]] = lambda step: [],
+) -> int:
     """Runs, resumes or completes the pretraining that ``config`` describes.
 
     Args:
         config: everything about the run.
         log: receives one message per call.
-        extra_callbacks: of Keras, for ``fit``; called before a checkpoint is saved.
+        callbacks_from: first step of a ``fit`` -> more callbacks for it, which run
+            before a checkpoint is saved.
 
     Returns:
         The process's exit code: 0, or ``EXIT_STOPPED`` after a signal.
@@ -71,7 +77,7 @@ def run(config: PretrainConfig, log: Log = print, extra_callbacks=()) -> int:
         data.vocabulary.save(model_dir / "vocab.txt")
     if first_step < config.run.num_train_steps:
         log(results.model_summary(config, model, data))
-        more = extra_callbacks
+        more = callbacks_from(first_step)
         signal = _train(config, model, data, store, first_step, chief, log, more)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")

@@ -100,26 +100,29 @@ _GENERATORS = {
 }
 
 
-def _joint(generator, main, predicted):
+def _joint(generator, main, predicted, first_stage):
     return (Phase(1.0, (*generator, main)),)
 
 
-def _two_stage(generator, main, predicted):
-    frozen = (dataclasses.replace(one, is_trained=False) for one in generator)
-    return Phase(0.5, generator), Phase(0.5, (*frozen, main))
+def _two_stage(generator, main, predicted, first_stage):
+    return (
+        Phase(first_stage, generator),
+        Phase(1.0 - first_stage, (*_only_forward(generator), main)),
+    )
 
 
-def _reinforce(generator, main, predicted):
-    return _joint(_with_head(generator, "gate", predicted), main, predicted)
+def _reinforce(generator, main, predicted, first_stage):
+    return _joint(_with_head(generator, "gate", predicted), main, predicted, 0)
 
 
-def _gumbel(generator, main, predicted):
-    return _joint(_with_head(generator, "relaxed_lookup", predicted), main, predicted)
+def _gumbel(generator, main, predicted, first_stage):
+    return _joint(
+        _with_head(generator, "relaxed_lookup", predicted), main, predicted, 0
+    )
 
 
-def _frozen(generator, main, predicted):
-    frozen = (dataclasses.replace(one, is_trained=False) for one in generator)
-    return (Phase(1.0, (*frozen, main)),)
+def _frozen(generator, main, predicted, first_stage):
+    return (Phase(1.0, (*_only_forward(generator), main)),)
 
 
 _TRAININGS = {
@@ -129,6 +132,10 @@ _TRAININGS = {
     "gumbel": _gumbel,
     "frozen": _frozen,
 }
+
+
+def _only_forward(networks):
+    return tuple(dataclasses.replace(one, is_trained=False) for one in networks)
 
 
 def _with_head(networks, head, share):
@@ -145,6 +152,8 @@ def phases(
     objective: str = "electra",
     generator_kind: str = "masked_lm",
     training: str = "joint",
+    first_stage: float = 0.5,
+    samples_apart: bool = False,
 ) -> tuple[Phase, ...]:
     """What a system runs.
 
@@ -154,8 +163,11 @@ def phases(
         predicted_fraction: share of the positions that are predicted.
         objective: as ``--objective``.
         generator_kind: as ``--generator``; "electric" always has two towers.
-        training: "joint"; "two_stage" (each half of the steps); "reinforce",
-            "gumbel"; or "frozen", with a generator trained elsewhere.
+        training: "joint"; "two_stage"; "reinforce"; "gumbel"; or "frozen", with a
+            generator trained elsewhere.
+        first_stage: of "two_stage", the share of the steps that trains the generator.
+        samples_apart: whether a generator that is trained runs once more to be
+            sampled from, without dropout.
 
     Raises:
         ValueError: an unknown name.
@@ -168,7 +180,20 @@ def phases(
     make = _GENERATORS[_known("generator", generator_kind, _GENERATORS)]
     combine = _TRAININGS[_known("training", training, _TRAININGS)]
     networks = make(generator, predicted_fraction)
-    return combine(networks, main, predicted_fraction)
+    found = combine(networks, main, predicted_fraction, first_stage)
+    if not samples_apart:
+        return found
+    return tuple(
+        Phase(one.share, (*one.networks, *_only_forward(_generators(one, main))))
+        for one in found
+    )
+
+
+def _generators(phase, main):
+    """The networks beside the main one that are trained with it."""
+    if main not in phase.networks:
+        return ()
+    return (one for one in phase.networks if one.is_trained and one is not main)
 
 
 def step_flops(
@@ -236,13 +261,20 @@ def config_phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
     if sharing == "untied":
         # Its tables are as wide as its hidden states.
         sizes = dataclasses.replace(sizes, embedding_size=sizes.hidden_size)
+    steps = flags.get("generator_steps")
     return phases(
         shape(config.encoder, vocab_size),
         shape(sizes, vocab_size),
         predicted_fraction=predictions(config) / config.data.max_seq_length,
         objective=config.objective.objective,
         generator_kind=flags.get("generator", "masked_lm"),
-        training=flags.get("training", "joint"),
+        training="frozen"
+        if flags.get("freeze_generator")
+        else flags.get("training", "joint"),
+        first_stage=steps / config.run.num_train_steps if steps else 0.5,
+        # Without any dropout the same pass serves both.
+        samples_apart=not flags.get("sampling_dropout", True)
+        and bool(config.encoder.dropout or config.encoder.attention_dropout),
     )
 
 

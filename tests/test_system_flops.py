@@ -83,6 +83,18 @@ def test_ways_of_training(training, expected):
     assert per_token(training=training) == pytest.approx(expected)
 
 
+def test_a_shorter_first_stage():
+    expected = 0.25 * 3 * GENERATING + 0.75 * (3 * (MAIN + RTD) + GENERATING)
+    got = per_token(training="two_stage", first_stage=0.25)
+    assert got == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("training", "extra"), [("joint", 1), ("frozen", 0)])
+def test_sampling_without_dropout_runs_a_trained_generator_once_more(training, extra):
+    got = per_token(training=training, samples_apart=True)
+    assert got - per_token(training=training) == pytest.approx(extra * GENERATING)
+
+
 @pytest.mark.parametrize("rule", flops.RULES)
 def test_agrees_with_the_count_that_reproduces_the_published_numbers(rule):
     """`tests/test_flops.py` holds `training_flops` against the paper's table."""

@@ -55,7 +55,7 @@ class LadderConfig:
         "original: as the paper's script, look-ups as dense products.",
     )
     seeds: int = _field(5, "Pretraining runs per system, with seeds seed, seed + 1...")
-    seed: int = _field(0, "First seed.")
+    seed: int = _field(0, "Seed of the first run of every system.")
     probe_seeds: int = _field(1, "Fine-tuning runs per encoder and probe, averaged.")
     checkpoints: tuple[str, ...] = _field(
         ("1",), "Shares of a run after which its encoder is probed; 1 is the end."

@@ -21,6 +21,15 @@ from electra_tf.finetune_config import FinetuneConfig
 UNTRAINED = "untrained"
 # They become folders.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+# Times within a run, which shrink or grow with its number of steps.
+_IN_STEPS = (
+    "warmup_steps",
+    "generator_steps",
+    "adversarial_start",
+    "adversarial_steps",
+    "temperature_steps",
+    "mask_rate_steps",
+)
 # What the comparison sets itself, run by run.
 _OURS = ("model_dir", "seed", "overwrite", "dry_run", "num_processes")
 _OUR_PROBE_FLAGS = ("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir")
@@ -146,7 +155,7 @@ def _same_text(first: System, other: System) -> None:
 def budgeted(
     found: Sequence[System], config: LadderConfig, vocab_size: int
 ) -> tuple[System, ...]:
-    """The systems with the steps that the budget buys, and warm-up in proportion.
+    """The systems with the steps that the budget buys, warm-up and phases to scale.
 
     Args:
         found: of ``systems``.
@@ -189,13 +198,8 @@ def _scaled(system, budget, config, vocab_size) -> System:
             f"The budget of {budget:.3g} is less than a step of {system.name}, "
             f"{cost:.3g}: raise it."
         )
-    given = system.config
-    warmup = given.optimizer.warmup_steps / given.run.num_train_steps
-    scaled = dataclasses.replace(
-        given,
-        run=dataclasses.replace(given.run, num_train_steps=steps),
-        optimizer=dataclasses.replace(
-            given.optimizer, warmup_steps=round(warmup * steps)
-        ),
-    )
-    return System(system.name, scaled)
+    given = config_lib.to_flat(system.config)
+    share = steps / given["num_train_steps"]
+    scaled = {name: round(given[name] * share) for name in _IN_STEPS if given.get(name)}
+    flat = given | scaled | {"num_train_steps": steps}
+    return System(system.name, config_lib.from_flat(flat))

@@ -56,16 +56,13 @@ class EncoderAt(StepCallback):
     Args:
         folders: step -> folder, which also gets the run's vocabulary and config.
         run_folder: where these are.
+        first_step: steps done before this ``fit``.
     """
 
-    def __init__(self, folders: Mapping[int, Path], run_folder: Path):
-        super().__init__()
+    def __init__(self, folders: Mapping[int, Path], run_folder: Path, first_step: int):
+        super().__init__(first_step=first_step)
         self._folders = folders
         self._run_folder = run_folder
-
-    def on_train_begin(self, logs=None):
-        """Counts on from the updates that the optimizer has done."""
-        self.step = int(self.model.optimizer.iterations.numpy())
 
     def after_step(self, previous, step, logs):
         """Saves at each step that was asked for."""
@@ -137,15 +134,17 @@ def _pretrained(job) -> tuple[bool, dict[str, Any]]:
         for point in job["points"]
         if point < 1
     }
-    saving = EncoderAt(points, folder)
-    if pretrain.run(config, _say, extra_callbacks=[saving]) == pretrain.EXIT_STOPPED:
+
+    def saving(first_step: int) -> list[keras.callbacks.Callback]:
+        return [EncoderAt(points, folder, first_step)]
+
+    if pretrain.run(config, _say, saving) == pretrain.EXIT_STOPPED:
         return True, {}
     if not all((place / ENCODER).exists() for place in points.values()):
         # It went past a point that was not asked for then: once more, from the start.
         again = dataclasses.replace(config.run, overwrite=True)
         config = dataclasses.replace(config, run=again)
-        code = pretrain.run(config, _say, extra_callbacks=[saving])
-        if code == pretrain.EXIT_STOPPED:
+        if pretrain.run(config, _say, saving) == pretrain.EXIT_STOPPED:
             return True, {}
     rows = read_metrics(folder / results.METRICS)
     per_step = config.run.train_batch_size * config.data.max_seq_length

@@ -1,0 +1,84 @@
+"""Every shipped comparison resolves into systems that could start."""
+
+import re
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from electra_tf import config as config_lib
+from electra_tf import flags as flags_lib
+from electra_tf import system_flops
+from electra_tf.comparison import ladder
+from electra_tf.comparison.config import CompareConfig, LadderConfig
+
+ROOT = Path(__file__).parent.parent.parent
+FILES = sorted((ROOT / "configs" / "compare").glob("*.cfg"))
+VOCAB = 8192
+
+
+def read(*arguments):
+    values = flags.FlagValues()
+    flags_lib.define(CompareConfig, values)
+    values(["compare", *arguments])
+    return flags_lib.read(CompareConfig, values).ladder
+
+
+@pytest.fixture(autouse=True)
+def _from_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_no_comparison_is_missing():
+    names = [path.stem for path in FILES]
+    assert names == ["figure3_size", "figure3_training", "table5", "tying"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_resolves(path):
+    config = read(f"--flagfile={path}", "--data_root=my")
+    found = ladder.budgeted(ladder.systems(config), config, VOCAB)
+    assert config.seeds >= 5
+    assert config.output_dir == f"runs/compare/{path.stem}"
+    costs = [system_flops.of_config(system.config, VOCAB) for system in found]
+    assert min(costs) == pytest.approx(max(costs), rel=2e-3)
+    for system in found:
+        run = system.config
+        assert run.optimizer.warmup_steps == round(run.run.num_train_steps / 10)
+        assert not run.warnings() or path.stem in ("figure3_size", "tying")
+    probes = ladder.probes(config)
+    assert [probe.name for probe in probes] == ["cola", "sst", "pos", "chunking"]
+    assert all(probe.config.data.data_dir.startswith("my/") for probe in probes)
+    assert config.points[-1] == 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_header_gives_the_command(path):
+    text = path.read_text()
+    command = f"python -m electra_tf.compare --flagfile=configs/compare/{path.stem}.cfg"
+    assert command in text
+    # Whatever waits for its objective is written as it will be used.
+    for line in re.findall(r"^# unmerged: (.*)$", text, re.MULTILINE):
+        assert re.fullmatch(r"--system=\w+:( --\w+(=[\w.]+)?)+", line), line
+
+
+def test_flags_of_the_command_line_come_after_the_file():
+    path = ROOT / "configs" / "compare" / "table5.cfg"
+    config = read(
+        f"--flagfile={path}",
+        "--pretrain=--hidden_size=256",
+        "--system=wide_mask: --mask_rate=0.4",
+        "--seeds=2",
+        "--checkpoints=0.1,1",
+    )
+    found = {system.name: system.config for system in ladder.systems(config)}
+    assert found["electra"].encoder.hidden_size == 256
+    assert found["wide_mask"].masking.mask_rate == 0.4
+    assert config.seeds == 2
+    assert config.points == (0.1, 1.0)
+
+
+def test_defaults_and_help():
+    assert read() == LadderConfig()
+    leaves = [leaf for _, leaf in config_lib.fields(CompareConfig)]
+    assert all(len(leaf.metadata["help"]) > 15 for leaf in leaves)
