@@ -182,8 +182,13 @@ class Runner:
     def _listen(self, process: subprocess.Popen) -> None:
         began = time.monotonic()
         for line in process.stdout:
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                # Printed by a library before the worker took over its stdout.
+                continue
             now = time.monotonic()
-            self._events.put((process.pid, json.loads(line), now - began))
+            self._events.put((process.pid, event, now - began))
             began = now
         self._events.put((process.pid, process.wait(), time.monotonic() - began))
 

@@ -17,6 +17,7 @@ about = {"system": name, "seed": job["seed"]}
 def emit(row):
     print(json.dumps({**about, **row}), flush=True)
 print("a message", file=sys.stderr)
+print("chatter of a library", flush=True)
 if job["pretrain"]:
     if name == "crash":
         os._exit(3)
