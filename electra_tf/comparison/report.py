@@ -191,7 +191,8 @@ def _difference_table(found: dict[str, statistics.Difference]) -> str:
     }
     lines = []
     for index, (name, one) in enumerate(found.items()):
-        cells = [name, signed(one.mean), f"[{signed(one.low)}, {signed(one.high)}]"]
+        interval = f"[{signed(one.low)}, {signed(one.high)}]"
+        cells = [name, signed(one.mean), interval if one.pairs > 1 else ""]
         for kind in kinds:
             cells += [_p(getattr(one, kind)), _p(holm[kind][index])]
         lines.append([*cells, str(one.pairs)])
