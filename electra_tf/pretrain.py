@@ -7,10 +7,12 @@ whole checkpoint; else ``--init_from``; else fresh weights.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from electra_tf import build, build_training, results, warm_start
@@ -25,12 +27,18 @@ EXIT_STOPPED = 75
 Log = Callable[[str], None]
 
 
-def run(config: PretrainConfig, log: Log = print) -> int:
+def run(
+    config: PretrainConfig,
+    log: Log = print,
+    callbacks_from: Callable[[int], list[keras.callbacks.Callback]] = lambda step: [],
+) -> int:
     """Runs, resumes or completes the pretraining that ``config`` describes.
 
     Args:
         config: everything about the run.
         log: receives one message per call.
+        callbacks_from: first step of a ``fit``, one per phase -> more callbacks for
+            it, which run before a checkpoint is saved.
 
     Returns:
         The process's exit code: 0, or ``EXIT_STOPPED`` after a signal.
@@ -77,7 +85,8 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         data.vocabulary.save(model_dir / "vocab.txt")
     if first_step < config.run.num_train_steps:
         log(results.model_summary(config, model, data))
-        signal = _train(config, phases, data, store, first_step, chief, log)
+        session = _Session(config, data, store, chief, log, callbacks_from)
+        signal = _train(session, phases, first_step)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")
             return EXIT_STOPPED
@@ -114,41 +123,40 @@ def _start(config, model, data, store, log: Log) -> int:
     return 0
 
 
-def _train(
-    config, phases, data, store, first_step: int, chief: bool, log: Log
-) -> str | None:
+@dataclasses.dataclass(frozen=True)
+class _Session:
+    """What all phases of a run in this process have in common."""
+
+    config: PretrainConfig
+    data: build.PretrainingData
+    store: checkpoints.CheckpointStore
+    chief: bool
+    log: Log
+    callbacks_from: Callable[[int], list[keras.callbacks.Callback]]
+
+
+def _train(session: _Session, phases: Sequence[Phase], first_step: int) -> str | None:
     """Trains to the last step; returns the name of the signal that stopped it."""
     for phase, step, last_step in remaining(phases, first_step):
         if len(phases) > 1:
-            log(f"phase {phase.name}: steps {step + 1:,} to {last_step:,}")
+            session.log(f"phase {phase.name}: steps {step + 1:,} to {last_step:,}")
         phase.set_trainable()
-        signal = _fit(config, phase, data, store, step, last_step, chief, log)
+        signal = _fit(session, phase, step, last_step)
         if signal:
             return signal
     return None
 
 
 def _fit(
-    config, phase, data, store, first_step: int, last_step: int, chief: bool, log: Log
+    session: _Session, phase: Phase, first_step: int, last_step: int
 ) -> str | None:
     """Trains one phase; steps are counted over the whole run."""
-    run = config.run
-    phase_begin = last_step - phase.steps
-    model_dir = store.directory.parent
+    config, data, run = session.config, session.data, session.config.run
     counted = {"first_step": first_step}
-    sinks = []
-    if chief:
-        sinks = [
-            callbacks.MetricsLog(model_dir / results.METRICS, **counted),
-            callbacks.TensorBoardScalars(model_dir / "tensorboard"),
-            callbacks.Progress(run.num_train_steps, **counted),
-            callbacks.HealthWarnings(
-                config.sampled_rate,
-                min_steps=phase_begin + min(5000, phase.steps // 2),
-                log=lambda text: log(f"warning: {text}"),
-            ),
-        ]
-    saving = callbacks.CheckpointEvery(store, run.save_checkpoint_steps, **counted)
+    sinks = _sinks(session, phase, first_step, last_step) if session.chief else []
+    saving = callbacks.CheckpointEvery(
+        session.store, run.save_checkpoint_steps, **counted
+    )
     logger = callbacks.StepLogger(
         run.log_steps,
         sinks,
@@ -161,15 +169,34 @@ def _fit(
         if held_out is not None and run.eval_steps
         else []
     )
-    guard = callbacks.NonFiniteGuard(store=store, **counted)
+    guard = callbacks.NonFiniteGuard(store=session.store, **counted)
+    more = session.callbacks_from(first_step)
     phase.model.fit(
         build.train_dataset(config, data, start_step=first_step),
         steps_per_epoch=last_step - first_step,
         verbose=0,
         shuffle=False,
-        callbacks=[guard, logger, *evaluating, saving],
+        callbacks=[guard, logger, *evaluating, *more, saving],
     )
     return saving.stopped_by_signal
+
+
+def _sinks(session: _Session, phase: Phase, first_step: int, last_step: int) -> list:
+    """Where the numbers of a phase go."""
+    config, log = session.config, session.log
+    model_dir = session.store.directory.parent
+    counted = {"first_step": first_step}
+    phase_begin = last_step - phase.steps
+    return [
+        callbacks.MetricsLog(model_dir / results.METRICS, **counted),
+        callbacks.TensorBoardScalars(model_dir / "tensorboard"),
+        callbacks.Progress(config.run.num_train_steps, **counted),
+        callbacks.HealthWarnings(
+            config.sampled_rate,
+            min_steps=phase_begin + min(5000, phase.steps // 2),
+            log=lambda text: log(f"warning: {text}"),
+        ),
+    ]
 
 
 @contextlib.contextmanager

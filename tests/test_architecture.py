@@ -35,6 +35,8 @@ TOP = {
     "build",
     "build_models",
     "build_training",
+    "compare",
+    "comparison",
     "convert",
     "flags",
     "networks",

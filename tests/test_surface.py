@@ -170,6 +170,11 @@ def adversarial(cls, **kwargs):
     )
 
 
+def towers(cls):
+    weights = {"generator_weight": 2.0, "discriminator_weight": 3.0}
+    return tiny.two_tower(cls, sampling_dropout=False, **weights)
+
+
 # One object of every registered class, built with other values than the defaults.
 BLOCK = {
     "dropout": 0.2,
@@ -251,18 +256,14 @@ EXAMPLES = {
         special_ids=(2, 3),
         seed=4,
     ),
-    "TwoTowerElectra": lambda: tiny.two_tower(
-        pretraining.TwoTowerElectra, generator_weight=2.0, discriminator_weight=3.0
-    ),
+    "TwoTowerElectra": lambda: towers(pretraining.TwoTowerElectra),
     "NoiseContrastiveEstimation": lambda: pretraining.NoiseContrastiveEstimation(
         name="question"
     ),
     "EnergyModel": lambda: pretraining.EnergyModel(
         small_encoder(), pretraining.NoiseContrastiveEstimation()
     ),
-    "Electric": lambda: tiny.two_tower(
-        pretraining.Electric, generator_weight=2.0, discriminator_weight=3.0
-    ),
+    "Electric": lambda: towers(pretraining.Electric),
     "AdamW": lambda: et.training.AdamW(
         1e-3,
         weight_decay=0.1,
