@@ -1,38 +1,37 @@
-"""From a config to objects: the only file that chooses.
+"""From a config to objects: data, and models ready to be trained.
 
-Everything below takes plain arguments; a choice is a row in a table here.
+This file and its parts, ``build_models.py`` and ``build_training.py``, are the only
+ones that choose. Everything below takes plain arguments; a choice is a row in a table.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from electra_tf.config import EncoderConfig, PretrainConfig
+from electra_tf import build_models, build_training
+from electra_tf.config import PretrainConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.build_records import build_records, prepare_vocabulary
-from electra_tf.data.masking import Masking
+from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.encoder import TextEncoder
-from electra_tf.layers import TextEmbedding
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    Electra,
-    MaskedLM,
-    PretrainingModel,
-)
-from electra_tf.training import AdamW, WarmupPolynomialDecay
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.baselines import token_counts
+from electra_tf.pretraining.phases import Phase
 
 POLICIES = {
     "none": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+_COUNTED_RECORDS = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +53,19 @@ class PretrainingData:
     manifest: records.Manifest | None
     lower_case: bool
     strip_accents: bool
+
+    @functools.cached_property
+    def token_counts(self) -> np.ndarray:
+        """[V] counts of the tokens of the training records, special tokens not counted.
+
+        Of the first 200,000 records, which fix the frequencies well enough.
+        """
+        stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
+        batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
+        vocabulary = self.vocabulary
+        counts = token_counts(batches.as_numpy_iterator(), len(vocabulary))
+        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+        return counts
 
 
 def pretraining_data(
@@ -180,19 +192,40 @@ def _check_fit(manifest, vocabulary, vocab_file, max_seq_length):
         )
 
 
-def masking(config: PretrainConfig, vocabulary: Vocabulary) -> Masking:
-    """The masking step."""
+def _mask_rate(config: PretrainConfig) -> LinearMaskRate:
+    return LinearMaskRate(
+        config.masking.mask_rate,
+        config.last_mask_rate,
+        config.masking.mask_rate_steps or config.run.num_train_steps,
+    )
+
+
+# What a rule reads of the training text.
+_MASKING_NEEDS = {"rare_tokens": lambda data: {"token_counts": data.token_counts}}
+
+
+def masking(
+    config: PretrainConfig,
+    data: PretrainingData,
+    *,
+    mask_rate: float | LinearMaskRate | None = None,
+) -> Masking:
+    """The masking step; ``mask_rate`` takes the place of the configured schedule."""
+    vocabulary = data.vocabulary
+    read = _MASKING_NEEDS.get(config.masking.mask_select, lambda _: {})
     return Masking(
         len(vocabulary),
         vocabulary.mask_id,
         pad_id=vocabulary.pad_id,
         never_masked=(vocabulary.cls_id, vocabulary.sep_id),
         max_seq_length=config.data.max_seq_length,
-        mask_rate=config.masking.mask_rate,
+        mask_rate=mask_rate or _mask_rate(config),
         max_predictions_per_seq=config.masking.max_predictions_per_seq,
         rule=config.masking.mask_rule,
         select=config.masking.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
+        rarity_power=config.masking.mask_rarity_power,
+        **read(data),
     )
 
 
@@ -204,7 +237,7 @@ def train_dataset(
     return pipeline.pretraining_dataset(
         data.train_files,
         batch_size=config.run.train_batch_size,
-        masking=masking(config, data.vocabulary),
+        masking=masking(config, data),
         sep_id=data.vocabulary.sep_id,
         seed=config.run.seed,
         mask_variants=config.masking.mask_variants if static else None,
@@ -222,7 +255,7 @@ def eval_dataset(
     dataset = pipeline.pretraining_dataset(
         data.eval_files,
         batch_size=config.run.eval_batch_size,
-        masking=masking(config, data.vocabulary),
+        masking=masking(config, data, mask_rate=config.last_mask_rate),
         sep_id=data.vocabulary.sep_id,
         training=False,
         seed=config.run.seed,
@@ -231,102 +264,35 @@ def eval_dataset(
     return dataset.take(limit) if limit else dataset
 
 
-def _encoder(
-    config: EncoderConfig, embeddings: TextEmbedding, name: str
-) -> TextEncoder:
-    return TextEncoder(
-        embeddings,
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        intermediate_size=config.intermediate_size,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        name=name,
-    )
+def special_ids(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Ids that are neither masked nor predicted: [CLS], [SEP] and [MASK]."""
+    return (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id)
 
 
-def _embeddings(config: EncoderConfig, vocab_size: int) -> TextEmbedding:
-    return TextEmbedding(
-        vocab_size,
-        config.embedding_size,
-        max_positions=config.max_positions,
-        dropout=config.dropout,
-        name="embeddings",
-    )
+def compiled_phases(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> list[Phase]:
+    """The phases of a run, each model with its optimizer and all slots.
 
-
-def _electra(config: PretrainConfig, vocab_size: int, **step) -> Electra:
-    embeddings = _embeddings(config.encoder, vocab_size)
-    generator = MaskedLM(
-        _encoder(config.generator_encoder, embeddings, "generator"), name="masked_lm"
-    )
-    return Electra(
-        generator,
-        _encoder(config.encoder, embeddings, "discriminator"),
-        sampler=CategoricalSampler(
-            config.generator.temperature, config.generator.disallow_correct
-        ),
-        generator_weight=config.objective.generator_weight,
-        discriminator_weight=config.objective.discriminator_weight,
-        name="electra",
-        **step,
-    )
-
-
-def _masked_lm(config: PretrainConfig, vocab_size: int, **step) -> MaskedLM:
-    embeddings = _embeddings(config.encoder, vocab_size)
-    return MaskedLM(
-        _encoder(config.encoder, embeddings, "encoder"), name="masked_lm", **step
-    )
-
-
-OBJECTIVES: dict[str, Callable[..., PretrainingModel]] = {
-    "electra": _electra,
-    "mlm": _masked_lm,
-}
-
-
-def model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """The model, initialized from ``config.run.seed``, not yet compiled."""
-    keras.utils.set_random_seed(config.run.seed)
-    return OBJECTIVES[config.objective.objective](
-        config,
-        vocab_size,
-        gradient_accumulation_steps=config.run.gradient_accumulation_steps,
-        seed=config.run.seed,
-    )
-
-
-def optimizer(config: PretrainConfig) -> AdamW:
-    """Adam and schedule."""
-    choice = config.optimizer
-    return AdamW(
-        WarmupPolynomialDecay(
-            choice.learning_rate,
-            config.run.num_train_steps,
-            warmup_steps=choice.warmup_steps,
-            power=choice.lr_decay_power,
-            combine=choice.lr_schedule,
-        ),
-        weight_decay=choice.weight_decay,
-        beta_1=choice.adam_beta_1,
-        beta_2=choice.adam_beta_2,
-        epsilon=choice.adam_epsilon,
-        bias_correction=choice.adam_bias_correction,
-        clip_norm=choice.clip_norm,
-        clipping=choice.clipping,
-    )
-
-
-def compiled_model(config: PretrainConfig, vocab_size: int) -> PretrainingModel:
-    """Model and optimizer with all slots, ready for ``fit``; call in a scope."""
+    Call in a scope. Joint training is one phase; the model of the last phase holds
+    all networks. Arguments as ``build_models.model``.
+    """
     keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    built = model(config, vocab_size)
-    built.compile(
-        optimizer=optimizer(config),
-        jit_compile=config.run.jit_compile,
-        steps_per_execution=config.run.steps_per_execution,
-    )
-    built.optimizer.build(built.trainable_variables)
-    return built
+    whole = build_models.model(config, vocab_size, special_ids)
+    found = build_training.phases(config, whole)
+    for phase in found:
+        phase.set_trainable()
+        phase.model.compile(
+            optimizer=build_training.optimizer(config, phase),
+            jit_compile=config.run.jit_compile,
+            steps_per_execution=config.run.steps_per_execution,
+        )
+        phase.model.optimizer.build(phase.model.trainable_variables)
+    return found
+
+
+def compiled_model(
+    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+) -> PretrainingModel:
+    """The model of the last phase, ready for ``fit``; call in a scope."""
+    return compiled_phases(config, vocab_size, special_ids)[-1].model

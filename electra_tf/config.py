@@ -4,6 +4,7 @@ Every field is one command-line flag of the same name (``flags.py``); its help t
 is the field's ``help``. Groups check what they can know alone; ``PretrainConfig``
 checks what needs several of them. The numbers of the paper's Table 6 stand in
 ``configs/*.cfg``, not here: the defaults below are those that are common to all sizes.
+``config_system.py`` has the groups that say which system is trained.
 """
 
 from __future__ import annotations
@@ -11,14 +12,37 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from electra_tf import config_checks
+from electra_tf.config_fields import field as _field
+from electra_tf.config_fields import require as _require
+from electra_tf.config_system import (
+    EncoderConfig,
+    GeneratorConfig,
+    MaskingConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
 
-def _field(default: Any, help_text: str, **metadata: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help_text, **metadata})
+__all__ = [
+    "LEFT_ROWS",
+    "DataConfig",
+    "EncoderConfig",
+    "GeneratorConfig",
+    "MaskingConfig",
+    "ObjectiveConfig",
+    "OptimizerConfig",
+    "PretrainConfig",
+    "RunConfig",
+    "TrainingConfig",
+    "fields",
+    "from_flat",
+    "resumable_fields",
+    "to_flat",
+]
 
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
+# Share of rows that stay uncorrupted beside a sentence-level loss (the paper's).
+LEFT_ROWS = 0.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,124 +216,6 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskingConfig:
-    """Which positions, shown how."""
-
-    masking: Literal["static", "dynamic"] = _field(
-        "static",
-        "static: a record is masked in the same mask_variants ways, pass after pass; "
-        "dynamic: anew in every pass.",
-    )
-    mask_variants: int = _field(10, "Ways to mask a record under static masking.")
-    mask_rate: float = _field(0.15, "Share of a row's tokens that is chosen.")
-    mask_rule: Literal["electra", "bert"] = _field(
-        "electra",
-        "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
-    )
-    mask_select: Literal["tokens", "whole_words", "with_replacement"] = _field(
-        "tokens",
-        "Exactly the asked number of tokens, whole words, or the original's draws "
-        "with replacement.",
-    )
-    max_predictions_per_seq: int | None = _field(
-        None, "Slots per row; default int((mask_rate + 0.005) * max_seq_length)."
-    )
-
-    def __post_init__(self):
-        _require(
-            0 < self.mask_rate <= 1,
-            f"--mask_rate must be in (0, 1], got {self.mask_rate}.",
-        )
-        _require(
-            self.mask_variants >= 1,
-            f"--mask_variants must be at least 1, got {self.mask_variants}.",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
-    """The discriminator (or BERT's) encoder; defaults are ELECTRA-Small's."""
-
-    num_layers: int = _field(12, "Transformer layers.")
-    hidden_size: int = _field(256, "Width of the hidden states.")
-    num_heads: int = _field(4, "Attention heads.")
-    intermediate_size: int = _field(1024, "Width of the feed-forward layer.")
-    embedding_size: int = _field(128, "Width of the embedding tables.")
-    max_positions: int = _field(512, "Rows of the position table.")
-    dropout: float = _field(0.1, "Of embeddings, attention output, feed-forward.")
-    attention_dropout: float = _field(0.1, "Of attention probabilities.")
-
-    def __post_init__(self):
-        _require(
-            self.hidden_size % self.num_heads == 0,
-            f"--hidden_size={self.hidden_size} is not divisible by "
-            f"--num_heads={self.num_heads}.",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneratorConfig:
-    """The generator, as fractions of the discriminator."""
-
-    generator_hidden_size: float = _field(
-        0.25, "Width as a fraction: hidden, feed-forward and heads."
-    )
-    generator_layers: float = _field(1.0, "Depth as a fraction.")
-    temperature: float = _field(1.0, "Divides the logits that are sampled from.")
-    disallow_correct: bool = _field(False, "Never sample the original token.")
-
-    def __post_init__(self):
-        for name in ("generator_hidden_size", "generator_layers"):
-            value = getattr(self, name)
-            _require(0 < value <= 1, f"--{name} must be in (0, 1], got {value}.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
-    """What is trained."""
-
-    objective: Literal["electra", "mlm"] = _field(
-        "electra", "electra: replaced token detection; mlm: BERT's masked LM."
-    )
-    generator_weight: float = _field(1.0, "Weight of the generator's loss.")
-    discriminator_weight: float = _field(50.0, "Weight of the discriminator's loss.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """Adam as the original code has it."""
-
-    learning_rate: float = _field(5e-4, "Peak, before the product with the decay.")
-    warmup_steps: int = _field(10_000, "Steps of linear warm-up.")
-    lr_decay_power: float = _field(1.0, "Power of the polynomial decay; 1: linear.")
-    lr_schedule: Literal["product", "sequential"] = _field(
-        "product",
-        "product: warm-up times decay, as the original code; sequential: decay "
-        "begins after the warm-up.",
-    )
-    weight_decay: float = _field(0.01, "Decoupled; not on biases and LayerNorm.")
-    adam_beta_1: float = _field(0.9, "Decay of the first moment.")
-    adam_beta_2: float = _field(0.999, "Decay of the second moment.")
-    adam_epsilon: float = _field(1e-6, "Added outside the root.")
-    adam_bias_correction: bool = _field(False, "Textbook Adam; the original has none.")
-    clip_norm: float = _field(1.0, "Joint norm that gradients are clipped to.")
-    clipping: Literal["after_reduction", "per_replica"] = _field(
-        "after_reduction",
-        "Clip the summed gradient once, or each replica's as the original on TPU.",
-    )
-
-    def __post_init__(self):
-        _require(
-            self.learning_rate > 0,
-            f"--learning_rate must be positive, got {self.learning_rate}.",
-        )
-        _require(
-            self.warmup_steps >= 0,
-            f"--warmup_steps must not be negative, got {self.warmup_steps}.",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """One pretraining run."""
 
@@ -319,6 +225,7 @@ class PretrainConfig:
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     generator: GeneratorConfig = dataclasses.field(default_factory=GeneratorConfig)
     objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
 
     def __post_init__(self):
@@ -332,54 +239,89 @@ class PretrainConfig:
             "--distribution=multi_worker needs --records that every worker can read: "
             "build them first with `python -m electra_tf.data.build_records`.",
         )
+        config_checks.check(self)
+
+    @property
+    def generator_kind(self) -> str:
+        """As ``--generator``; Electric always has two towers."""
+        if self.objective.objective == "electric":
+            return "two_tower"
+        return self.generator.generator
+
+    @property
+    def generator_is_frozen(self) -> bool:
+        """Whether the generator stays as it is while the discriminator learns."""
+        training = self.training
+        return training.freeze_generator or training.training == "two_stage"
+
+    @property
+    def generator_steps(self) -> int:
+        """Updates of the generator alone, before the discriminator's."""
+        if self.training.training != "two_stage":
+            return 0
+        return self.training.generator_steps or self.run.num_train_steps // 2
 
     @property
     def generator_encoder(self) -> EncoderConfig:
-        """Sizes of the generator: heads of the discriminator's size, at least one.
+        """Sizes and dropout of the generator's encoder.
 
         The original's formula: hidden = round(hidden * fraction), feed-forward four
         times that (as the discriminator's ratio), heads = max(1, hidden // head size).
+        Untied tables have its hidden size. A generator that is never trained and
+        sampled from without dropout has none.
         """
         encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)
         head_size = encoder.hidden_size // encoder.num_heads
-        return dataclasses.replace(
-            encoder,
-            num_layers=max(
+        changed = {
+            "num_layers": max(
                 1, round(encoder.num_layers * self.generator.generator_layers)
             ),
-            hidden_size=hidden_size,
-            num_heads=max(1, hidden_size // head_size),
-            intermediate_size=round(
+            "hidden_size": hidden_size,
+            "num_heads": max(1, hidden_size // head_size),
+            "intermediate_size": round(
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
+        }
+        if self.generator.sharing == "untied":
+            changed["embedding_size"] = hidden_size
+        if self.training.freeze_generator and not self.generator.sampling_dropout:
+            changed |= {"dropout": 0.0, "attention_dropout": 0.0}
+        return dataclasses.replace(encoder, **changed)
+
+    @property
+    def samples_apart(self) -> bool:
+        """Whether the samples take a forward pass of the generator of their own.
+
+        Without any dropout the same pass serves both.
+        """
+        generator = self.generator_encoder
+        return not self.generator.sampling_dropout and bool(
+            generator.dropout or generator.attention_dropout
         )
+
+    @property
+    def last_mask_rate(self) -> float:
+        """The mask rate at the end of its schedule, and of every evaluation."""
+        final = self.masking.final_mask_rate
+        return self.masking.mask_rate if final is None else final
+
+    @property
+    def predictions_per_seq(self) -> int:
+        """Slots per row for masked positions: the original's number by default."""
+        highest = max(self.masking.mask_rate, self.last_mask_rate)
+        given = self.masking.max_predictions_per_seq
+        return given or max(1, int((highest + 0.005) * self.data.max_seq_length))
+
+    @property
+    def sampled_rate(self) -> float:
+        """Share of tokens that samples stand in for, at the lowest mask rate."""
+        left = LEFT_ROWS if self.objective.sentence_weight else 0.0
+        return min(self.masking.mask_rate, self.last_mask_rate) * (1 - left)
 
     def warnings(self) -> list[str]:
         """Choices that are allowed and probably not meant."""
-        found = []
-        if self.encoder.hidden_size >= 768 and self.optimizer.learning_rate > 3e-4:
-            found.append(
-                f"learning_rate {self.optimizer.learning_rate:g} with hidden_size "
-                f"{self.encoder.hidden_size}: base and large train at 2e-4 in the "
-                "paper, and 5e-4 (ELECTRA-Small's) is known to diverge. Start from "
-                "configs/base.cfg or configs/large.cfg."
-            )
-        if self.optimizer.warmup_steps >= self.run.num_train_steps:
-            found.append(
-                f"warmup_steps {self.optimizer.warmup_steps} is not below "
-                f"num_train_steps {self.run.num_train_steps}: the rate never peaks."
-            )
-        if (
-            self.objective.objective == "electra"
-            and self.generator.generator_hidden_size > 0.5
-            and self.generator.generator_layers > 0.5
-        ):
-            found.append(
-                "The generator is more than half the discriminator: the paper found "
-                "1/4 to 1/2 best, a stronger one makes the task too hard (Figure 3)."
-            )
-        return found
+        return config_checks.warnings(self)
 
 
 def fields(config_class: type = PretrainConfig):

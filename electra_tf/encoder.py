@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf.layers import TransformerEncoder
 from electra_tf.layers.heads import restore_embeddings
 from electra_tf.layers.randomness import known_shape, split_seed
-from electra_tf.layers.weights import add_dense, matmul
+from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 from electra_tf.replicas import fold_in, replica_id
 
 
@@ -28,6 +28,8 @@ class TextEncoder(keras.Model):
         intermediate_size: Width of the feed-forward networks; None is 4 * hidden_size.
         dropout: Dropout rate of the sub-layer outputs.
         attention_dropout: Dropout rate of the attention probabilities.
+        direction: What a position attends to: "both", "left_to_right" or
+            "right_to_left", where the last two include the position itself.
         layer_norm_epsilon: Added to the variance in LayerNorm.
         initializer_range: Standard deviation of the truncated normal initializers.
         seed: Start of the dropout stream of training calls that bring no seed.
@@ -55,6 +57,7 @@ class TextEncoder(keras.Model):
         intermediate_size=None,
         dropout=0.1,
         attention_dropout=0.1,
+        direction="both",
         layer_norm_epsilon=1e-12,
         initializer_range=0.02,
         seed=0,
@@ -69,6 +72,7 @@ class TextEncoder(keras.Model):
         self.intermediate_size = intermediate_size or 4 * hidden_size
         self.dropout = dropout
         self.attention_dropout = attention_dropout
+        self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.seed = seed
@@ -82,6 +86,7 @@ class TextEncoder(keras.Model):
             self.intermediate_size,
             dropout=dropout,
             attention_dropout=attention_dropout,
+            direction=direction,
             layer_norm_epsilon=layer_norm_epsilon,
             initializer_range=initializer_range,
             dtype=self.dtype_policy,
@@ -122,19 +127,42 @@ class TextEncoder(keras.Model):
         Returns:
             hidden, [B, S, D] in the compute dtype.
         """
-        input_ids = inputs["input_ids"]
+        return self._encode(
+            self._embed_ids, inputs["input_ids"], inputs, training, seed
+        )
+
+    def encode_words(self, words, inputs, training=False, seed=None):
+        """Encodes vectors in the place of the word table's rows.
+
+        With `words = embeddings.words(input_ids)` this is the call itself, also bit by
+        bit; the vectors may as well come from relaxed samples.
+
+        Args:
+            words: float32 [B, S, E].
+            inputs: Dictionary of the call; its input_ids are not read.
+            training: As in the call.
+            seed: As in the call.
+
+        Returns:
+            hidden, [B, S, D] in the compute dtype.
+        """
+        return self._encode(self.embeddings.compose, words, inputs, training, seed)
+
+    def _embed_ids(self, input_ids, segment_ids, **options):
+        return self.embeddings(input_ids, segment_ids, **options)
+
+    def _encode(self, embed, tokens, inputs, training, seed):
+        shape = known_shape(tokens)[:2]
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
         if input_mask is None:
-            input_mask = tf.ones_like(input_ids)
+            input_mask = tf.ones(shape, tf.int32)
         if segment_ids is None:
-            segment_ids = tf.zeros_like(input_ids)
+            segment_ids = tf.zeros(shape, tf.int32)
         seeds = [None, None]
         if training:
             seeds = split_seed(self._next_seed() if seed is None else seed, 2)
-        embedded = self.embeddings(
-            input_ids, segment_ids, training=training, seed=seeds[0]
-        )
+        embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
         hidden = self._project(tf.cast(embedded, self.compute_dtype))
         return self.transformer(hidden, input_mask, training=training, seed=seeds[1])
 
@@ -163,6 +191,36 @@ class TextEncoder(keras.Model):
             *(block.trainable_variables for block in self.transformer.blocks),
         ]
 
+    def standalone(self):
+        """Returns this encoder, or a copy whose embeddings depend on no other ones.
+
+        Embeddings that borrow from another network's, as a `DeltaEmbedding`, become a
+        plain `TextEmbedding` with the same values: what one saves and fine-tunes.
+        """
+        return self.with_embeddings(self.embeddings.standalone())
+
+    def with_embeddings(self, embeddings):
+        """Returns this encoder, or a copy of it, on other embeddings of its size."""
+        if embeddings is self.embeddings:
+            return self
+        copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
+        copy._take_over_layers(self)
+        return copy
+
+    def take_over(self, source):
+        """Sets all weights, the embeddings' included, to the values of another encoder.
+
+        Args:
+            source: A `TextEncoder` of the same sizes; the two may share embeddings, or
+                share them in part.
+        """
+        self.embeddings.take_over(source.embeddings)
+        self._take_over_layers(source)
+
+    def _take_over_layers(self, source):
+        copy_own_weights(source, self)
+        self.transformer.set_weights(source.transformer.get_weights())
+
     def compute_output_spec(self, inputs, training=False, seed=None):
         """Returns the shape of the result of `call`."""
         shape = (*inputs["input_ids"].shape, self.hidden_size)
@@ -180,6 +238,7 @@ class TextEncoder(keras.Model):
             "intermediate_size": self.intermediate_size,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
+            "direction": self.direction,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.initializer_range,
             "seed": self.seed,

@@ -15,12 +15,21 @@ from electra_tf import config as config_lib
 def define(config_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines one flag per field of every group of ``config_class``.
 
-    ``Literal`` becomes an enum, a tuple of strings a comma list, ``X | None`` an
-    optional X, bool a switch (``--name`` / ``--noname``).
+    ``Literal`` becomes an enum, a tuple of strings a comma list (with the metadata
+    ``repeated`` a flag that is given several times), ``X | None`` an optional X, bool
+    a switch (``--name`` / ``--noname``).
     """
     for group in dataclasses.fields(config_class):
         hints = typing.get_type_hints(group.default_factory)
         for leaf in dataclasses.fields(group.default_factory):
+            if leaf.metadata.get("repeated"):
+                flags.DEFINE_multi_string(
+                    leaf.name,
+                    list(leaf.default),
+                    leaf.metadata["help"],
+                    flag_values=flag_values,
+                )
+                continue
             _define_one(
                 leaf.name,
                 hints[leaf.name],

@@ -1,4 +1,4 @@
-"""Analytic FLOPs, parameter counts and memory of encoders, from plain numbers.
+"""Analytic FLOPs of encoders and heads, from plain numbers.
 
 Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
 feed-forward size, N heads, L layers. Two rules of counting:
@@ -9,10 +9,12 @@ feed-forward size, N heads, L layers. Two rules of counting:
 - "matmul" is the usual model-FLOPs convention: matrix products only, the lookup is
   free, and the backward pass costs twice the forward pass.
 
-The masked-LM head runs at predicted positions only, under both rules.
+A head counts at the positions it runs at, under both rules. ``costs`` says which
+encoders and heads a run has.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping
 
 # Operations per element in the original's counting.
 _DROPOUT = 4
@@ -37,6 +39,8 @@ class EncoderShape:
         vocab_size: V.
         max_positions: rows of the position table.
         num_segments: rows of the segment table.
+        num_towers: encoders of this shape side by side, which share the embeddings and
+            whose outputs are concatenated: 2 in the two-tower generator.
     """
 
     hidden_size: int
@@ -47,6 +51,7 @@ class EncoderShape:
     vocab_size: int = 30522
     max_positions: int = 512
     num_segments: int = 2
+    num_towers: int = 1
 
     def __post_init__(self):
         """Fills in the sizes that follow from others."""
@@ -64,40 +69,46 @@ class EncoderShape:
         """Whether embeddings are projected to the hidden size."""
         return self.embedding_size != self.hidden_size
 
+    @property
+    def output_size(self) -> int:
+        """Width of what a head reads."""
+        return self.num_towers * self.hidden_size
 
-def parameter_count(
-    discriminator: EncoderShape, generator: EncoderShape | None = None
-) -> dict[str, int]:
-    """Counts the trainable parameters of an encoder, or of ELECTRA with both.
+
+def forward_flops(
+    encoder: EncoderShape,
+    heads: Mapping[str, float],
+    *,
+    sequence_length: int,
+    rule: str = "original",
+) -> float:
+    """FLOPs per token of a forward pass.
 
     Args:
-        discriminator: the encoder with the replaced-token head.
-        generator: the masked LM sharing its embeddings; None leaves it out.
+        encoder: its shape; all towers count.
+        heads: name of each head (a key of ``HEADS``) to the share of the positions it
+            runs at.
+        sequence_length: S.
+        rule: "original" or "matmul".
 
-    Returns:
-        Dict of part to count. `backbone` is what fine-tuning starts from;
-        `discriminator` adds its head; `joint` is everything, shared tables once.
+    Raises:
+        ValueError: unknown rule or head.
     """
-    d = discriminator
-    tables = d.vocab_size + d.max_positions + d.num_segments
-    counts = {
-        "embeddings": (tables + 2) * d.embedding_size,
-        "projection": _projection_parameters(d),
-        "layer": _layer_parameters(d),
-        "encoder": d.num_layers * _layer_parameters(d),
-        "head": d.hidden_size * (d.hidden_size + 1) + d.hidden_size + 1,
-    }
-    counts["backbone"] = sum(counts[n] for n in ("embeddings", "projection", "encoder"))
-    counts["discriminator"] = counts["backbone"] + counts["head"]
-    if generator is None:
-        return counts
-    g = generator
-    own = {
-        "generator_projection": _projection_parameters(g),
-        "generator_encoder": g.num_layers * _layer_parameters(g),
-        "generator_head": (g.hidden_size + 3) * g.embedding_size + g.vocab_size,
-    }
-    return {**counts, **own, "joint": counts["discriminator"] + sum(own.values())}
+    count = get_rule(rule)
+    total = encoder.num_towers * count.encoder(encoder, sequence_length)
+    for name, share in heads.items():
+        total += share * head_flops(name, encoder, rule=rule)
+    return total
+
+
+def head_flops(name: str, encoder: EncoderShape, *, rule: str = "original") -> float:
+    """FLOPs of a head at one position, forward only.
+
+    Raises:
+        ValueError: unknown rule or head.
+    """
+    _check("head", name, HEADS)
+    return HEADS[name](get_rule(rule), encoder)
 
 
 def training_flops(
@@ -110,10 +121,10 @@ def training_flops(
     predicted_fraction: float = ORIGINAL_PREDICTED_FRACTION,
     rule: str = "original",
 ) -> float:
-    """FLOPs of a pretraining run.
+    """FLOPs of pretraining ELECTRA or BERT.
 
     Args:
-        discriminator: encoder with a replaced-token head; None for BERT.
+        discriminator: encoder with the replaced-token head; None for BERT.
         generator: encoder with a masked-LM head; a BERT is a generator alone.
         sequence_length: S.
         batch_size: sequences per step.
@@ -125,17 +136,19 @@ def training_flops(
     Raises:
         ValueError: unknown rule, or no encoder.
     """
-    if discriminator is None and generator is None:
+    pairs = (
+        (discriminator, {"replaced_token": 1.0}),
+        (generator, {"masked_lm": predicted_fraction}),
+    )
+    forward = [
+        forward_flops(encoder, heads, sequence_length=sequence_length, rule=rule)
+        for encoder, heads in pairs
+        if encoder is not None
+    ]
+    if not forward:
         raise ValueError("training_flops needs a discriminator, a generator, or both.")
-    count = _rule(rule)
-    per_token = 0.0
-    if discriminator is not None:
-        per_token += count.encoder(discriminator, sequence_length)
-        per_token += count.replaced_token_head(discriminator)
-    if generator is not None:
-        per_token += count.encoder(generator, sequence_length)
-        per_token += predicted_fraction * count.masked_lm_head(generator)
-    return count.passes * per_token * sequence_length * batch_size * steps
+    passes = get_rule(rule).passes
+    return passes * sum(forward) * sequence_length * batch_size * steps
 
 
 def inference_flops(
@@ -146,56 +159,15 @@ def inference_flops(
     Raises:
         ValueError: unknown rule.
     """
-    count = _rule(rule)
-    per_token = count.encoder(encoder, sequence_length)
-    return (per_token + count.replaced_token_head(encoder)) * sequence_length
-
-
-def memory_estimate(
-    discriminator: EncoderShape,
-    generator: EncoderShape | None = None,
-    *,
-    batch_size: int,
-    sequence_length: int,
-    predictions: int = 0,
-    activation_bytes: int = 4,
-) -> dict[str, int]:
-    """Estimates the bytes of one training step on one device.
-
-    With P parameters, T = batch_size * sequence_length tokens and a bytes per
-    activation value:
-
-        weights = gradients = 4 P,  slots = 8 P  (two float32 moments)
-        activations = a * T * (2 E + sum over layers (12 D + 2 F + N S))
-                      + 3 * 4 * batch_size * predictions * V
-
-    12 D: input, query, key, value, context, both residual sums, both layer norms, and
-    their dropout; 2 F: before and after the activation; N S: attention probabilities,
-    kept once with their dropout in the sign; the last term: float32 logits, their
-    softmax and gradient.
-    Workspaces of kernels, the input pipeline and fragmentation are not included, so
-    leave a margin of about a third.
-
-    Returns:
-        Dict of weights, gradients, slots, activations, total.
-    """
-    counts = parameter_count(discriminator, generator)
-    parameters = counts.get("joint", counts["discriminator"])
-    tokens = batch_size * sequence_length
-    encoders = [discriminator] + ([generator] if generator else [])
-    values = tokens * sum(_kept_per_token(e, sequence_length) for e in encoders)
-    logits = batch_size * predictions * discriminator.vocab_size
-    parts = {
-        "weights": 4 * parameters,
-        "gradients": 4 * parameters,
-        "slots": 8 * parameters,
-        "activations": activation_bytes * values + 12 * logits,
-    }
-    return {**parts, "total": sum(parts.values())}
+    heads = {"replaced_token": 1.0}
+    per_token = forward_flops(
+        encoder, heads, sequence_length=sequence_length, rule=rule
+    )
+    return per_token * sequence_length
 
 
 class _OriginalRule:
-    """Every operation counts; per token."""
+    """Every operation counts; per token or position."""
 
     passes = 2
 
@@ -216,16 +188,27 @@ class _OriginalRule:
         # Two times dropout, residual sum and layer normalization.
         return attention + feed_forward + 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
 
-    def masked_lm_head(self, e):
-        hidden = (2 * e.hidden_size + 1 + _ACTIVATION + _LAYER_NORM) * e.embedding_size
-        return hidden + (2 * e.embedding_size + _SOFTMAX + 2) * e.vocab_size
+    def masked_lm(self, e):
+        hidden = (2 * e.output_size + 1 + _ACTIVATION + _LAYER_NORM) * e.embedding_size
+        return hidden + self.logits(e)
 
-    def replaced_token_head(self, e):
+    def logits(self, e):
+        return (2 * e.embedding_size + _SOFTMAX + 2) * e.vocab_size
+
+    def replaced_token(self, e):
         return (2 * e.hidden_size + 1 + _ACTIVATION + 2) * e.hidden_size
+
+    def linear_unit(self, e):
+        return 2 * e.output_size + 1 + _ACTIVATION
+
+    def relaxed_lookup(self, e):
+        # Every lookup counts as this product already.
+        del e
+        return 0
 
 
 class _MatmulRule:
-    """Matrix products only; per token."""
+    """Matrix products only; per token or position."""
 
     passes = 3
 
@@ -235,31 +218,43 @@ class _MatmulRule:
         projection = 2 * e.embedding_size * d if e.has_projection else 0
         return projection + e.num_layers * layer
 
-    def masked_lm_head(self, e):
-        return 2 * e.embedding_size * (e.hidden_size + e.vocab_size)
+    def masked_lm(self, e):
+        return 2 * e.embedding_size * e.output_size + self.logits(e)
 
-    def replaced_token_head(self, e):
+    def logits(self, e):
+        return 2 * e.embedding_size * e.vocab_size
+
+    def replaced_token(self, e):
         return 2 * e.hidden_size * (e.hidden_size + 1)
+
+    def linear_unit(self, e):
+        return 2 * e.output_size
+
+    def relaxed_lookup(self, e):
+        return self.logits(e)
 
 
 RULES = {"original": _OriginalRule(), "matmul": _MatmulRule()}
 
+# FLOPs of each head at a position, from the rule and the shape of its encoder.
+HEADS: dict[str, Callable] = {
+    "masked_lm": lambda count, e: count.masked_lm(e),
+    # The product with the word table alone, of rows that are there already.
+    "logits": lambda count, e: count.logits(e),
+    "replaced_token": lambda count, e: count.replaced_token(e),
+    # One unit with a sigmoid: copy gate, and baseline of the rewards.
+    "linear_unit": lambda count, e: count.linear_unit(e),
+    # Relaxed one-hot samples times the word table.
+    "relaxed_lookup": lambda count, e: count.relaxed_lookup(e),
+}
 
-def _rule(name):
-    if name not in RULES:
-        raise ValueError(f"rule is {name!r}; allowed are {', '.join(RULES)}.")
+
+def get_rule(name: str):
+    """Returns the rule of that name; ValueError lists the known ones."""
+    _check("rule", name, RULES)
     return RULES[name]
 
 
-def _projection_parameters(e):
-    return (e.embedding_size + 1) * e.hidden_size if e.has_projection else 0
-
-
-def _layer_parameters(e):
-    d, f = e.hidden_size, e.feed_forward_size
-    return 4 * (d * d + d) + (2 * d * f + f + d) + 4 * d
-
-
-def _kept_per_token(e, s):
-    d, f, n = e.hidden_size, e.feed_forward_size, e.num_heads
-    return 2 * e.embedding_size + e.num_layers * (12 * d + 2 * f + n * s)
+def _check(what, name, table):
+    if name not in table:
+        raise ValueError(f"{what} is {name!r}; allowed are {', '.join(table)}.")

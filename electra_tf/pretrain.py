@@ -7,14 +7,17 @@ whole checkpoint; else ``--init_from``; else fresh weights.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
-from electra_tf import build, results, warm_start
+from electra_tf import build, build_training, results, warm_start
 from electra_tf.config import PretrainConfig
+from electra_tf.pretraining.phases import Phase, remaining
 from electra_tf.training import callbacks, checkpoints
 from electra_tf.training.distribution import is_chief, strategy_for
 
@@ -24,12 +27,18 @@ EXIT_STOPPED = 75
 Log = Callable[[str], None]
 
 
-def run(config: PretrainConfig, log: Log = print) -> int:
+def run(
+    config: PretrainConfig,
+    log: Log = print,
+    callbacks_from: Callable[[int], list[keras.callbacks.Callback]] = lambda step: [],
+) -> int:
     """Runs, resumes or completes the pretraining that ``config`` describes.
 
     Args:
         config: everything about the run.
         log: receives one message per call.
+        callbacks_from: first step of a ``fit``, one per phase -> more callbacks for
+            it, which run before a checkpoint is saved.
 
     Returns:
         The process's exit code: 0, or ``EXIT_STOPPED`` after a signal.
@@ -56,34 +65,52 @@ def run(config: PretrainConfig, log: Log = print) -> int:
         ignore = results.may_differ(type(config))
         checkpoints.check_config(model_dir, settings, ignore=ignore)
     with strategy.scope():
-        model = build.compiled_model(config, len(data.vocabulary))
+        phases = build.compiled_phases(
+            config, len(data.vocabulary), build.special_ids(data.vocabulary)
+        )
+    model = phases[-1].model
     if config.run.dry_run:
         log(results.dry_run_report(config, model, data))
         return 0
 
     store = checkpoints.CheckpointStore(
         model_dir / "checkpoints",
-        checkpoints.named_variables(model, model.optimizer),
+        _state(phases),
         keep=config.run.keep_checkpoints,
         log=log,
     )
-    first_step = _start(config, model, store, log)
+    first_step = _start(config, model, data, store, log)
     if chief:
         checkpoints.write_config(model_dir, settings)
         data.vocabulary.save(model_dir / "vocab.txt")
     if first_step < config.run.num_train_steps:
         log(results.model_summary(config, model, data))
-        signal = _train(config, model, data, store, first_step, chief, log)
+        session = _Session(config, data, store, chief, log, callbacks_from)
+        signal = _train(session, phases, first_step)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")
             return EXIT_STOPPED
     else:
         log(f"{model_dir} is trained to its last step, {first_step}; evaluating.")
+    for phase in phases:
+        phase.release()
     results.finish(config, model, data, log, write=chief)
     return 0
 
 
-def _start(config, model, store, log: Log) -> int:
+def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
+    """Everything a checkpoint holds, by name: the whole model, all optimizers."""
+    model = phases[-1].model
+    state = checkpoints.named_variables(model, model.optimizer)
+    for phase in phases[:-1]:
+        own = checkpoints.named_variables(phase.model, phase.model.optimizer)
+        for name, variable in own.items():
+            if name.startswith("optimizer/"):
+                state[f"{phase.name}_{name}"] = variable
+    return state
+
+
+def _start(config, model, data, store, log: Log) -> int:
     """Restores, initializes or leaves the weights; returns the steps done."""
     step = store.restore_latest()
     if step is not None:
@@ -92,29 +119,44 @@ def _start(config, model, store, log: Log) -> int:
     if config.run.init_from:
         loaded = warm_start.load(config.run.init_from, model)
         log(f"weights from {config.run.init_from}: {loaded}")
+    build_training.initialize_generator(config, model, data, log)
     return 0
 
 
-def _train(
-    config, model, data, store, first_step: int, chief: bool, log: Log
-) -> str | None:
+@dataclasses.dataclass(frozen=True)
+class _Session:
+    """What all phases of a run in this process have in common."""
+
+    config: PretrainConfig
+    data: build.PretrainingData
+    store: checkpoints.CheckpointStore
+    chief: bool
+    log: Log
+    callbacks_from: Callable[[int], list[keras.callbacks.Callback]]
+
+
+def _train(session: _Session, phases: Sequence[Phase], first_step: int) -> str | None:
     """Trains to the last step; returns the name of the signal that stopped it."""
-    run = config.run
-    model_dir = store.directory.parent
+    for phase, step, last_step in remaining(phases, first_step):
+        if len(phases) > 1:
+            session.log(f"phase {phase.name}: steps {step + 1:,} to {last_step:,}")
+        phase.set_trainable()
+        signal = _fit(session, phase, step, last_step)
+        if signal:
+            return signal
+    return None
+
+
+def _fit(
+    session: _Session, phase: Phase, first_step: int, last_step: int
+) -> str | None:
+    """Trains one phase; steps are counted over the whole run."""
+    config, data, run = session.config, session.data, session.config.run
     counted = {"first_step": first_step}
-    sinks = []
-    if chief:
-        sinks = [
-            callbacks.MetricsLog(model_dir / results.METRICS, **counted),
-            callbacks.TensorBoardScalars(model_dir / "tensorboard"),
-            callbacks.Progress(run.num_train_steps, **counted),
-            callbacks.HealthWarnings(
-                config.masking.mask_rate,
-                min_steps=min(5000, run.num_train_steps // 2),
-                log=lambda text: log(f"warning: {text}"),
-            ),
-        ]
-    saving = callbacks.CheckpointEvery(store, run.save_checkpoint_steps, **counted)
+    sinks = _sinks(session, phase, first_step, last_step) if session.chief else []
+    saving = callbacks.CheckpointEvery(
+        session.store, run.save_checkpoint_steps, **counted
+    )
     logger = callbacks.StepLogger(
         run.log_steps,
         sinks,
@@ -127,15 +169,34 @@ def _train(
         if held_out is not None and run.eval_steps
         else []
     )
-    guard = callbacks.NonFiniteGuard(store=store, **counted)
-    model.fit(
+    guard = callbacks.NonFiniteGuard(store=session.store, **counted)
+    more = session.callbacks_from(first_step)
+    phase.model.fit(
         build.train_dataset(config, data, start_step=first_step),
-        steps_per_epoch=run.num_train_steps - first_step,
+        steps_per_epoch=last_step - first_step,
         verbose=0,
         shuffle=False,
-        callbacks=[guard, logger, *evaluating, saving],
+        callbacks=[guard, logger, *evaluating, *more, saving],
     )
     return saving.stopped_by_signal
+
+
+def _sinks(session: _Session, phase: Phase, first_step: int, last_step: int) -> list:
+    """Where the numbers of a phase go."""
+    config, log = session.config, session.log
+    model_dir = session.store.directory.parent
+    counted = {"first_step": first_step}
+    phase_begin = last_step - phase.steps
+    return [
+        callbacks.MetricsLog(model_dir / results.METRICS, **counted),
+        callbacks.TensorBoardScalars(model_dir / "tensorboard"),
+        callbacks.Progress(config.run.num_train_steps, **counted),
+        callbacks.HealthWarnings(
+            config.sampled_rate,
+            min_steps=phase_begin + min(5000, phase.steps // 2),
+            log=lambda text: log(f"warning: {text}"),
+        ),
+    ]
 
 
 @contextlib.contextmanager

@@ -8,18 +8,18 @@ import importlib.metadata
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import build, flops
+from electra_tf import build, costs, samples
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
-from electra_tf.data import records
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import TrivialBaselines, token_counts
+from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.pretraining.phases import learned_weights
 from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
 from electra_tf.training.sinks import MetricsLog
@@ -42,8 +42,6 @@ _OUTPUTS = (
     "vocab.txt",
 )
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
-_COUNTED_RECORDS = 200_000
-_SAMPLE_ROWS = 6
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
 _ROWS = {
@@ -54,6 +52,12 @@ _ROWS = {
     "discriminator_loss": ("discriminator loss (nats)", "{:.4f}", "base rate"),
     "discriminator_accuracy": ("discriminator accuracy", "{:.2%}", "majority class"),
     "discriminator_auc": ("discriminator AUC", "{:.3f}", "chance"),
+    "prediction_loss": ("prediction loss (nats)", "{:.4f}", "keep or unigram"),
+    "prediction_accuracy": ("prediction accuracy", "{:.2%}", "keep every token"),
+    "corrected_accuracy": ("replaced tokens corrected", "{:.2%}", "keep every token"),
+    "copy_auc": ("copy gate AUC", "{:.3f}", "chance"),
+    "sentence_loss": ("sentence loss (nats)", "{:.4f}", "base rate"),
+    "sentence_accuracy": ("sentence accuracy", "{:.2%}", "majority class"),
 }
 
 
@@ -130,10 +134,9 @@ def model_summary(
     config: PretrainConfig, model: PretrainingModel, data: build.PretrainingData
 ) -> str:
     """One paragraph on what is about to be trained on what."""
-    count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     encoder = config.encoder
     lines = [
-        f"{config.objective.objective}: {count:,} parameters; encoder "
+        f"{_system(config)}: {_size(model):,} parameters; encoder "
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
         f"{len(data.vocabulary):,} tokens in the vocabulary"
     ]
@@ -190,7 +193,7 @@ def finish(
             baselines=baselines,
         )
     if dataset is not None:
-        sample = text_sample(model, data, dataset)
+        sample = samples.text_sample(model, data.vocabulary.tokens, dataset)
         (model_dir / "samples.txt").write_text(sample, encoding="utf-8")
         log("held-out text, corrupted and judged (all of it in samples.txt):\n")
         log("\n".join(sample.splitlines()[:14]))
@@ -208,26 +211,10 @@ def _baselines(
     data: build.PretrainingData, dataset: tf.data.Dataset, logs: Mapping[str, float]
 ) -> dict[str, float]:
     """The trivial predictor's value for each held-out number."""
-    stream = tf.data.TFRecordDataset(list(data.train_files)).take(_COUNTED_RECORDS)
-    batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
-    counts = token_counts(batches.as_numpy_iterator(), len(data.vocabulary))
-    vocabulary = data.vocabulary
-    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
-    trivial = TrivialBaselines(counts)
+    trivial = TrivialBaselines(data.token_counts)
     for batch in dataset.as_numpy_iterator():
         trivial.update(batch)
-    generator = trivial.generator()
-    discriminator = trivial.discriminator(logs.get("replaced_fraction", 0.0))
-    found = {
-        "generator_loss": generator["loss"],
-        "generator_accuracy": generator["accuracy"],
-        "masked_lm_loss": generator["loss"],
-        "masked_lm_accuracy": generator["accuracy"],
-        "discriminator_loss": discriminator["loss"],
-        "discriminator_accuracy": discriminator["accuracy"],
-        "discriminator_auc": discriminator["auc"],
-    }
-    return {name: value for name, value in found.items() if name in logs}
+    return trivial.scores(logs)
 
 
 def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) -> str:
@@ -240,96 +227,35 @@ def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) ->
                 f"{label:<28}{value:>12}{pattern.format(baseline):>12}  {trivial}"
             )
     if "replaced_fraction" in logs:
-        lines.append(
-            f"{'tokens replaced':<28}{logs['replaced_fraction']:>12.2%}  precision "
-            f"{logs['discriminator_precision']:.1%}, recall "
+        lines.append(f"{'tokens replaced':<28}{logs['replaced_fraction']:>12.2%}")
+    if "discriminator_precision" in logs:
+        lines[-1] += (
+            f"  precision {logs['discriminator_precision']:.1%}, recall "
             f"{logs['discriminator_recall']:.1%}"
         )
     return "\n".join(lines)
-
-
-def text_sample(
-    model: PretrainingModel, data: build.PretrainingData, dataset: tf.data.Dataset
-) -> str:
-    """Held-out rows: original, corrupted, and the verdict on every token."""
-    batch = next(iter(dataset))
-    found = {"original_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
-    found |= model.examine(batch, seed=tf.constant([0, 0]))
-    found = {name: value.numpy() for name, value in found.items()}
-    tokens = np.array(data.vocabulary.tokens, dtype=object)
-    render = _verdicts if "replaced_probability" in found else _fills
-    texts = []
-    for row in range(min(_SAMPLE_ROWS, len(found["input_mask"]))):
-        real = found["input_mask"][row] > 0
-        if real.any():
-            texts.append(render(tokens, {k: v[row][real] for k, v in found.items()}))
-    return "\n\n\n".join(texts) + "\n"
-
-
-def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    return report.text_sample(
-        list(tokens[row["original_ids"]]),
-        list(tokens[row["corrupted_ids"]]),
-        probabilities=list(row["replaced_probability"]),
-        is_masked=list(row["is_masked"]),
-    )
-
-
-def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """The text with every masked token as [original -> most probable]."""
-    columns = (row["original_ids"], row["corrupted_ids"], row["is_masked"])
-    return " ".join(
-        f"[{tokens[original]} -> {tokens[filled]}]" if masked else tokens[original]
-        for original, filled, masked in zip(*columns, strict=True)
-    )
 
 
 def dry_run_report(
     config: PretrainConfig, model: PretrainingModel, data: build.PretrainingData
 ) -> str:
     """Sizes, FLOPs, memory and data of a run that was built and not started."""
-    run, length = config.run, config.data.max_seq_length
-    slots = build.masking(config, data.vocabulary).max_predictions_per_seq
-    encoder = _shape(config.encoder, len(data.vocabulary))
-    generator = _shape(config.generator_encoder, len(data.vocabulary))
-    networks = {
-        "electra": {"discriminator": encoder, "generator": generator},
-        "mlm": {"generator": encoder},
-    }[config.objective.objective]
-    work = {
-        rule: flops.training_flops(
-            **networks,
-            sequence_length=length,
-            batch_size=run.train_batch_size,
-            predicted_fraction=slots / length,
-            rule=rule,
-        )
-        for rule in flops.RULES
-    }
+    run, vocab_size = config.run, len(data.vocabulary)
+    slots = config.predictions_per_seq
+    phases = costs.phases(config, vocab_size)
     rows = run.train_batch_size // run.gradient_accumulation_steps
-    memory = flops.memory_estimate(
-        encoder,
-        networks["generator"] if "discriminator" in networks else None,
-        batch_size=rows,
-        sequence_length=length,
-        predictions=slots,
-        activation_bytes=4 if run.mixed_precision == "none" else 2,
-    )
+    memory = costs.memory(config, vocab_size)
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
     counts = {
-        name: sum(int(np.prod(v.shape)) for v in part.trainable_variables)
+        name: _size(part)
         for name, part in [*model.artifacts().items(), ("all, shared once", model)]
     }
-    total = {rule: value * run.num_train_steps for rule, value in work.items()}
     return "\n".join(
         [
             model_summary(config, model, data),
             "parameters: "
             + ", ".join(f"{name} {count:,}" for name, count in counts.items()),
-            f"FLOPs per step: {work['matmul']:.3g} (matrix products), "
-            f"{work['original']:.3g} (the original's rules)",
-            f"FLOPs in total: {total['matmul']:.3g} (matrix products), "
-            f"{total['original']:.3g} (the original's rules)",
+            *_flops_lines(config, phases),
             f"memory estimate in GiB on one device with {rows} rows at once: {parts}",
             f"held-out records: {len(data.eval_files)} files; one mask has {slots} "
             "slots per row",
@@ -338,16 +264,40 @@ def dry_run_report(
     )
 
 
-def _shape(encoder: config_lib.EncoderConfig, vocab_size: int) -> flops.EncoderShape:
-    return flops.EncoderShape(
-        hidden_size=encoder.hidden_size,
-        num_layers=encoder.num_layers,
-        embedding_size=encoder.embedding_size,
-        feed_forward_size=encoder.intermediate_size,
-        num_heads=encoder.num_heads,
-        vocab_size=vocab_size,
-        max_positions=encoder.max_positions,
-    )
+def _flops_lines(config: PretrainConfig, phases: Sequence[costs.Phase]) -> list[str]:
+    """FLOPs of each phase and of all, under both rules."""
+    line = "FLOPs {}: {:.3g} (matrix products), {:.3g} (the original's rules)"
+    totals = [0.0, 0.0]
+    lines = []
+    for phase in phases:
+        name = f", phase {phase.name} of {phase.steps:,} steps"
+        step = [
+            costs.step_flops(config, phase, rule=rule)
+            for rule in ("matmul", "original")
+        ]
+        lines.append(line.format(f"per step{name if len(phases) > 1 else ''}", *step))
+        totals = [
+            total + phase.steps * one for total, one in zip(totals, step, strict=True)
+        ]
+    return [*lines, line.format("in total", *totals)]
+
+
+def _size(model: tf.keras.Model) -> int:
+    """Number of parameters, frozen ones included; no counters, no random seeds."""
+    return sum(int(np.prod(v.shape)) for v in learned_weights(model))
+
+
+def _system(config: PretrainConfig) -> str:
+    """The objective and what differs from the plain joint training of it."""
+    choices = {
+        "generator": (config.generator.generator, "masked_lm"),
+        "sharing": (config.generator.sharing, "tied"),
+        "training": (config.training.training, "joint"),
+        "freeze_generator": (config.training.freeze_generator, False),
+        "sentence_weight": (config.objective.sentence_weight, 0.0),
+    }
+    other = [f"{n}={value}" for n, (value, usual) in choices.items() if value != usual]
+    return ", ".join([config.objective.objective, *other])
 
 
 def _next_steps(model_dir: Path, model: PretrainingModel) -> str:

@@ -19,6 +19,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.interop.networks import load_model
 from electra_tf.interop.tensor_files import read_json
 from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.phases import learned_weights
 from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
 
 _SIZES = (
@@ -148,7 +149,9 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         OSError: There are no weights.
     """
     path = Path(init_from)
-    trained = {n: v for n, v in named_variables(model).items() if v.trainable}
+    # Not what is trainable: a frozen generator has weights, too.
+    own = {id(variable) for variable in learned_weights(model)}
+    trained = {n: v for n, v in named_variables(model).items() if id(v) in own}
     saved = {
         name: part
         for name, part in model.artifacts().items()
@@ -158,6 +161,13 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         return load_weights(path / "checkpoints", trained)
     if not saved:
         return load_weights(path, trained)
+    for name, part in saved.items():
+        if not own >= {id(variable) for variable in learned_weights(part)}:
+            raise ValueError(
+                f"{path / f'{name}.keras'} holds plain tables, and this run's networks "
+                "borrow theirs from each other (--sharing=token or gdes): start from "
+                "the checkpoints of a run, or with --sharing=tied, nes, untied or all."
+            )
     values, wrong = {}, []
     # The encoder last: it is part of the others, and they come with their heads.
     for name in sorted(saved, key="encoder".__eq__):
@@ -183,11 +193,11 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
 
 def _collect(path, part, values, wrong):
     """Notes the value in a file for each variable of `part`, and what does not fit."""
-    here = part.trainable_variables
+    here = learned_weights(part)
     if path.stem == "encoder" and all(id(variable) in values for variable in here):
         return
     loaded = load_model(path)
-    there = loaded.trainable_variables
+    there = learned_weights(loaded)
     ours, theirs = [_kind(v) for v in here], [_kind(v) for v in there]
     # No shape tells the number of heads.
     heads = [_num_heads(model) for model in (loaded, part)]

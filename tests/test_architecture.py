@@ -10,12 +10,17 @@ PACKAGE = Path(__file__).parent.parent / "electra_tf"
 
 # Modules and packages of electra_tf to those they may import.
 ALLOWED = {
-    "config": set(),
+    "config": {"config_checks", "config_fields", "config_system"},
+    "config_checks": set(),
+    "config_fields": set(),
+    "config_system": {"config_fields"},
     "finetune_config": set(),
     "features": set(),
     "losses": {"replicas"},
     "replicas": {"losses"},
     "flops": set(),
+    "footprint": {"flops"},
+    "costs": {"config", "flops", "footprint"},
     "layers": {"losses", "features", "replicas"},
     "encoder": {"layers", "replicas"},
     "data": {"features"},
@@ -28,8 +33,14 @@ ALLOWED = {
 TOP = {
     "__init__",
     "build",
+    "build_models",
+    "build_training",
+    "compare",
+    "comparison",
     "convert",
     "flags",
+    "networks",
+    "samples",
     "pretrain",
     "results",
     "serving",
@@ -45,7 +56,16 @@ TOP = {
     "finetune_tasks",
     "finetune_trainer",
 }
-STANDARD_LIBRARY_ONLY = {"config", "finetune_config", "flops"}
+STANDARD_LIBRARY_ONLY = {
+    "config",
+    "config_checks",
+    "config_fields",
+    "config_system",
+    "costs",
+    "finetune_config",
+    "flops",
+    "footprint",
+}
 
 
 def imported(source):

@@ -7,22 +7,15 @@ import pytest
 from absl import flags
 
 from electra_tf import config as config_lib
-from electra_tf import flags as flags_lib
 from electra_tf.config import (
     EncoderConfig,
     GeneratorConfig,
     PretrainConfig,
     RunConfig,
 )
+from tests.flag_parsing import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-
-
-def parse(*arguments):
-    values = flags.FlagValues()
-    flags_lib.define(PretrainConfig, values)
-    values(["program", *arguments])
-    return flags_lib.read(PretrainConfig, values)
 
 
 def test_flag_names_are_unique_and_explained():
@@ -119,9 +112,11 @@ def test_generator_formula():
     assert small.generator_encoder.num_heads == 1
 
 
-def test_every_flagfile_parses_and_says_how_to_run_it():
-    files = sorted(CONFIGS.glob("*.cfg"))
-    assert len(files) >= 5
+def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
+    # Flagfiles include each other by their path from the root of the repository.
+    monkeypatch.chdir(CONFIGS.parent)
+    files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
+    assert len(files) >= 37
     for path in files:
         parse(f"--flagfile={path}")
         header = path.read_text()
@@ -142,6 +137,13 @@ def test_every_flagfile_parses_and_says_how_to_run_it():
         (["--num_train_steps=0"], "at least 1"),
         (["--learning_rate=0"], "must be positive"),
         (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
+        (["--sharing=all"], "--generator_hidden_size=0.25 .* set both to 1"),
+        (["--sentence_weight=-1"], "must not be negative"),
+        (["--sentence_weight=1", "--objective=mlm"], "trains one network"),
+        (["--sharing=gdes", "--objective=mlm"], "trains one network"),
+        (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
+        (["--mask_rate_steps=9"], "needs --final_mask_rate"),
+        (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
     ],
 )
 def test_impossible_choices_are_refused(arguments, message):
@@ -149,11 +151,29 @@ def test_impossible_choices_are_refused(arguments, message):
         parse(*arguments)
 
 
+def test_towers_and_the_last_mask_rate():
+    assert PretrainConfig().generator_kind == "masked_lm"
+    assert parse("--objective=electric").generator_kind == "two_tower"
+    assert parse("--generator=two_tower").generator_kind == "two_tower"
+    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
+    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
+
+
 def test_base_with_the_small_learning_rate_is_questioned():
     config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--learning_rate=5e-4")
     assert any("5e-4 (ELECTRA-Small's)" in text for text in config.warnings())
     assert not parse(f"--flagfile={CONFIGS / 'base.cfg'}").warnings()
     assert not parse(f"--flagfile={CONFIGS / 'small.cfg'}").warnings()
+
+
+def test_large_generators_are_questioned():
+    full = ["--generator_hidden_size=1"]
+    (text,) = parse(*full).warnings()
+    assert "more than half the discriminator" in text
+    assert not parse(*full, "--sharing=all").warnings()
+    assert not parse(*full, "--generator_layers=0.5").warnings()
+    assert not parse(*full, "--training=two_stage", "--sharing=nes").warnings()
+    assert parse("--objective=electra_15", *full).warnings()
 
 
 def test_only_paths_and_logging_may_change_on_resume():
@@ -175,6 +195,9 @@ FLAGS = [
     "adam_beta_2",
     "adam_bias_correction",
     "adam_epsilon",
+    "adversarial_start",
+    "adversarial_steps",
+    "adversarial_weight",
     "attention_dropout",
     "blank_lines_separate",
     "clip_norm",
@@ -191,10 +214,19 @@ FLAGS = [
     "eval_fraction",
     "eval_records",
     "eval_steps",
+    "final_mask_rate",
+    "final_temperature",
+    "freeze_generator",
+    "generator",
+    "generator_clip_norm",
     "generator_hidden_size",
+    "generator_init_from",
     "generator_layers",
+    "generator_learning_rate",
+    "generator_steps",
     "generator_weight",
     "gradient_accumulation_steps",
+    "gumbel_temperature",
     "hidden_size",
     "init_from",
     "intermediate_size",
@@ -205,7 +237,9 @@ FLAGS = [
     "lower_case",
     "lr_decay_power",
     "lr_schedule",
+    "mask_rarity_power",
     "mask_rate",
+    "mask_rate_steps",
     "mask_rule",
     "mask_select",
     "mask_variants",
@@ -223,16 +257,23 @@ FLAGS = [
     "objective",
     "overwrite",
     "records",
+    "sampling_dropout",
     "save_checkpoint_steps",
     "seed",
     "segmenting",
+    "sentence_weight",
+    "sharing",
     "shuffle_buffer",
     "steps_per_execution",
     "strip_accents",
     "temperature",
+    "temperature_shape",
+    "temperature_steps",
     "tfds_data_dir",
     "tpu",
     "train_batch_size",
+    "training",
+    "two_stage_copy",
     "vocab_file",
     "vocab_size",
     "warmup_steps",

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from electra_tf import build
+from electra_tf import build, build_models
 from electra_tf import flags as flags_lib
 from electra_tf.config import PretrainConfig
 from electra_tf.data.masking import Masking, row_keys
@@ -73,7 +73,7 @@ def test_parameter_counts(name):
     """Tied embeddings and nothing else (pitfall 19 of docs/fidelity.md)."""
     config = config_of(name)
     assert config.data.vocab_size == VOCAB
-    model = build.model(config, VOCAB)
+    model = build_models.model(config, VOCAB)
     discriminator, joint = PARAMETERS[name]
     assert count(model.detector().trainable_variables) == discriminator
     assert count(model.trainable_variables) == joint

@@ -3,11 +3,11 @@ import pytest
 
 from electra_tf.flops import (
     EncoderShape,
+    head_flops,
     inference_flops,
-    memory_estimate,
-    parameter_count,
     training_flops,
 )
+from electra_tf.footprint import parameter_count
 
 SMALL = EncoderShape(256, 12, embedding_size=128)
 BASE = EncoderShape(768, 12)
@@ -114,25 +114,14 @@ def test_layer_parameters_equal_keras_layers():
     assert parameter_count(shape)["layer"] == model.count_params()
 
 
-def test_memory_estimate():
-    got = memory_estimate(
-        SMALL,
-        GENERATORS["small"],
-        batch_size=2,
-        sequence_length=128,
-        predictions=19,
-        activation_bytes=2,
-    )
-    assert got["weights"] == got["gradients"] == 4 * 14_196_219
-    assert got["slots"] == 8 * 14_196_219
-    small = 2 * 128 + 12 * (12 * 256 + 2 * 1024 + 4 * 128)
-    tiny = 2 * 128 + 12 * (12 * 64 + 2 * 256 + 1 * 128)
-    assert got["activations"] == 2 * 256 * (small + tiny) + 12 * 2 * 19 * 30522
-    assert got["total"] == sum(v for n, v in got.items() if n != "total")
-
-
 def test_errors():
     with pytest.raises(ValueError, match="original, matmul"):
         inference_flops(SMALL, sequence_length=8, rule="hardware")
     with pytest.raises(ValueError, match="a discriminator, a generator"):
         training_flops(sequence_length=8)
+    with pytest.raises(ValueError, match="head is 'big'; allowed are masked_lm"):
+        head_flops("big", SMALL)
+    with pytest.raises(ValueError, match="sharing is 'half'; allowed are tied"):
+        parameter_count(SMALL, sharing="half")
+    with pytest.raises(ValueError, match="head is 'big'; allowed are replaced_token"):
+        parameter_count(SMALL, head="big")

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import pytest
 
+from electra_tf.comparison.config import CompareConfig
 from electra_tf.config import fields
 from electra_tf.data.build_records import build_records, prepare_vocabulary
 from electra_tf.features import PRETRAINING
@@ -88,8 +89,11 @@ FOREIGN_FLAGS = {
 }
 
 
+CONFIGS = (None, FinetuneConfig, CompareConfig)
+
+
 def test_flags_that_docs_name_exist():
-    known = {leaf.name for config in (None, FinetuneConfig) for leaf in _leaves(config)}
+    known = {leaf.name for config in CONFIGS for leaf in _leaves(config)}
     known |= FOREIGN_FLAGS | {"flagfile", "help"} | _script_flags()
     for doc in DOCS:
         for name in re.findall(r"(?<![\w-])--(\w+)", doc.read_text()):

@@ -52,9 +52,11 @@ NAMES = {
     ],
     "electra_tf.interop": ["Imported", "Sizes", "Source", "Tower"],
     "electra_tf.layers": [
+        "DeltaEmbedding",
         "Dropout",
         "MaskedLMHead",
         "ReplacedTokenHead",
+        "SharedWordEmbedding",
         "TextEmbedding",
         "TransformerEncoder",
         "TransformerEncoderBlock",
@@ -68,12 +70,32 @@ NAMES = {
     ],
     "electra_tf.pretraining": [
         "CategoricalSampler",
+        "CopyingTokenPrediction",
+        "Discriminator",
         "Electra",
+        "Electric",
+        "EnergyModel",
+        "ExponentialDecay",
         "GreedySampler",
+        "GumbelElectra",
+        "JointObjective",
+        "LeaveRows",
+        "LinearChange",
         "MaskedLM",
+        "NoiseContrastiveEstimation",
+        "Objective",
+        "Phase",
         "PretrainingModel",
+        "ReinforceElectra",
         "ReplacedTokenDetection",
         "ReplacedTokenDetector",
+        "RewardBaseline",
+        "SentenceDetection",
+        "TokenPrediction",
+        "TwoTowerElectra",
+        "TwoTowerGenerator",
+        "UnigramGenerator",
+        "pseudo_log_likelihood",
     ],
     "electra_tf.tasks": [
         "RECIPES",
@@ -122,7 +144,7 @@ def test_public_names(name):
     assert all(hasattr(module, each) for each in names)
 
 
-def small_encoder(name="encoder"):
+def small_encoder(name="encoder", direction="right_to_left"):
     table = et.layers.TextEmbedding(11, 6, max_positions=7, dropout=0.2)
     return et.TextEncoder(
         table,
@@ -132,6 +154,7 @@ def small_encoder(name="encoder"):
         intermediate_size=12,
         dropout=0.3,
         attention_dropout=0.4,
+        direction=direction,
         layer_norm_epsilon=1e-6,
         initializer_range=0.05,
         seed=5,
@@ -139,11 +162,25 @@ def small_encoder(name="encoder"):
     )
 
 
+def adversarial(cls, **kwargs):
+    plain = tiny.electra()
+    weight = pretraining.LinearChange(0.0, 0.5, 10, begin=3)
+    return cls(
+        plain.generator, plain.discriminator, adversarial_weight=weight, **kwargs
+    )
+
+
+def towers(cls):
+    weights = {"generator_weight": 2.0, "discriminator_weight": 3.0}
+    return tiny.two_tower(cls, sampling_dropout=False, **weights)
+
+
 # One object of every registered class, built with other values than the defaults.
 BLOCK = {
     "dropout": 0.2,
     "attention_dropout": 0.3,
     "activation": "relu",
+    "direction": "left_to_right",
     "layer_norm_epsilon": 1e-6,
     "initializer_range": 0.05,
 }
@@ -165,6 +202,12 @@ EXAMPLES = {
         layer_norm_epsilon=1e-6,
         name="words",
     ),
+    "DeltaEmbedding": lambda: et.layers.DeltaEmbedding(
+        et.layers.TextEmbedding(11, 6, max_positions=7), dropout=0.2, name="delta"
+    ),
+    "SharedWordEmbedding": lambda: et.layers.SharedWordEmbedding(
+        et.layers.TextEmbedding(11, 6, num_segments=3), dropout=0.2, name="borrowing"
+    ),
     "TransformerEncoder": lambda: et.layers.TransformerEncoder(2, 8, 2, 12, **BLOCK),
     "TransformerEncoderBlock": lambda: et.layers.TransformerEncoderBlock(
         12, 2, **BLOCK
@@ -173,7 +216,24 @@ EXAMPLES = {
     "MaskedLM": lambda: et.MaskedLM(
         small_encoder(), gradient_accumulation_steps=2, seed=4
     ),
-    "ReplacedTokenDetection": lambda: et.ReplacedTokenDetection(name="question"),
+    "ReplacedTokenDetection": lambda: et.ReplacedTokenDetection(
+        "masked", name="question"
+    ),
+    "TokenPrediction": lambda: pretraining.TokenPrediction(
+        et.layers.TextEmbedding(11, 6), name="question"
+    ),
+    "CopyingTokenPrediction": lambda: pretraining.CopyingTokenPrediction(
+        et.layers.TextEmbedding(11, 6), name="question"
+    ),
+    "SentenceDetection": lambda: pretraining.SentenceDetection(name="sentence"),
+    "JointObjective": lambda: pretraining.JointObjective(
+        et.ReplacedTokenDetection(name="first"),
+        pretraining.SentenceDetection(name="second"),
+        0.5,
+    ),
+    "Discriminator": lambda: pretraining.Discriminator(
+        small_encoder(), et.ReplacedTokenDetection()
+    ),
     "ReplacedTokenDetector": lambda: et.ReplacedTokenDetector(
         small_encoder(), et.ReplacedTokenDetection()
     ),
@@ -181,8 +241,29 @@ EXAMPLES = {
         sampler=et.CategoricalSampler(0.5, True),
         generator_weight=2.0,
         discriminator_weight=3.0,
+        sampling_dropout=False,
         gradient_accumulation_steps=2,
     ),
+    "ReinforceElectra": lambda: adversarial(pretraining.ReinforceElectra),
+    "GumbelElectra": lambda: adversarial(
+        pretraining.GumbelElectra, gumbel_temperature=0.5
+    ),
+    "RewardBaseline": lambda: pretraining.RewardBaseline(name="expected"),
+    "UnigramGenerator": lambda: pretraining.UnigramGenerator(11),
+    "TwoTowerGenerator": lambda: pretraining.TwoTowerGenerator(
+        small_encoder("left", "left_to_right"),
+        small_encoder("right", "right_to_left"),
+        special_ids=(2, 3),
+        seed=4,
+    ),
+    "TwoTowerElectra": lambda: towers(pretraining.TwoTowerElectra),
+    "NoiseContrastiveEstimation": lambda: pretraining.NoiseContrastiveEstimation(
+        name="question"
+    ),
+    "EnergyModel": lambda: pretraining.EnergyModel(
+        small_encoder(), pretraining.NoiseContrastiveEstimation()
+    ),
+    "Electric": lambda: towers(pretraining.Electric),
     "AdamW": lambda: et.training.AdamW(
         1e-3,
         weight_decay=0.1,
@@ -194,6 +275,7 @@ EXAMPLES = {
         clipping="per_replica",
         exclude_from_weight_decay=("bias",),
         learning_rate_multipliers={"kernel": 0.5},
+        clip_groups={"generator": (["kernel"], 3.0)},
         name="mine",
     ),
     "WarmupPolynomialDecay": lambda: et.training.WarmupPolynomialDecay(
@@ -211,7 +293,7 @@ EXAMPLES = {
         small_encoder(), tasks.ClassificationHead(8, 3), seed=4, name="mine"
     ),
 }
-ABSTRACT = {pretraining.PretrainingModel}
+ABSTRACT = {pretraining.PretrainingModel, pretraining.Objective}
 KINDS = (
     keras.layers.Layer,
     keras.optimizers.Optimizer,

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import electra_tf as et
+from electra_tf import build_models, warm_start
 from electra_tf import config as config_lib
-from electra_tf import warm_start
+from electra_tf.config import EncoderConfig, GeneratorConfig, PretrainConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.training.checkpoints import named_variables
 from tests import tiny
@@ -254,3 +255,29 @@ def test_the_vocabulary_comes_with_the_weights(tmp_path):
         assert warm_start.with_vocabulary(given) == given
     plain = config_lib.from_flat(SIZES)
     assert warm_start.with_vocabulary(plain) == plain
+
+
+def test_a_frozen_generator_gets_its_weights(trained):
+    folder, wanted = trained
+    model = tiny.electra(seed=2)
+    model.generator.trainable = False
+    report = warm_start.load(str(folder), model)
+    assert set(report.restored) == wanted.keys()
+    found = {n: v.numpy() for n, v in named_variables(model).items()}
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_plain_tables_do_not_fit_borrowed_ones(trained):
+    config = PretrainConfig(
+        encoder=EncoderConfig(
+            num_layers=2, hidden_size=32, num_heads=2, embedding_size=12
+        ),
+        generator=GeneratorConfig(generator_hidden_size=0.5, sharing="gdes"),
+    )
+    model = build_models.model(config, tiny.VOCAB)
+    before = values(model)
+    with pytest.raises(ValueError, match=r"plain tables.*--sharing=tied, nes"):
+        warm_start.load(str(trained[0]), model)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(before[name], value)

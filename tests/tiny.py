@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import electra_tf as et
+import electra_tf.pretraining
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.layers import TextEmbedding
@@ -58,8 +59,13 @@ def encoder(embeddings, *, hidden_size=32, num_heads=2, dropout=0.0, **kwargs):
     )
 
 
-def electra(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, **kwargs):
-    """A two-layer pair; the weights are a function of ``seed``."""
+def electra(
+    *, tied=True, dropout=0.0, vocab=VOCAB, seed=3, question=lambda _: None, **kwargs
+):
+    """A two-layer pair; the weights are a function of ``seed``.
+
+    ``question`` makes the objective from the discriminator's embeddings.
+    """
     keras.utils.set_random_seed(seed)
 
     def table(name):
@@ -72,4 +78,31 @@ def electra(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, **kwargs):
         name="masked_lm",
     )
     discriminator = encoder(shared, dropout=dropout, name="discriminator")
-    return et.Electra(generator, discriminator, **kwargs)
+    return et.Electra(generator, discriminator, objective=question(shared), **kwargs)
+
+
+def two_tower(model_class, *, tied=True, dropout=0.0, vocab=VOCAB, seed=3, **kwargs):
+    """As ``electra``, with two causal towers for a generator."""
+    keras.utils.set_random_seed(seed)
+
+    def table(name):
+        return TextEmbedding(vocab, 12, max_positions=32, dropout=dropout, name=name)
+
+    shared = table("embeddings")
+    other = shared if tied else table("generator_embeddings")
+    left, right = (
+        encoder(
+            other,
+            hidden_size=16,
+            num_heads=2,
+            dropout=dropout,
+            direction=direction,
+            name=direction,
+        )
+        for direction in ("left_to_right", "right_to_left")
+    )
+    generator = et.pretraining.TwoTowerGenerator(
+        left, right, special_ids=(CLS, SEP, MASK), name="two_tower"
+    )
+    discriminator = encoder(shared, dropout=dropout, name="discriminator")
+    return model_class(generator, discriminator, **kwargs)

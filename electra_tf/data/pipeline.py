@@ -112,7 +112,9 @@ def pretraining_dataset(
         else _records_once(paths, start_batch * batch_size)
     )
     stream = stream.batch(batch_size, drop_remainder=training)
-    dataset = stream.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    # Batch number n is trained on in step n, whatever was resumed or accumulated.
+    numbered = stream.enumerate(start_batch)
+    dataset = numbered.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(_options())
 
 
@@ -208,7 +210,7 @@ def _shuffle(
 
 
 class _BatchMaker:
-    """(serialized [B], pass [B]) -> the tensors of ``features.PRETRAINING``."""
+    """(step, (serialized [B], pass [B])) -> the tensors of ``PRETRAINING``."""
 
     def __init__(
         self,
@@ -224,7 +226,10 @@ class _BatchMaker:
         self._variants = tf.int64.max if mask_variants is None else mask_variants
         self._batch_size = batch_size
 
-    def __call__(self, serialized: tf.Tensor, passes: tf.Tensor) -> dict:
+    def __call__(
+        self, step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        serialized, passes = rows
         keys = row_keys(
             tf.strings.to_hash_bucket_fast(serialized, tf.int64.max),
             passes % self._variants,
@@ -244,7 +249,7 @@ class _BatchMaker:
         padded = ids.to_tensor(self._masking.pad_id, shape=[None, length])
         mask = tf.sequence_mask(lengths, length, tf.int32)
         batch = derive_inputs(padded, mask, self._sep_id)
-        batch.update(self._masking(padded, mask, keys))
+        batch.update(self._masking(padded, mask, keys, step))
         batch = {name: self._fill(batch[name]) for name in PRETRAINING}
         check_batch(PRETRAINING, batch)
         return batch

@@ -58,7 +58,9 @@ bias_activation = recomputed(plain.bias_activation)
 bias_drop_add_norm = recomputed(plain.bias_drop_add_norm)
 
 
-def attention(qkv, bias, *, mask, num_heads, seed, rate):
+def attention(
+    qkv, bias, *, mask, num_heads, seed, rate, score_penalty=plain.both_directions
+):
     """Does what `plain.attention` does and remembers one [B, N, S, S] tensor.
 
     The probabilities are kept once, in the dtype of `qkv`, with the dropout mask in
@@ -71,7 +73,9 @@ def attention(qkv, bias, *, mask, num_heads, seed, rate):
     def run(qkv, bias):
         query, key, value = _split_heads(qkv, bias, rows, num_heads)
         scores = tf.matmul(query, key, transpose_b=True)
-        signed, dropped = _softmax(scores, mask, query.shape[-1], seed=seed, rate=rate)
+        signed, dropped = _softmax(
+            scores, mask, query.shape[-1], score_penalty, seed=seed, rate=rate
+        )
         context = plain.merge_heads(tf.matmul(dropped, value))
 
         def gradient(upstream):
@@ -115,14 +119,14 @@ def _split_heads_gradient(query, key, value, bias_dtype):
 
 
 @compiled
-def _softmax(scores, mask, head_size, *, seed, rate):
+def _softmax(scores, mask, head_size, score_penalty, *, seed, rate):
     """Returns the scaled probabilities with dropped ones negative, and dropped ones 0.
 
     Backward reads from the first what it needs: the size is the probability, the sign
     says whether it was kept. A probability of 0 loses its sign, and needs none.
     """
-    probabilities = plain.masked_softmax(scores, mask, head_size) * keep_scale(rate)
-    probabilities = tf.cast(probabilities, scores.dtype)
+    probabilities = plain.masked_softmax(scores, mask, head_size, score_penalty)
+    probabilities = tf.cast(probabilities * keep_scale(rate), scores.dtype)
     if not rate:
         return probabilities, probabilities
     keep = keep_mask(seed, known_shape(scores), rate)

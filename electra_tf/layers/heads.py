@@ -13,6 +13,7 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.weights import (
     add_dense,
     add_layer_norm,
+    copy_own_weights,
     matmul,
     truncated_normal,
 )
@@ -87,16 +88,31 @@ class MaskedLMHead(keras.layers.Layer):
             mlm_logits, float32 [B, P, V].
         """
         batch, count = known_shape(masked_lm_positions)
-        rows = gather_positions(hidden, masked_lm_positions)
+        rows = self.transform(gather_positions(hidden, masked_lm_positions))
+        logits = self.logits(rows)
+        return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
+
+    def transform(self, rows):
+        """Turns hidden rows [R, D] into float32 rows [R, E] of the table's space."""
         rows = tf.cast(matmul(rows, self.dense_kernel), tf.float32)
         rows = plain.bias_activation(rows, self.dense_bias, activation=plain.gelu)
-        rows = plain.layer_norm(
+        return plain.layer_norm(
             rows, self.gamma, self.beta, epsilon=self.layer_norm_epsilon
         )
-        table = tf.cast(self.embeddings.word_embeddings, tf.float32)
-        logits = tf.matmul(rows, table, transpose_b=True)
-        logits += tf.cast(self.output_bias, tf.float32)
-        return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
+
+    def logits(self, rows):
+        """Scores of all tokens: rows [R, E] of `transform` to float32 [R, V]."""
+        logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
+        return logits + tf.cast(self.output_bias, tf.float32)
+
+    def with_embeddings(self, embeddings):
+        """Returns this head, or a copy of it, on the word table of `embeddings`."""
+        if embeddings is self.embeddings:
+            return self
+        copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
+        copy.build((None, None, self.dense_kernel.shape[0]))
+        copy_own_weights(self, copy)
+        return copy
 
     def compute_output_spec(self, hidden, masked_lm_positions):
         """Returns the shape of the result of `call`."""

@@ -12,6 +12,8 @@ import tensorflow as tf
 from electra_tf.layers.randomness import drop, known_shape
 
 MASKED_SCORE = -10000.0
+# So far below MASKED_SCORE that a row of padding alone still obeys its direction.
+_FORBIDDEN_SCORE = -1e9
 
 
 def gelu(inputs):
@@ -97,7 +99,45 @@ def bias_drop_add_norm(inputs, bias, residual, gamma, beta, *, seed, rate, epsil
     return tf.cast(layer_norm(total, gamma, beta, epsilon=epsilon), inputs.dtype)
 
 
-def attention(qkv, bias, *, mask, num_heads, seed, rate):
+def both_directions(mask):
+    """Penalty of attention scores that hides padding: [B, S] to [B, 1, 1, S]."""
+    penalty = (1.0 - _float32(mask)) * MASKED_SCORE
+    # Not tf.newaxis: LiteRT's built-in strided slice knows no new axes.
+    return tf.expand_dims(tf.expand_dims(penalty, 1), 1)
+
+
+def left_to_right(mask):
+    """Hides padding and everything to the right of a position: [B, 1, S, S]."""
+    positions = tf.range(known_shape(mask)[1])
+    is_hidden = tf.expand_dims(positions, 0) > tf.expand_dims(positions, 1)
+    return both_directions(mask) + _float32(is_hidden) * _FORBIDDEN_SCORE
+
+
+def right_to_left(mask):
+    """Hides padding and everything to the left of a position: [B, 1, S, S]."""
+    positions = tf.range(known_shape(mask)[1])
+    is_hidden = tf.expand_dims(positions, 0) < tf.expand_dims(positions, 1)
+    return both_directions(mask) + _float32(is_hidden) * _FORBIDDEN_SCORE
+
+
+# What a position attends to: everything, or itself and one side of it.
+DIRECTIONS = {
+    "both": both_directions,
+    "left_to_right": left_to_right,
+    "right_to_left": right_to_left,
+}
+
+
+def get_direction(name):
+    """Returns the penalty function of that name; ValueError lists the known ones."""
+    if name not in DIRECTIONS:
+        raise ValueError(
+            f"Unknown direction {name!r}: choose one of {sorted(DIRECTIONS)}."
+        )
+    return DIRECTIONS[name]
+
+
+def attention(qkv, bias, *, mask, num_heads, seed, rate, score_penalty=both_directions):
     """Multi-head self-attention between the input and the output projection.
 
     Args:
@@ -107,13 +147,15 @@ def attention(qkv, bias, *, mask, num_heads, seed, rate):
         num_heads: N.
         seed: int32 [2]; may be None at rate 0.
         rate: Dropout rate of the probabilities.
+        score_penalty: One of `DIRECTIONS`, from the mask to what is added to scores.
 
     Returns:
         [R, D].
     """
     query, key, value = split_heads(qkv, bias, known_shape(mask), num_heads)
     scores = tf.matmul(query, key, transpose_b=True)
-    probabilities = drop(masked_softmax(scores, mask, query.shape[-1]), seed, rate)
+    probabilities = masked_softmax(scores, mask, query.shape[-1], score_penalty)
+    probabilities = drop(probabilities, seed, rate)
     return merge_heads(tf.matmul(tf.cast(probabilities, qkv.dtype), value))
 
 
@@ -139,21 +181,19 @@ def merge_heads(context):
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, size])
 
 
-def masked_softmax(scores, mask, head_size):
-    """Softmax of scores / sqrt(H) over the positions the mask allows.
+def masked_softmax(scores, mask, head_size, score_penalty=both_directions):
+    """Softmax of scores / sqrt(H) over the positions that may be attended to.
 
     Args:
         scores: [B, N, S, S].
         mask: [B, S], 1 where a position may be attended to.
         head_size: H.
+        score_penalty: One of `DIRECTIONS`.
 
     Returns:
         float32 [B, N, S, S].
     """
-    penalty = (1.0 - _float32(mask)) * MASKED_SCORE
-    # Not tf.newaxis: LiteRT's built-in strided slice knows no new axes.
-    penalty = tf.expand_dims(tf.expand_dims(penalty, 1), 1)
-    return tf.nn.softmax(_float32(scores) * head_size**-0.5 + penalty)
+    return tf.nn.softmax(_float32(scores) * head_size**-0.5 + score_penalty(mask))
 
 
 def _float32(tensor):

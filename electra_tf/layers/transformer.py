@@ -45,6 +45,9 @@ class TransformerEncoderBlock(keras.layers.Layer):
         dropout: Dropout rate of both sub-layer outputs.
         attention_dropout: Dropout rate of the attention probabilities.
         activation: Name of the feed-forward activation, "gelu" is the exact one.
+        direction: What a position attends to: "both" (everything), "left_to_right"
+            (itself and what is before it) or "right_to_left" (itself and what is
+            after it).
         layer_norm_epsilon: Added to the variance in LayerNorm.
         initializer_range: Standard deviation of the truncated normal initializers.
         **kwargs: Passed to `keras.layers.Layer`.
@@ -61,6 +64,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         dropout=0.1,
         attention_dropout=0.1,
         activation="gelu",
+        direction="both",
         layer_norm_epsilon=1e-12,
         initializer_range=0.02,
         **kwargs,
@@ -71,9 +75,11 @@ class TransformerEncoderBlock(keras.layers.Layer):
         self.dropout = check_rate(dropout, "dropout")
         self.attention_dropout = check_rate(attention_dropout, "attention_dropout")
         self.activation = activation
+        self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self._activate = plain.get_activation(activation)
+        self._score_penalty = plain.get_direction(direction)
 
     def build(self, hidden_shape):
         """Creates the variables."""
@@ -123,6 +129,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
             num_heads=self.num_heads,
             seed=seeds[0],
             rate=attention_rate,
+            score_penalty=self._score_penalty,
         )
         rows = ops.bias_drop_add_norm(
             matmul(context, self.attention_output_kernel),
@@ -169,6 +176,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "activation": self.activation,
+            "direction": self.direction,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.initializer_range,
         }
@@ -186,6 +194,9 @@ class TransformerEncoder(keras.layers.Layer):
         dropout: Dropout rate of the sub-layer outputs.
         attention_dropout: Dropout rate of the attention probabilities.
         activation: Name of the feed-forward activation, "gelu" is the exact one.
+        direction: What a position attends to: "both" (everything), "left_to_right"
+            (itself and what is before it) or "right_to_left" (itself and what is
+            after it).
         layer_norm_epsilon: Added to the variance in LayerNorm.
         initializer_range: Standard deviation of the truncated normal initializers.
         **kwargs: Passed to `keras.layers.Layer`.
@@ -207,6 +218,7 @@ class TransformerEncoder(keras.layers.Layer):
         dropout=0.1,
         attention_dropout=0.1,
         activation="gelu",
+        direction="both",
         layer_norm_epsilon=1e-12,
         initializer_range=0.02,
         **kwargs,
@@ -220,6 +232,7 @@ class TransformerEncoder(keras.layers.Layer):
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation = activation
+        self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.blocks = [
@@ -229,6 +242,7 @@ class TransformerEncoder(keras.layers.Layer):
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 activation=activation,
+                direction=direction,
                 layer_norm_epsilon=layer_norm_epsilon,
                 initializer_range=initializer_range,
                 dtype=self.dtype_policy,
@@ -276,6 +290,7 @@ class TransformerEncoder(keras.layers.Layer):
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "activation": self.activation,
+            "direction": self.direction,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.initializer_range,
         }

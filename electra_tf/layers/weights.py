@@ -42,3 +42,10 @@ def add_layer_norm(layer, name, size):
 def matmul(inputs, kernel):
     """Multiplies rows [N, D] by a kernel [D, F] in the dtype of the rows."""
     return tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
+
+
+def copy_own_weights(source, target):
+    """Copies the variables a layer created itself; its parts keep theirs."""
+    values = {}
+    source.save_own_variables(values)
+    target.load_own_variables(values)

@@ -71,17 +71,18 @@ class PretrainingModel(DistributedFit, keras.Model):
         raise NotImplementedError(f"{type(self).__name__} defines no losses.")
 
     def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Masked slots and real tokens over all replicas (float32 scalars)."""
+        """Masked slots, real tokens and rows over all replicas (float32 scalars)."""
         # Deviation: counts over all replicas, where the original divides by each
         # replica's own (plus 1e-6) and averages; unequal rows then weigh unequally.
-        return {
-            "masked": losses.all_replicas_sum(
-                tf.reduce_sum(batch["masked_lm_weights"])
-            ),
-            "tokens": losses.all_replicas_sum(
-                tf.cast(tf.reduce_sum(batch["input_mask"]), tf.float32)
-            ),
+        tokens = tf.cast(batch["input_mask"], tf.float32)
+        counts = {
+            "masked": tf.reduce_sum(batch["masked_lm_weights"]),
+            "tokens": tf.reduce_sum(tokens),
+            # Rows of padding, which fill up a last batch, are none.
+            "rows": tf.reduce_sum(tf.reduce_max(tokens, axis=1)),
         }
+        sums = losses.all_replicas_sum(tf.stack(list(counts.values())))
+        return dict(zip(counts, tf.unstack(sums), strict=True))
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """One optimizer update; returns the metrics' results."""

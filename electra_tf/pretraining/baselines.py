@@ -73,6 +73,59 @@ class TrivialBaselines:
             ``loss`` (nats, the entropy of the base rate), ``accuracy`` (majority
             class) and ``auc`` (0.5).
         """
-        rate = min(max(replaced_fraction, 1e-12), 1 - 1e-12)
-        entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
-        return {"loss": entropy, "accuracy": max(rate, 1 - rate), "auc": 0.5}
+        rate = replaced_fraction
+        return {"loss": _entropy(rate), "accuracy": max(rate, 1 - rate), "auc": 0.5}
+
+    def prediction(self, replaced_fraction: float) -> dict[str, float]:
+        """Scores of predicting originals from corrupted tokens, alike at all of them.
+
+        Every token is kept with probability 1 - replaced_fraction, else redrawn from
+        the unigram distribution of the masked tokens.
+
+        Args:
+            replaced_fraction: share of the predicted tokens that are replaced.
+
+        Returns:
+            ``loss`` (nats; not counting that a redrawn token may be the one kept),
+            ``accuracy`` of keeping every token, and ``corrected``, its accuracy on
+            replaced ones: 0.
+        """
+        rate = replaced_fraction
+        loss = _entropy(rate) + rate * self.generator()["loss"]
+        return {"loss": loss, "accuracy": 1 - rate, "corrected": 0.0}
+
+    def scores(self, logs: Mapping[str, float]) -> dict[str, float]:
+        """The trivial predictor's value for each held-out number that has one.
+
+        Args:
+            logs: held-out metrics of a model, by name; the shares of replaced tokens
+                and of corrupted rows are taken from them.
+        """
+        masked_lm = self.generator()
+        replaced = logs.get("replaced_fraction", 0.0)
+        # Where the loss is taken at masked positions only, the share among those.
+        replaced = logs.get("replaced_masked_fraction", replaced)
+        found = {
+            "generator": masked_lm,
+            "masked_lm": masked_lm,
+            "discriminator": self.discriminator(replaced),
+            "copy": {"auc": 0.5},
+            "sentence": self.discriminator(logs.get("corrupted_fraction", 0.0)),
+        }
+        prediction = self.prediction(replaced)
+        names = {
+            f"{part}_{name}": value
+            for part, values in found.items()
+            for name, value in values.items()
+        } | {
+            "prediction_loss": prediction["loss"],
+            "prediction_accuracy": prediction["accuracy"],
+            "corrected_accuracy": prediction["corrected"],
+        }
+        return {name: value for name, value in names.items() if name in logs}
+
+
+def _entropy(rate: float) -> float:
+    """Of a yes-or-no answer, in nats."""
+    rate = min(max(rate, 1e-12), 1 - 1e-12)
+    return -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))

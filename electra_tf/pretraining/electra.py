@@ -14,56 +14,16 @@ import tensorflow as tf
 from electra_tf import losses
 from electra_tf.encoder import TextEncoder
 from electra_tf.features import PRETRAINING, check_batch
-from electra_tf.pretraining.base import Batch, PretrainingModel, deserialize_parts
+from electra_tf.pretraining.base import Batch, PretrainingModel
+from electra_tf.pretraining.detectors import Discriminator
 from electra_tf.pretraining.masked_lm import MaskedLM
-from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
 from electra_tf.pretraining.objectives import ReplacedTokenDetection
 from electra_tf.pretraining.samplers import CategoricalSampler, corrupt
 from electra_tf.replicas import fold_in
 
 # Sites of randomness within one micro-batch.
 _GENERATOR, _SAMPLER, _DISCRIMINATOR = range(3)
-
-
-@keras.saving.register_keras_serializable(package="electra_tf")
-class ReplacedTokenDetector(keras.Model):
-    """A discriminator that says of every token how likely it was replaced.
-
-    Args:
-        encoder: the ``TextEncoder``.
-        objective: the trained objective layer that owns the head.
-        **kwargs: passed to ``keras.Model``.
-    """
-
-    def __init__(self, encoder: TextEncoder, objective: keras.layers.Layer, **kwargs):
-        super().__init__(**kwargs)
-        self.encoder = encoder
-        self.objective = objective
-        if not objective.built:
-            objective.build((None, None, encoder.hidden_size))
-        self.built = True
-
-    def call(
-        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Returns rtd_logits [B, S] float32 for encoder inputs; > 0 is replaced."""
-        return self.objective(self.encoder(inputs, training=training, seed=seed))
-
-    def get_config(self):
-        """Returns the constructor's arguments, the parts live."""
-        return {
-            **super().get_config(),
-            "encoder": self.encoder,
-            "objective": self.objective,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the model from ``get_config``, before or after serialization."""
-        return cls(**deserialize_parts(config))
-
-    def build_from_config(self, config):
-        """Nothing to do: every variable exists once the constructor returns."""
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -75,7 +35,8 @@ class Electra(PretrainingModel):
     two meet only in what they share, which is visible in the constructor: pass both
     encoders the same ``TextEmbedding`` to tie all embedding tables.
 
-    Called, it is the discriminator: encoder inputs -> rtd_logits [B, S].
+    Called, it is the discriminator: encoder inputs -> what the objective says of them,
+    rtd_logits [B, S] by default.
 
     Example::
 
@@ -93,10 +54,13 @@ class Electra(PretrainingModel):
         discriminator: the ``TextEncoder``.
         objective: what the discriminator is asked; default
             ``ReplacedTokenDetection()``.
-        sampler: (mlm_logits, masked_lm_ids, seed) -> sampled_ids [B, P]; default
+        sampler: (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids [B, P]; default
             ``CategoricalSampler()``.
         generator_weight: of the generator's loss.
         discriminator_weight: of the discriminator's loss (lambda in the paper, 50).
+        sampling_dropout: False draws the samples from a second forward pass of the
+            generator, without dropout, which no gradient flows through: one more
+            forward pass per step. The original samples with dropout on.
         **kwargs: of ``PretrainingModel``.
     """
 
@@ -109,6 +73,7 @@ class Electra(PretrainingModel):
         sampler: Callable | None = None,
         generator_weight: float = 1.0,
         discriminator_weight: float = 50.0,
+        sampling_dropout: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -118,6 +83,8 @@ class Electra(PretrainingModel):
         self.sampler = sampler or CategoricalSampler()
         self.generator_weight = generator_weight
         self.discriminator_weight = discriminator_weight
+        self.sampling_dropout = sampling_dropout
+        self._sampling_logits = _same if sampling_dropout else self._logits_again
         if not self.objective.built:
             self.objective.build((None, None, discriminator.hidden_size))
         self._generator_loss = TokenMean(name="generator_loss")
@@ -129,36 +96,45 @@ class Electra(PretrainingModel):
                 (self.objective.loss_metric, discriminator_weight),
             ]
         )
+        self._schedule_values = [
+            self._step_value(schedule, name)
+            for name, schedule in getattr(self.sampler, "schedules", {}).items()
+        ]
         self.built = True
+
+    def _step_value(self, schedule, name):
+        return StepValue(lambda: schedule(self.step), name=name)
 
     @property
     def metrics(self):
-        """Total and generator metrics, then the objective's."""
+        """Total and generator metrics, the objective's, and what varies by step."""
         return [
             self._total_loss,
             self._generator_loss,
             self._generator_accuracy,
             self._sampled_accuracy,
             *self.objective.step_metrics,
+            *self._schedule_values,
         ]
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns the discriminator's rtd_logits [B, S] float32 for encoder inputs."""
+        """Returns the objective's scores of encoder inputs, float32 [B, S, ...]."""
         hidden = self.discriminator(inputs, training=training, seed=seed)
-        return self.objective(hidden)
+        return self.objective(hidden, inputs)
 
-    def detector(self) -> ReplacedTokenDetector:
+    def detector(self) -> Discriminator:
         """The discriminator with its head, as a model of its own, sharing weights."""
-        return ReplacedTokenDetector(self.discriminator, self.objective)
+        return self.objective.as_model(self.discriminator)
 
     def artifacts(self) -> dict[str, keras.Model]:
-        """What a finished run saves, by file name."""
+        """What a finished run saves, by file name; each depends on no other network."""
+        encoder = self.discriminator.standalone()
         return {
-            "encoder": self.discriminator,
-            "generator": self.generator,
-            "discriminator": self.detector(),
+            "encoder": encoder,
+            "generator": self.generator.standalone(),
+            "discriminator": self.objective.as_model(encoder),
         }
 
     def compute_losses(self, batch, totals, *, seed, training):
@@ -185,15 +161,16 @@ class Electra(PretrainingModel):
             seed: int32 [2] of the sampling.
 
         Returns:
-            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool, and
-            replaced_probability [B, S] float32, the discriminator's verdict.
+            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool, and the
+            objective's answer: replaced_probability [B, S] float32 by default.
         """
         _, _, corrupted = self._corrupt(batch, seed, training=False)
+        hidden = self.discriminator(corrupted.inputs)
         return {
             "corrupted_ids": corrupted.inputs["input_ids"],
             "is_masked": corrupted.is_masked,
             "is_replaced": corrupted.is_replaced,
-            "replaced_probability": tf.sigmoid(self(corrupted.inputs)),
+            **self.objective.answer(hidden, corrupted),
         }
 
     def _corrupt(self, batch, seed, training):
@@ -201,9 +178,17 @@ class Electra(PretrainingModel):
             batch, training=training, seed=fold_in(seed, _GENERATOR)
         )
         sampled_ids = self.sampler(
-            mlm_logits, batch["masked_lm_ids"], fold_in(seed, _SAMPLER)
+            self._sampling_logits(mlm_logits, batch),
+            batch["masked_lm_ids"],
+            fold_in(seed, _SAMPLER),
+            self.step,
         )
         return mlm_logits, sampled_ids, corrupt(batch, sampled_ids)
+
+    def _logits_again(self, mlm_logits, batch):
+        """The generator's logits [B, P, V] without dropout."""
+        del mlm_logits
+        return tf.stop_gradient(self.generator(batch, training=False))
 
     def _generator_term(self, batch, mlm_logits, sampled_ids, totals):
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
@@ -224,4 +209,10 @@ class Electra(PretrainingModel):
             "sampler": self.sampler,
             "generator_weight": self.generator_weight,
             "discriminator_weight": self.discriminator_weight,
+            "sampling_dropout": self.sampling_dropout,
         }
+
+
+def _same(mlm_logits, batch):
+    del batch
+    return mlm_logits

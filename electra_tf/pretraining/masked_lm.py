@@ -12,6 +12,7 @@ from electra_tf import losses
 from electra_tf.encoder import TextEncoder
 from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.layers import MaskedLMHead
+from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.metrics import TokenMean, TotalLoss
 from electra_tf.pretraining.samplers import corrupt
@@ -58,17 +59,32 @@ class MaskedLM(PretrainingModel):
         Returns:
             mlm_logits [B, P, V] float32.
         """
+        hidden = self.encode(inputs, training=training, seed=seed)
+        return self.head(hidden, inputs["masked_lm_positions"])
+
+    def encode(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns what the head reads, hidden [B, S, D]; arguments as ``call``."""
         encoder_inputs = {
             "input_ids": inputs["masked_input_ids"],
             "input_mask": inputs["input_mask"],
             "segment_ids": inputs["segment_ids"],
         }
-        hidden = self.encoder(encoder_inputs, training=training, seed=seed)
-        return self.head(hidden, inputs["masked_lm_positions"])
+        return self.encoder(encoder_inputs, training=training, seed=seed)
 
     def artifacts(self) -> dict[str, keras.Model]:
         """What a finished run saves, by file name."""
         return {"encoder": self.encoder, "generator": self}
+
+    def standalone(self) -> MaskedLM:
+        """This model, or a copy whose embeddings depend on no other network's."""
+        encoder = self.encoder.standalone()
+        if encoder is self.encoder:
+            return self
+        copy = type(self).from_config({**self.get_config(), "encoder": encoder})
+        copy_own_weights(self.head, copy.head)
+        return copy
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Fills the masked positions with the most probable tokens.

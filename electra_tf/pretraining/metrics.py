@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -15,23 +15,54 @@ class TotalLoss(keras.metrics.Metric):
     seen since the last reset, on every replica and in every micro-batch.
 
     Args:
-        terms: (metric, weight) pairs.
+        terms: (metric, weight) pairs; a weight is a number, or a callable that returns
+            it.
         name: of the metric.
     """
 
     def __init__(
-        self, terms: Sequence[tuple[keras.metrics.Metric, float]], name: str = "loss"
+        self,
+        terms: Sequence[tuple[keras.metrics.Metric, float | Callable]],
+        name: str = "loss",
     ):
         super().__init__(name=name)
         # A tuple is not tracked: the metrics stay their owners'.
-        self._terms = tuple(terms)
+        self._terms = tuple((metric, as_callable(weight)) for metric, weight in terms)
 
     def update_state(self):
         """Nothing to do: the result is derived."""
 
     def result(self):
         """Returns the weighted sum of the terms' results."""
-        return tf.add_n([weight * metric.result() for metric, weight in self._terms])
+        return tf.add_n([weight() * metric.result() for metric, weight in self._terms])
+
+
+def as_callable(weight: float | Callable) -> Callable:
+    """Takes a number for a callable that returns it."""
+    return weight if callable(weight) else lambda: weight
+
+
+class StepValue(keras.metrics.Metric):
+    """What a schedule says at the current step: shown, not tracked.
+
+    Like the learning rate in the logs it is the value of the next update.
+
+    Args:
+        value: callable without arguments.
+        name: of the metric.
+    """
+
+    def __init__(self, value: Callable, name: str):
+        super().__init__(name=name)
+        # A closure, not the step itself: a metric resets the variables it holds.
+        self._value = value
+
+    def update_state(self):
+        """Nothing to do: the result is derived."""
+
+    def result(self):
+        """Returns the float32 scalar."""
+        return tf.cast(self._value(), tf.float32)
 
 
 class TokenMean(keras.metrics.Mean):

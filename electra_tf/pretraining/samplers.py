@@ -1,5 +1,9 @@
 """From generator logits to the discriminator's input.
 
+A sampler is a callable (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids; ``step``
+is the number of updates done, for what changes with it. One that varies with the step
+names its schedules in ``schedules``, and they are logged.
+
 Letters: B batch, S sequence, P predicted positions, V vocabulary.
 """
 
@@ -12,6 +16,8 @@ import keras
 import tensorflow as tf
 
 from electra_tf.features import scatter_positions
+from electra_tf.pretraining.base import deserialize_parts
+from electra_tf.pretraining.schedules import Schedule, as_schedule, varying
 
 
 class Corrupted(NamedTuple):
@@ -22,11 +28,13 @@ class Corrupted(NamedTuple):
         is_masked: [B, S] bool, positions that were chosen.
         is_replaced: [B, S] bool, chosen and different from the original. A sample
             that equals the original counts as real (section 2 of the paper).
+        batch: the tensors of ``features.PRETRAINING`` it was made from.
     """
 
     inputs: dict[str, tf.Tensor]
     is_masked: tf.Tensor
     is_replaced: tf.Tensor
+    batch: Mapping[str, tf.Tensor]
 
 
 def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted:
@@ -58,6 +66,7 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
         },
         is_masked=is_masked > 0,
         is_replaced=corrupted_ids != original,
+        batch=batch,
     )
 
 
@@ -66,7 +75,8 @@ class CategoricalSampler:
     """Draws one token per position from the generator's distribution.
 
     Args:
-        temperature: divides the logits; above 1 flattens the distribution.
+        temperature: divides the logits; above 1 flattens the distribution. A number,
+            or a schedule (``electra_tf.pretraining.schedules``).
         disallow_correct: never draw the original token (appendix of the paper: no
             gain).
 
@@ -74,18 +84,43 @@ class CategoricalSampler:
         ValueError: if the temperature is not positive.
     """
 
-    def __init__(self, temperature: float = 1.0, disallow_correct: bool = False):
-        if temperature <= 0:
+    def __init__(
+        self, temperature: float | Schedule = 1.0, disallow_correct: bool = False
+    ):
+        if not callable(temperature) and temperature <= 0:
             raise ValueError(
                 f"temperature must be positive, got {temperature}; for the limit 0 "
                 "use GreedySampler."
             )
         self.temperature = temperature
         self.disallow_correct = disallow_correct
+        self._temperature = as_schedule(temperature)
         self._adjust = _forbid_originals if disallow_correct else _keep
 
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """What varies with the step, by the name it is logged under."""
+        return varying({"temperature": self._temperature})
+
+    def distribution(
+        self,
+        mlm_logits: tf.Tensor,
+        masked_lm_ids: tf.Tensor,
+        step: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the logits [B, P, V] of what is drawn from; arguments as the call."""
+        shape = tf.shape(mlm_logits)
+        vocab_size = mlm_logits.shape[-1]
+        logits = tf.reshape(mlm_logits, [-1, vocab_size]) / self._temperature(step)
+        logits = self._adjust(logits, tf.reshape(masked_lm_ids, [-1]))
+        return tf.ensure_shape(tf.reshape(logits, shape), mlm_logits.shape)
+
     def __call__(
-        self, mlm_logits: tf.Tensor, masked_lm_ids: tf.Tensor, seed: tf.Tensor
+        self,
+        mlm_logits: tf.Tensor,
+        masked_lm_ids: tf.Tensor,
+        seed: tf.Tensor,
+        step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Draws tokens.
 
@@ -93,13 +128,14 @@ class CategoricalSampler:
             mlm_logits: [B, P, V] float32.
             masked_lm_ids: [B, P] int32, the originals.
             seed: int32 [2].
+            step: integer scalar, updates done; may be None if nothing varies with it.
 
         Returns:
             sampled_ids [B, P] int32.
         """
         size, vocab_size = mlm_logits.shape[1:]
-        logits = tf.reshape(mlm_logits, [-1, vocab_size]) / self.temperature
-        logits = self._adjust(logits, tf.reshape(masked_lm_ids, [-1]))
+        logits = self.distribution(mlm_logits, masked_lm_ids, step)
+        logits = tf.reshape(logits, [-1, vocab_size])
         # Deviation: the original adds Gumbel noise with 1e-9 in both logarithms, which
         # cuts its tail at about 16.6; this draws from the softmax itself.
         drawn = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)
@@ -117,7 +153,7 @@ class CategoricalSampler:
     @classmethod
     def from_config(cls, config):
         """Rebuilds the sampler from ``get_config``."""
-        return cls(**config)
+        return cls(**deserialize_parts(config))
 
 
 def _keep(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
@@ -137,9 +173,11 @@ def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
 class GreedySampler:
     """The generator's most probable token: the limit of temperature 0."""
 
-    def __call__(self, mlm_logits, masked_lm_ids, seed):
+    schedules: Mapping[str, Schedule] = {}
+
+    def __call__(self, mlm_logits, masked_lm_ids, seed, step=None):
         """Takes the argmax; arguments and result as ``CategoricalSampler``."""
-        del masked_lm_ids, seed
+        del masked_lm_ids, seed, step
         return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
 
     def get_config(self):

@@ -47,7 +47,8 @@ class StepLogger(StepCallback):
     """Gives every sink one dict per window of `every` steps, then resets the metrics.
 
     The dict holds the logs of the model (means over the window), `learning_rate` (of
-    the next update), `gradient_norm` (of the last update, if the optimizer has it), and
+    the next update), `gradient_norm` (of the last update, if the optimizer has it;
+    `<name>_gradient_norm` of its clip groups), and
     from the second execution on `steps_per_second` and `tokens_per_second`, measured
     over training only. A run that starts at step 0 also reports its first execution,
     whose losses are the baselines of an untrained model; an unfinished window is
@@ -285,6 +286,8 @@ def _optimizer_values(optimizer):
         "learning_rate": optimizer.learning_rate,
         "gradient_norm": getattr(_inner(optimizer), "gradient_norm", None),
     }
+    groups = getattr(_inner(optimizer), "group_norms", {})
+    found |= {f"{name}_gradient_norm": norm for name, norm in groups.items()}
     return _numbers({name: v for name, v in found.items() if v is not None})
 
 

@@ -13,13 +13,19 @@ is about twice as fast as the element-wise chain of `keras.optimizers.AdamW`
 
 import fnmatch
 import functools
-import math
 from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
 
-CLIPPING = ("after_reduction", "per_replica")
+from electra_tf.training.clipping import (
+    CLIPPING,
+    ClipGroups,
+    group_ids,
+    joint_norm,
+    squared_norms,
+)
+
 NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 
 
@@ -49,11 +55,15 @@ class AdamW(keras.optimizers.Optimizer):
             layer normalizations; embeddings are decayed.
         learning_rate_multipliers: dict of variable path to factor, or list of
             (variables, factor); scales rate and decay of these variables.
+        clip_groups: dict of group name to (variables or their paths, norm or None):
+            variables that are measured and clipped apart from the rest, whose norm
+            `clip_norm` then limits. The norm of a group before clipping is in
+            `group_norms[name]`.
         name: name of the optimizer, the first part of its variables' paths.
 
     Raises:
-        ValueError: unknown `clipping`, a `clip_norm` that is not positive, or (when
-            built) a multiplier for a path that is missing or not unique.
+        ValueError: unknown `clipping`, a norm that is not positive, or (when built) a
+            multiplier or group for a path that is missing or not unique.
     """
 
     def __init__(
@@ -69,6 +79,7 @@ class AdamW(keras.optimizers.Optimizer):
         clipping: str = "after_reduction",
         exclude_from_weight_decay: Sequence[str] = NO_WEIGHT_DECAY,
         learning_rate_multipliers: Mapping[str, float] | Sequence | None = None,
+        clip_groups: Mapping[str, tuple[Sequence, float | None]] | None = None,
         name: str = "adamw",
     ):
         if isinstance(learning_rate, int):
@@ -78,11 +89,13 @@ class AdamW(keras.optimizers.Optimizer):
             raise ValueError(
                 f"clipping is {clipping!r}; allowed are {', '.join(CLIPPING)}."
             )
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(
-                f"clip_norm is {clip_norm}; give a positive norm, or None for no "
-                "clipping."
-            )
+        groups = _groups_by_path(clip_groups)
+        for norm in (clip_norm, *(norm for _, norm in groups.values())):
+            if norm is not None and not norm > 0:
+                raise ValueError(
+                    f"clip_norm is {norm}; give a positive norm, or None for no "
+                    "clipping."
+                )
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
@@ -93,11 +106,9 @@ class AdamW(keras.optimizers.Optimizer):
         # working beside the patterns.
         self._no_decay_patterns = tuple(exclude_from_weight_decay)
         self.learning_rate_multipliers = _by_path(learning_rate_multipliers)
-
-        limit = math.inf if clip_norm is None else float(clip_norm)
-        after = clipping == "after_reduction"
-        self._limit_after = limit if after else math.inf
-        self._clip_share = _unchanged if after or math.isinf(limit) else _clip_share
+        self.clip_groups = groups
+        self._limits = (clip_norm, *(norm for _, norm in groups.values()))
+        self._clip_share, self._scales = CLIPPING[clipping]
         self._beta_powers = self._powers if bias_correction else _zero_powers
 
     def build(self, variables):
@@ -120,6 +131,16 @@ class AdamW(keras.optimizers.Optimizer):
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
+        self._groups = group_ids(self.clip_groups, [_path(v) for v in variables])
+        self.group_norms = {
+            name: self.add_variable(
+                (),
+                dtype="float32",
+                name=f"gradient_norm_{name}",
+                aggregation="only_first_replica",
+            )
+            for name in self.clip_groups
+        }
 
     def nonfinite_variable(self) -> str | None:
         """Path of the first variable with a non-finite gradient in the last update.
@@ -153,20 +174,21 @@ class AdamW(keras.optimizers.Optimizer):
         variables = [getattr(v, "value", v) for v in trainable_variables]
         # IndexedSlices become dense once, here: rows that occur twice count as their
         # sum in the norm, and no later use has to convert again.
-        gradients = self._clip_share([tf.convert_to_tensor(g) for g in grads], self)
+        indices = [self._get_variable_index(v) for v in variables]
+        groups = ClipGroups(self._limits, [self._groups[i] for i in indices])
+        gradients = self._clip_share(groups, [tf.convert_to_tensor(g) for g in grads])
         reduced = self._all_reduce_sum_gradients(
             list(zip(gradients, variables, strict=True))
         )
         gradients = [gradient for gradient, _ in reduced]
-        squares = _squared_norms(gradients)
-        norm = tf.sqrt(tf.reduce_sum(squares))
-        self._record(norm, squares, variables)
+        squares = squared_norms(gradients)
+        norm = joint_norm(squares)
+        self._record(norm, squares, indices, groups)
 
-        scale = tf.where(
-            tf.math.is_finite(norm), _clip_scale(norm, self._limit_after), 0.0
-        )
+        finite = tf.math.is_finite(norm)
         gradients = [
-            tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)) for g in gradients
+            tf.math.multiply_no_nan(g, tf.cast(tf.where(finite, scale, 0.0), g.dtype))
+            for g, scale in zip(gradients, self._scales(groups, squares), strict=True)
         ]
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables,
@@ -176,12 +198,14 @@ class AdamW(keras.optimizers.Optimizer):
             self._beta_powers(),
         )
 
-    def _record(self, norm, squares, variables):
-        indices = tf.constant([self._get_variable_index(v) for v in variables])
+    def _record(self, norm, squares, indices, groups):
         bad = tf.logical_not(tf.math.is_finite(squares))
-        first = tf.gather(indices, tf.argmax(tf.cast(bad, tf.int32)))
+        first = tf.gather(tf.constant(indices), tf.argmax(tf.cast(bad, tf.int32)))
         self.gradient_norm.assign(norm)
         self.first_nonfinite.assign(tf.where(tf.reduce_any(bad), first, -1))
+        of_groups = groups.norms(squares)[1:]
+        for variable, value in zip(self.group_norms.values(), of_groups, strict=True):
+            variable.assign(value)
 
     def _update_variables(self, strategy, pairs, learning_rate, beta_powers):
         for variable, gradient in pairs:
@@ -232,6 +256,7 @@ class AdamW(keras.optimizers.Optimizer):
             "clipping": self.clipping,
             "exclude_from_weight_decay": list(self._no_decay_patterns),
             "learning_rate_multipliers": dict(self.learning_rate_multipliers),
+            "clip_groups": {n: [list(p), c] for n, (p, c) in self.clip_groups.items()},
         }
 
 
@@ -251,32 +276,15 @@ def _by_path(multipliers):
     return factors
 
 
+def _groups_by_path(groups):
+    return {
+        name: ([m if isinstance(m, str) else _path(m) for m in members], norm)
+        for name, (members, norm) in (groups or {}).items()
+    }
+
+
 def _path(variable):
     return getattr(variable, "path", variable.name).split(":")[0]
-
-
-def _squared_norms(gradients):
-    # A square beyond float32 (norm above 1.8e19) counts as not finite.
-    return 2.0 * tf.stack([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients])
-
-
-def _clip_scale(norm, limit):
-    return tf.minimum(1.0, limit / norm)
-
-
-def _unchanged(gradients, optimizer):
-    del optimizer
-    return gradients
-
-
-def _clip_share(gradients, optimizer):
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
-    # Unscaled if not finite: the guard after the reduction then names the variable.
-    scale = tf.where(
-        tf.math.is_finite(norm), _clip_scale(norm, optimizer.clip_norm / replicas), 1.0
-    )
-    return [g * tf.cast(scale, g.dtype) for g in gradients]
 
 
 def _zero_powers():

@@ -57,8 +57,41 @@ _PANELS = (
         ),
         scale=100.0,
     ),
+    _Panel("Prediction loss", "nats per token", (("prediction_loss", "unweighted"),)),
+    _Panel(
+        "Predicted tokens",
+        "%",
+        (
+            ("prediction_accuracy", "right"),
+            ("corrected_accuracy", "corrected"),
+            ("copy_auc", "copy gate AUC"),
+        ),
+        scale=100.0,
+    ),
+    _Panel("Sentence loss", "nats per row", (("sentence_loss", "unweighted"),)),
+    _Panel(
+        "Sentence level",
+        "%",
+        (("sentence_accuracy", "accuracy"), ("corrupted_fraction", "corrupted rows")),
+        scale=100.0,
+    ),
+    _Panel(
+        "Adversarial reward",
+        "nats per masked token",
+        (("reward", "reward"), ("reward_baseline", "learned baseline")),
+    ),
+    _Panel(
+        "Schedules",
+        "value",
+        (("temperature", "temperature"), ("adversarial_weight", "adversarial weight")),
+    ),
     _Panel("Learning rate", "per update", (("learning_rate", ""),)),
-    _Panel("Gradient norm", "before clipping", (("gradient_norm", ""),), is_log=True),
+    _Panel(
+        "Gradient norm",
+        "before clipping",
+        (("gradient_norm", "joint"), ("generator_gradient_norm", "generator's own")),
+        is_log=True,
+    ),
     _Panel("Speed", "tokens/s", (("tokens_per_second", ""),)),
 )
 

@@ -32,6 +32,15 @@ _COLUMNS = (
     ("discriminator_precision", "prec", "{:.1%}"),
     ("discriminator_recall", "rec", "{:.1%}"),
     ("discriminator_auc", "auc", "{:.3f}"),
+    ("prediction_loss", "pred", "{:.4f}"),
+    ("prediction_accuracy", "right", "{:.1%}"),
+    ("corrected_accuracy", "corrected", "{:.1%}"),
+    ("copy_auc", "auc", "{:.3f}"),
+    ("sentence_loss", "sent", "{:.3f}"),
+    ("sentence_accuracy", "sent acc", "{:.1%}"),
+    ("reward", "reward", "{:.3f}"),
+    ("adversarial_weight", "adv", "{:.2f}"),
+    ("temperature", "temp", "{:.2f}"),
     ("learning_rate", "lr", "{:.2e}"),
     ("gradient_norm", "grad", "{:.2f}"),
 )
@@ -209,8 +218,11 @@ class HealthWarnings:
     Over `windows` consecutive windows after `min_steps`:
 
     - collapse: the AUC stays below 0.55 and the loss at that of always predicting the
-      base rate, H(replaced_fraction). Low recall alone is normal early on: 0.05 at
-      5,000 steps with an AUC of 0.68 is a healthy run.
+      base rate, its entropy. Low recall alone is normal early on: 0.05 at 5,000 steps
+      with an AUC of 0.68 is a healthy run. For discriminators that are asked whether
+      a token was replaced.
+    - no correction: a discriminator that predicts tokens gets fewer of them right than
+      keeping every token would, and corrects fewer than 1 % of the replaced ones.
     - strong generator: fewer than 30 % of the masked tokens end up replaced. About 40 %
       (6 % of all tokens at a mask rate of 15 %) is usual at the end of training.
 
@@ -233,14 +245,21 @@ class HealthWarnings:
         self.min_steps = min_steps
         self.windows = windows
         self._log = log or logging.getLogger(__name__).warning
-        self._rules = {"collapse": self._collapse, "generator": self._strong_generator}
+        # Each rule, and a value without which it cannot be asked.
+        self._rules = {
+            "collapse": ("discriminator_auc", self._collapse),
+            "no correction": ("corrected_accuracy", self._no_correction),
+            "generator": ("replaced_fraction", self._strong_generator),
+        }
         self._counts = collections.Counter()
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
         """Counts windows for which a rule holds and warns when they are enough."""
-        if step < self.min_steps or "discriminator_auc" not in values:
+        if step < self.min_steps:
             return
-        for name, rule in self._rules.items():
+        for name, (needed, rule) in self._rules.items():
+            if needed not in values:
+                continue
             message = rule(values)
             self._counts[name] = self._counts[name] + 1 if message else 0
             if self._counts[name] == self.windows:
@@ -253,7 +272,7 @@ class HealthWarnings:
 
     def _collapse(self, values):
         auc, loss = values["discriminator_auc"], values["discriminator_loss"]
-        chance = _entropy(values["replaced_fraction"])
+        chance = _entropy(_base_rate(values))
         if auc >= 0.55 or loss < 0.98 * chance:
             return None
         return (
@@ -262,6 +281,17 @@ class HealthWarnings:
             "Lower the learning rate or lengthen the warm-up; if the generator was "
             "trained first, start the discriminator from its weights; check that "
             "discriminator_weight is 50."
+        )
+
+    def _no_correction(self, values):
+        right, corrected = values["prediction_accuracy"], values["corrected_accuracy"]
+        keeping = 1 - _base_rate(values)
+        if corrected >= 0.01 or right > keeping:
+            return None
+        return (
+            f"the discriminator corrects {corrected:.1%} of the replaced tokens and "
+            f"gets {right:.1%} of its tokens right, where keeping every token would "
+            f"give {keeping:.1%}. Lower the learning rate or lengthen the warm-up."
         )
 
     def _strong_generator(self, values):
@@ -275,6 +305,12 @@ class HealthWarnings:
             "of the discriminator's width), a higher mask rate (25 % in ELECTRA-Large) "
             "or a higher sampling temperature."
         )
+
+
+def _base_rate(values):
+    """Share of replaced tokens among those that the discriminator's loss is about."""
+    everywhere = values["replaced_fraction"]
+    return values.get("replaced_masked_fraction", everywhere)
 
 
 def _columns(values):

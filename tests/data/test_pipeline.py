@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.data import records
-from electra_tf.data.masking import Masking
+from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.pipeline import pretraining_dataset
 from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
 
@@ -82,6 +82,20 @@ def test_resuming_continues_the_stream(files, start):
     """
     whole = stream(files, 26)
     assert_same(whole[start:], stream(files, 26 - start, start_batch=start))
+
+
+def test_the_mask_rate_follows_the_batch_number(files):
+    """Also after a resume, with static shapes (pitfall 45 of docs/fidelity.md)."""
+    falling = masking(mask_rate=LinearMaskRate(0.6, 0.1, 20))
+    whole = stream(files, 26, masking=falling)
+    counts = [batch["masked_lm_weights"].sum(1) for batch in whole]
+    # Nine tokens a row; six of them are candidates.
+    expected = [min(6, round(9 * (0.6 - 0.5 * min(n, 20) / 20))) for n in range(26)]
+    assert [count.tolist() for count in counts] == [[n] * 4 for n in expected]
+    assert {batch["masked_lm_weights"].shape for batch in whole} == {(4, 9)}
+    for start in (1, 13):
+        rest = stream(files, 26 - start, masking=falling, start_batch=start)
+        assert_same(whole[start:], rest)
 
 
 def masks_by_record(batches):

@@ -124,9 +124,11 @@ def wait_for_step(model_dir, step, process):
     raise AssertionError(f"no checkpoint of step {step}")
 
 
-def start_and_signal(text, model_dir, number, step):
+def start_and_signal(text, model_dir, number, step, *flags):
     with subprocess.Popen(
-        command(text, model_dir), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command(text, model_dir, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     ) as process:
         wait_for_step(model_dir, step, process)
         process.send_signal(number)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.layers import TextEmbedding
+from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
+from electra_tf.layers.embeddings import TABLES
 from tests.layers.helpers import check_compiles, check_config, randomize
 from tests.reference import encoder as reference
 
@@ -76,6 +77,69 @@ def test_initial_values():
     assert (beta == 0).all()
 
 
+def borrowing(kind):
+    lender = make()
+    layer = kind(lender, name="borrowing")
+    layer.build()
+    randomize(layer.variables, seed=1)
+    return layer, lender
+
+
+def test_delta_embedding_matches_definition():
+    """LayerNorm of its own, of the sums of shared tables and deltas."""
+    layer, lender = borrowing(DeltaEmbedding)
+    shared = reference.named_weights(lender.variables)
+    own = reference.named_weights(layer.variables)
+    tables = {n: shared[n] + own.pop(f"{n}_delta") for n in TABLES}
+    expected = reference.embed({**own, **tables}, IDS.numpy(), SEGMENTS.numpy())
+    output = check_compiles(layer, IDS, SEGMENTS)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(layer.word_table(), tables["word_embeddings"], atol=1e-6)
+    plain = layer.standalone()
+    assert type(plain) is TextEmbedding
+    np.testing.assert_allclose(plain(IDS, SEGMENTS), expected, atol=1e-5)
+    assert not any(v is w for v in plain.variables for w in lender.variables)
+
+
+def test_delta_embedding_starts_at_the_shared_tables_and_stops_gradients():
+    lender = make()
+    layer = DeltaEmbedding(lender, name="delta")
+    np.testing.assert_array_equal(layer(IDS, SEGMENTS), make_plain(lender))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(IDS, SEGMENTS) ** 3)
+        loss += tf.reduce_sum(layer.word_table())
+    own = [v.value for v in layer.trainable_variables]
+    shared = [v.value for v in lender.trainable_variables]
+    assert len(own) == 5
+    assert not {v.path for v in layer.variables} & {v.path for v in lender.variables}
+    found = tape.gradient(loss, own + shared)
+    assert all(np.any(tf.convert_to_tensor(g)) for g in found[:5])
+    assert found[5:] == [None] * 5
+
+
+def make_plain(lender):
+    """The lender's tables under a LayerNorm that was not trained."""
+    lender.gamma.assign(tf.ones_like(lender.gamma))
+    lender.beta.assign(tf.zeros_like(lender.beta))
+    return lender(IDS, SEGMENTS)
+
+
+def test_shared_word_embedding_has_one_word_table_and_the_rest_of_its_own():
+    layer, lender = borrowing(SharedWordEmbedding)
+    assert layer.word_embeddings is lender.word_embeddings
+    assert layer.position_embeddings is not lender.position_embeddings
+    assert layer.gamma is not lender.gamma
+    assert len(layer.trainable_variables) == 5
+    expected = reference.embed(
+        reference.named_weights(layer.variables), IDS.numpy(), SEGMENTS.numpy()
+    )
+    np.testing.assert_allclose(layer(IDS, SEGMENTS), expected, atol=1e-5)
+    plain = layer.standalone()
+    assert plain.word_embeddings is not lender.word_embeddings
+    np.testing.assert_allclose(plain(IDS, SEGMENTS), expected, atol=1e-5)
+    assert lender.standalone() is lender
+
+
 def test_too_long():
     layer = make()
     with pytest.raises(ValueError, match=r"5 rows.*larger max_positions. Got 6 tokens"):
@@ -103,3 +167,7 @@ def test_config():
     )
     assert restored.num_segments == 3
     assert restored.name == "words"
+    for kind in (DeltaEmbedding, SharedWordEmbedding):
+        restored = check_config(kind(TextEmbedding(11, 6), dropout=0.2, name="own"))
+        assert restored.lender.vocab_size == 11
+        assert restored.dropout == 0.2

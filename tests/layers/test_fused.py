@@ -46,12 +46,22 @@ CASES = {
         [normal(FLAT, 3 * SIZE), 0.3 * normal(3 * SIZE)],
         {"mask": MASK, "num_heads": HEADS, **RATES},
     ),
+    "attention left to right": (
+        [normal(FLAT, 3 * SIZE), 0.3 * normal(3 * SIZE)],
+        {
+            "mask": MASK,
+            "num_heads": HEADS,
+            "score_penalty": plain.left_to_right,
+            **RATES,
+        },
+    ),
 }
 PLAIN = {**vars(plain), "drop": randomness.drop}
 
 
 @functools.cache
 def functions(name):
+    name = name.split()[0]
     return PLAIN[name], getattr(fused, name)
 
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 from electra_tf.layers import TransformerEncoder, TransformerEncoderBlock
 from tests.layers.helpers import check_compiles, check_config, randomize
 from tests.reference import encoder as reference
+from tests.reference import two_tower
 
 MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)
 SEED = tf.constant([1, 2])
@@ -39,6 +40,40 @@ def test_padding_is_not_read():
     before, after = block(hidden(), MASK), block(tf.constant(changed), MASK)
     np.testing.assert_array_equal(before[1, :3], after[1, :3])
     assert np.abs(before[1, 3:] - after[1, 3:]).max() > 0.1
+
+
+@pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
+def test_causal_block_matches_definition(direction):
+    """A position reads itself and one side of it, but no padding: in NumPy."""
+    block = make_block(direction=direction)
+    output = check_compiles(lambda x: block(x, MASK), hidden())
+    expected = reference.block(
+        reference.named_weights(block.variables),
+        hidden().numpy(),
+        two_tower.reach(MASK, direction),
+        num_heads=2,
+    )
+    real = MASK > 0
+    np.testing.assert_allclose(output[real], expected[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
+def test_causal_stack_reads_one_side_exactly(direction, training):
+    """To the bit, through two layers with dropout, in rows of padding alone too."""
+    encoder = TransformerEncoder(2, 8, 2, 16, direction=direction)
+    encoder.build()
+    randomize(encoder.variables)
+    mask = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
+    before = encoder(hidden(), mask, training=training, seed=SEED).numpy()
+    for t in range(5):
+        changed = hidden().numpy()
+        changed[:, t] += 3.0
+        after = encoder(tf.constant(changed), mask, training=training, seed=SEED)
+        moved = np.abs(after.numpy() - before).max(-1) > 0
+        sees = np.arange(5) >= t if direction == "left_to_right" else np.arange(5) <= t
+        np.testing.assert_array_equal(moved[0], sees)
+        assert not moved[1][~sees].any()
 
 
 def test_fully_padded_row_is_finite():
@@ -145,6 +180,8 @@ def test_errors():
         TransformerEncoderBlock(16, 3).build((None, None, 8))
     with pytest.raises(ValueError, match=r"'swish'.*'gelu', 'gelu_tanh', 'relu'"):
         TransformerEncoderBlock(16, 2, activation="swish")
+    with pytest.raises(ValueError, match=r"'up'.*'both', 'left_to_right'"):
+        TransformerEncoderBlock(16, 2, direction="up")
     with pytest.raises(ValueError, match="attention_dropout must be"):
         TransformerEncoderBlock(16, 2, attention_dropout=-0.1)
     with pytest.raises(ValueError, match="needs a seed"):

@@ -31,6 +31,40 @@ def test_discriminator_baseline_is_the_constant_predictor():
     assert scores["auc"] == 0.5
 
 
+def test_keeping_or_redrawing_by_hand():
+    """Kept with 0.75, else the unigram distribution: the mixture's own likelihood."""
+    baselines = TrivialBaselines(np.array([0, 1, 3, 1]))
+    ids, weights = np.array([[2, 1]]), np.array([[1.0, 1]])
+    baselines.update({"masked_lm_ids": ids, "masked_lm_weights": weights})
+    unigram = -(np.log(4 / 9) + np.log(2 / 9)) / 2
+    # Of four tokens one was replaced: three times log 0.75, once log(0.25 * p).
+    expected = (-3 * np.log(0.75) - np.log(0.25) + unigram) / 4
+    scores = baselines.prediction(0.25)
+    assert scores["loss"] == pytest.approx(expected)
+    assert scores["accuracy"] == 0.75
+    assert scores["corrected"] == 0
+
+
+def test_each_held_out_number_gets_its_own_baseline():
+    baselines = TrivialBaselines(np.array([0, 1, 3, 1]))
+    ids, weights = np.array([[2]]), np.array([[1.0]])
+    baselines.update({"masked_lm_ids": ids, "masked_lm_weights": weights})
+    logs = {"generator_loss": 9.0, "discriminator_accuracy": 0.9, "loss": 3.0}
+    found = baselines.scores({**logs, "replaced_fraction": 0.07})
+    assert found["discriminator_accuracy"] == pytest.approx(0.93)
+    assert found.keys() == {"generator_loss", "discriminator_accuracy"}
+    # Where the loss is at masked positions, their own share counts.
+    at_masked = {"replaced_fraction": 0.07, "replaced_masked_fraction": 0.6}
+    found = baselines.scores({**logs, **at_masked, "prediction_accuracy": 0.2})
+    assert found["discriminator_accuracy"] == pytest.approx(0.6)
+    assert found["prediction_accuracy"] == pytest.approx(0.4)
+    sentence = {"corrupted_fraction": 0.8, "sentence_accuracy": 0.0, "copy_auc": 0.1}
+    assert baselines.scores(sentence) == {
+        "sentence_accuracy": pytest.approx(0.8),
+        "copy_auc": 0.5,
+    }
+
+
 def test_no_tokens_is_an_error():
     with pytest.raises(ValueError, match="no token"):
         TrivialBaselines(np.zeros(4, np.int64))

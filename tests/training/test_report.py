@@ -45,6 +45,20 @@ def test_panels_show_the_values_in_their_units(metrics):
     assert labels == ["most likely token", "sampled token"]
 
 
+def test_objectives_that_predict_tokens_have_panels(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    names = ("prediction_loss", "prediction_accuracy", "corrected_accuracy", "copy_auc")
+    log(1, dict.fromkeys((*names, "sentence_loss", "sentence_accuracy"), 0.5))
+    panels = panels_of(log.path)
+    assert list(panels) == [
+        "Prediction loss",
+        "Predicted tokens",
+        "Sentence loss",
+        "Sentence level",
+    ]
+    np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
+
+
 def test_values_that_are_not_finite_leave_a_gap_not_an_error(metrics):
     auc = panels_of(metrics)["Discriminator quality"].lines[0]
     np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])

@@ -176,6 +176,12 @@ STRONG = {
     "discriminator_loss": 0.1,
     "replaced_fraction": 0.04,
 }
+# A discriminator that predicts tokens: keeps all of them, at 6 % replaced.
+KEEPING = {
+    "replaced_fraction": 0.06,
+    "prediction_accuracy": 0.94,
+    "corrected_accuracy": 0.0,
+}
 
 
 def warnings_of(windows, **kwargs):
@@ -199,6 +205,23 @@ def test_strong_generator_is_reported_once():
     assert "only 4.0% of the tokens are replaced at a mask rate of 15%" in messages[0]
 
 
+def test_a_discriminator_that_corrects_nothing_is_reported_once():
+    messages = warnings_of([KEEPING] * 9)
+    assert len(messages) == 1
+    assert "corrects 0.0% of the replaced tokens and gets 94.0%" in messages[0]
+
+
+def test_the_base_rate_is_that_of_the_positions_of_the_loss():
+    """At masked positions, 40 % replaced: chance is H(0.4) = 0.673."""
+    windows = [
+        {**COLLAPSED, "discriminator_loss": 0.673, "replaced_masked_fraction": 0.4}
+    ]
+    (message,) = warnings_of(windows * 9)
+    assert "loss 0.6730 where a constant guess has 0.6730" in message
+    better = {**windows[0], "discriminator_loss": 0.6}
+    assert warnings_of([better] * 9) == []
+
+
 def test_both_can_be_reported():
     assert len(warnings_of([COLLAPSED] * 3 + [STRONG] * 3)) == 2
 
@@ -209,6 +232,8 @@ def test_both_can_be_reported():
         [EARLY] * 9,
         [COLLAPSED, COLLAPSED, EARLY] * 3,
         [{"loss": 2.0}] * 9,
+        [{**KEEPING, "corrected_accuracy": 0.05}] * 9,
+        [{**KEEPING, "prediction_accuracy": 0.95}] * 9,
         # Released sizes: about 6 % replaced at 15 %.
         [{**EARLY, "replaced_fraction": 0.06}] * 9,
     ],

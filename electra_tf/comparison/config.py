@@ -1,0 +1,112 @@
+"""What a comparison is: a frozen dataclass, one flag per field."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from electra_tf.config_fields import field, require
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LadderConfig:
+    """Systems, budget, probes, statistics."""
+
+    pretrain: tuple[str, ...] = field(
+        (),
+        "Flags of run_pretraining.py that all systems share, as on its command line; "
+        "may be given several times, later ones win.",
+        repeated=True,
+    )
+    system: tuple[str, ...] = field(
+        (),
+        "A system: 'NAME: FLAGS', the flags of run_pretraining.py in which it differs. "
+        "Once for each system.",
+        repeated=True,
+    )
+    probe: tuple[str, ...] = field(
+        (),
+        "A fine-tuning task for every encoder: 'NAME: FLAGS' of run_finetuning.py. "
+        "Once for each probe.",
+        repeated=True,
+    )
+    data_root: str = field(
+        "data", "Folder that {data} in --pretrain, --system and --probe stands for."
+    )
+    output_dir: str = field("runs/compare", "Folder for everything.")
+    budget: str = field(
+        "electra:1000", "SYSTEM:STEPS: every run gets what this system's steps cost."
+    )
+    budget_flops: float = field(0.0, "Or the FLOPs of a run, in place of --budget.")
+    equal: Literal["flops", "steps"] = field(
+        "flops",
+        "What is equal: FLOPs, or (as in Figure 3, left, of the paper) steps.",
+    )
+    flops_rule: Literal["matmul", "original"] = field(
+        "matmul",
+        "How FLOPs are counted: matmul: matrix products, backward twice forward; "
+        "original: as the paper's script, look-ups as dense products.",
+    )
+    seeds: int = field(5, "Pretraining runs per system, with seeds seed, seed + 1...")
+    seed: int = field(0, "Seed of the first run of every system.")
+    probe_seeds: int = field(1, "Fine-tuning runs per encoder and probe, averaged.")
+    checkpoints: tuple[str, ...] = field(
+        ("1",), "Shares of a run after which its encoder is probed; 1 is the end."
+    )
+    reference: str = field("electra", "System that all others are tested against.")
+    untrained: str = field(
+        "", "Also probe this system's encoder as initialized, in a row 'untrained'."
+    )
+    workers: int = field(
+        1, "Runs at a time, each in a process of its own with its share of the cores."
+    )
+    keep: Literal["results", "models", "all"] = field(
+        "models",
+        "What stays of a finished run beside its results: nothing, its models, or "
+        "checkpoints and fine-tuned models too.",
+    )
+    overwrite: bool = field(
+        False, "Delete the results of systems and probes whose settings changed."
+    )
+    dry_run: bool = field(
+        False, "Build data, time some steps of each system, print the plan, stop."
+    )
+
+    def __post_init__(self):
+        for name in ("seeds", "probe_seeds", "workers"):
+            value = getattr(self, name)
+            require(value >= 1, f"--{name} must be at least 1, got {value}.")
+        require(self.seed >= 0, f"--seed must not be negative, got {self.seed}.")
+        require(
+            self.budget_flops >= 0,
+            f"--budget_flops must not be negative, got {self.budget_flops}.",
+        )
+        require(
+            self.equal == "flops" or not self.budget_flops,
+            "--equal=steps needs --budget=SYSTEM:STEPS, not --budget_flops.",
+        )
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """Shares of a run after which it is probed, ascending; the last is 1.
+
+        Raises:
+            ValueError: they are not numbers in (0, 1].
+        """
+        try:
+            found = {float(text) for text in self.checkpoints}
+        except ValueError:
+            found = {0.0}
+        require(
+            all(0 < point <= 1 for point in found),
+            "--checkpoints must be shares in (0, 1], such as 0.25,0.5,1; got "
+            f"{','.join(self.checkpoints)}.",
+        )
+        return tuple(sorted(found | {1.0}))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """One comparison."""
+
+    ladder: LadderConfig = dataclasses.field(default_factory=LadderConfig)

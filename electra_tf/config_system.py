@@ -1,0 +1,282 @@
+"""The groups of a run's config that say which system is trained, and how.
+
+Frozen dataclasses of flags, as in ``config.py``, which puts them together. Groups check
+what they can know alone, ``config_checks.py`` what needs several of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from electra_tf.config_fields import field, require
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskingConfig:
+    """Which positions, shown how."""
+
+    masking: Literal["static", "dynamic"] = field(
+        "static",
+        "static: a record is masked in the same mask_variants ways, pass after pass; "
+        "dynamic: anew in every pass.",
+    )
+    mask_variants: int = field(10, "Ways to mask a record under static masking.")
+    mask_rate: float = field(0.15, "Share of a row's tokens that is chosen.")
+    mask_rule: Literal["electra", "bert"] = field(
+        "electra",
+        "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
+    )
+    final_mask_rate: float | None = field(
+        None, "Rate that mask_rate goes to, linearly; default: it stays."
+    )
+    mask_rate_steps: int | None = field(
+        None, "Steps until final_mask_rate is reached; default: num_train_steps."
+    )
+    mask_select: Literal[
+        "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
+    ] = field(
+        "tokens",
+        "Exactly the asked number of tokens, whole words, spans of words (SpanBERT), "
+        "rare tokens more often, or the original's draws with replacement.",
+    )
+    mask_rarity_power: float = field(
+        0.5, "rare_tokens: a token that occurs n times weighs n to the minus this."
+    )
+    max_predictions_per_seq: int | None = field(
+        None, "Slots per row; default int((mask_rate + 0.005) * max_seq_length)."
+    )
+
+    def __post_init__(self):
+        require(
+            0 < self.mask_rate <= 1,
+            f"--mask_rate must be in (0, 1], got {self.mask_rate}.",
+        )
+        require(
+            self.final_mask_rate is None or 0 < self.final_mask_rate <= 1,
+            f"--final_mask_rate must be in (0, 1], got {self.final_mask_rate}.",
+        )
+        require(
+            self.mask_rate_steps is None
+            or (self.mask_rate_steps >= 1 and self.final_mask_rate is not None),
+            f"--mask_rate_steps={self.mask_rate_steps} must be at least 1 and needs "
+            "--final_mask_rate, the rate after these steps.",
+        )
+        require(
+            self.mask_variants >= 1,
+            f"--mask_variants must be at least 1, got {self.mask_variants}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The discriminator (or BERT's) encoder; defaults are ELECTRA-Small's."""
+
+    num_layers: int = field(12, "Transformer layers.")
+    hidden_size: int = field(256, "Width of the hidden states.")
+    num_heads: int = field(4, "Attention heads.")
+    intermediate_size: int = field(1024, "Width of the feed-forward layer.")
+    embedding_size: int = field(128, "Width of the embedding tables.")
+    max_positions: int = field(512, "Rows of the position table.")
+    dropout: float = field(0.1, "Of embeddings, attention output, feed-forward.")
+    attention_dropout: float = field(0.1, "Of attention probabilities.")
+
+    def __post_init__(self):
+        require(
+            self.hidden_size % self.num_heads == 0,
+            f"--hidden_size={self.hidden_size} is not divisible by "
+            f"--num_heads={self.num_heads}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorConfig:
+    """The generator, as fractions of the discriminator, and how it is sampled from."""
+
+    generator: Literal["masked_lm", "two_tower", "unigram", "uniform"] = field(
+        "masked_lm",
+        "masked_lm: reads the masked text; two_tower: reads the unmasked text from the "
+        "left and from the right (ELECTRA-TT; always so in electric); unigram: token "
+        "frequencies of the training text; uniform: every token alike. The last two "
+        "train nothing.",
+    )
+    sharing: Literal["tied", "token", "untied", "nes", "gdes", "all"] = field(
+        "tied",
+        "What generator and discriminator share: tied: all embedding tables; token: "
+        "the word table; untied: nothing (generator tables of its own width); nes: "
+        "nothing (full width); gdes: tables without the discriminator's gradient, "
+        "plus its own deltas; all: one encoder.",
+    )
+    generator_hidden_size: float = field(
+        0.25, "Width as a fraction: hidden, feed-forward and heads."
+    )
+    generator_layers: float = field(1.0, "Depth as a fraction.")
+    temperature: float = field(1.0, "Divides the logits that are sampled from.")
+    final_temperature: float | None = field(
+        None, "Where the temperature goes; default: it stays."
+    )
+    temperature_steps: int | None = field(
+        None,
+        "linear: updates until final_temperature; exponential: the time constant, "
+        "updates until 37 % of the way are left.",
+    )
+    temperature_shape: Literal["linear", "exponential"] = field(
+        "linear", "How the temperature changes; exponential as in Fast-ELECTRA."
+    )
+    disallow_correct: bool = field(False, "Never sample the original token.")
+    sampling_dropout: bool = field(
+        True,
+        "Sample with the generator's dropout on, as the original; off costs one more "
+        "forward pass of a generator that is trained.",
+    )
+
+    def __post_init__(self):
+        for name in ("generator_hidden_size", "generator_layers"):
+            value = getattr(self, name)
+            require(0 < value <= 1, f"--{name} must be in (0, 1], got {value}.")
+        for name in ("temperature", "final_temperature"):
+            value = getattr(self, name)
+            require(
+                value is None or value > 0, f"--{name} must be positive, got {value}."
+            )
+        require(
+            (self.final_temperature is None) == (self.temperature_steps is None),
+            f"--final_temperature={self.final_temperature} and --temperature_steps="
+            f"{self.temperature_steps}: a schedule needs both, a constant temperature "
+            "neither.",
+        )
+        require(
+            self.temperature_steps is None or self.temperature_steps >= 1,
+            f"--temperature_steps must be at least 1, got {self.temperature_steps}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is trained."""
+
+    objective: Literal[
+        "electra", "electra_15", "replace_mlm", "all_tokens_mlm", "electric", "mlm"
+    ] = field(
+        "electra",
+        "electra: replaced token detection; electra_15: at masked positions only; "
+        "replace_mlm: the original token there, from the corrupted text; "
+        "all_tokens_mlm: the original of every token, with a copy gate; electric: "
+        "energies against the noise of a two-tower generator; mlm: BERT's masked LM.",
+    )
+    generator_weight: float = field(1.0, "Weight of the generator's loss.")
+    discriminator_weight: float = field(50.0, "Weight of the discriminator's loss.")
+    sentence_weight: float = field(
+        0.0,
+        "Above 0: also ask whether the input was corrupted at all, and leave a fifth "
+        "of the rows as they are; weight beside the discriminator's token loss.",
+    )
+
+    def __post_init__(self):
+        require(
+            self.sentence_weight >= 0,
+            f"--sentence_weight must not be negative, got {self.sentence_weight}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How the two networks are trained: together, in turn, or against each other."""
+
+    training: Literal["joint", "two_stage", "reinforce", "gumbel"] = field(
+        "joint",
+        "joint: both by their own loss; two_stage: the generator first, then the "
+        "discriminator; reinforce, gumbel: the generator is trained to fool the "
+        "discriminator.",
+    )
+    generator_steps: int | None = field(
+        None, "two_stage: updates of the first stage; default: half of all."
+    )
+    two_stage_copy: bool = field(
+        True, "two_stage: start the discriminator from the generator's weights."
+    )
+    adversarial_weight: float = field(
+        1.0,
+        "reinforce, gumbel: share of the adversarial term in the generator's loss; the "
+        "rest is maximum likelihood.",
+    )
+    adversarial_start: int = field(
+        0, "reinforce, gumbel: updates of maximum likelihood only, at first."
+    )
+    adversarial_steps: int = field(
+        0, "reinforce, gumbel: updates from there until adversarial_weight; 0: at once."
+    )
+    gumbel_temperature: float = field(
+        1.0, "gumbel: of the softmax that gradients take for the samples."
+    )
+    freeze_generator: bool = field(
+        False, "Sample from the generator without training it."
+    )
+    generator_init_from: str | None = field(
+        None,
+        "Start the generator from this: the model_dir of a finished run, of either "
+        "objective, or its generator.keras.",
+        resumable=True,
+    )
+
+    def __post_init__(self):
+        require(
+            0 <= self.adversarial_weight <= 1,
+            f"--adversarial_weight must be in [0, 1], got {self.adversarial_weight}.",
+        )
+        for name in ("adversarial_start", "adversarial_steps"):
+            value = getattr(self, name)
+            require(value >= 0, f"--{name} must not be negative, got {value}.")
+        require(
+            self.gumbel_temperature > 0,
+            f"--gumbel_temperature must be positive, got {self.gumbel_temperature}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """Adam as the original code has it."""
+
+    learning_rate: float = field(5e-4, "Peak, before the product with the decay.")
+    warmup_steps: int = field(10_000, "Steps of linear warm-up.")
+    lr_decay_power: float = field(1.0, "Power of the polynomial decay; 1: linear.")
+    lr_schedule: Literal["product", "sequential"] = field(
+        "product",
+        "product: warm-up times decay, as the original code; sequential: decay "
+        "begins after the warm-up.",
+    )
+    weight_decay: float = field(0.01, "Decoupled; not on biases and LayerNorm.")
+    adam_beta_1: float = field(0.9, "Decay of the first moment.")
+    adam_beta_2: float = field(0.999, "Decay of the second moment.")
+    adam_epsilon: float = field(1e-6, "Added outside the root.")
+    adam_bias_correction: bool = field(False, "Textbook Adam; the original has none.")
+    clip_norm: float = field(1.0, "Joint norm that gradients are clipped to.")
+    generator_learning_rate: float | None = field(
+        None,
+        "Peak rate of the generator's own variables; default: learning_rate. What both "
+        "networks share goes with the discriminator.",
+    )
+    generator_clip_norm: float | None = field(
+        None,
+        "Clip the generator's own gradient to this norm, apart from the rest; default: "
+        "one joint norm.",
+    )
+    clipping: Literal["after_reduction", "per_replica"] = field(
+        "after_reduction",
+        "Clip the summed gradient once, or each replica's as the original on TPU.",
+    )
+
+    def __post_init__(self):
+        require(
+            self.learning_rate > 0,
+            f"--learning_rate must be positive, got {self.learning_rate}.",
+        )
+        require(
+            self.warmup_steps >= 0,
+            f"--warmup_steps must not be negative, got {self.warmup_steps}.",
+        )
+        for name in ("generator_learning_rate", "generator_clip_norm"):
+            value = getattr(self, name)
+            require(
+                value is None or value > 0, f"--{name} must be positive, got {value}."
+            )

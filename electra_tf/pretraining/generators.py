@@ -1,0 +1,88 @@
+"""Generators that are no networks: fixed distributions over the vocabulary.
+
+They take the place of the ``MaskedLM`` in ``Electra``. Letters: B batch, S sequence,
+P predicted positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.layers.randomness import known_shape
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class UnigramGenerator(keras.Model):
+    """The same distribution at every position, whatever the text.
+
+    With the token frequencies of the training text it is the paper's unigram generator
+    (section 3.2, "Smaller Generators"; Figure 3, left). Without ``set_counts`` it is
+    uniform over the whole vocabulary, special tokens included, which is the original
+    code's ``uniform_generator``; its masked-LM loss is then the constant ln V.
+
+    Nothing here is trained and no gradient exists; the distribution is a weight, so it
+    is saved with the model and with every checkpoint.
+
+    Args:
+        vocab_size: V.
+        **kwargs: passed to ``keras.Model``.
+    """
+
+    def __init__(self, vocab_size: int, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.log_probabilities = self.add_weight(
+            name="log_probabilities",
+            shape=(vocab_size,),
+            initializer=keras.initializers.Constant(-np.log(vocab_size)),
+            dtype="float32",
+            autocast=False,
+            trainable=False,
+        )
+        self.built = True
+
+    def set_counts(self, counts: np.ndarray) -> None:
+        """Takes over the frequencies of tokens.
+
+        Args:
+            counts: [V] token counts. One is added to each, so that no token of a text
+                that was not counted has an infinite loss.
+
+        Raises:
+            ValueError: if the shape is not [V], or nothing was counted.
+        """
+        counts = np.asarray(counts, np.float64)
+        if counts.shape != (self.vocab_size,) or not counts.sum() > 0:
+            raise ValueError(
+                f"expected counts of the {self.vocab_size} tokens of the vocabulary, "
+                f"got shape {list(counts.shape)} with a sum of {counts.sum():g}."
+            )
+        smoothed = counts + 1.0
+        self.log_probabilities.assign(np.log(smoothed / smoothed.sum()))
+
+    def call(self, inputs, training=False, seed=None):
+        """Returns mlm_logits [B, P, V] float32, the same row everywhere.
+
+        Args:
+            inputs: masked_lm_positions [B, P] says for how many slots.
+            training: unused; there is no dropout.
+            seed: unused; nothing here is random.
+        """
+        del training, seed
+        rows, slots = known_shape(inputs["masked_lm_positions"])
+        return tf.broadcast_to(
+            tf.convert_to_tensor(self.log_probabilities), [rows, slots, self.vocab_size]
+        )
+
+    def standalone(self) -> UnigramGenerator:
+        """This model, which depends on no other network."""
+        return self
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "vocab_size": self.vocab_size}
+
+    def build_from_config(self, config):
+        """Nothing to do: every variable exists once the constructor returns."""

@@ -1,0 +1,248 @@
+"""The two-tower generator: one token from what is left and what is right of it.
+
+Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP),
+section 2: Electric's noise distribution. Inside ELECTRA it is the paper's ELECTRA-TT.
+Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size, D
+hidden size of one tower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from electra_tf import losses
+from electra_tf.encoder import TextEncoder
+from electra_tf.features import ENCODER_INPUTS, PRETRAINING, check_batch
+from electra_tf.layers import MaskedLMHead, chunked, split_seed
+from electra_tf.layers.heads import gather_positions
+from electra_tf.layers.randomness import known_shape
+from electra_tf.layers.weights import copy_own_weights
+from electra_tf.pretraining.base import Batch, PretrainingModel
+from electra_tf.pretraining.electra import _GENERATOR, _SAMPLER, Electra
+from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.samplers import Corrupted, corrupt
+from electra_tf.replicas import fold_in
+
+
+class Cloze(NamedTuple):
+    """What the two towers say of an unmasked text.
+
+    Attributes:
+        values: [B, S] float32, -log q(token | its context), in nats.
+        is_best: [B, S] bool, whether the token is the most probable one.
+        mlm_logits: [B, P, V] float32 at the drawn positions, without gradient.
+    """
+
+    values: tf.Tensor
+    is_best: tf.Tensor
+    mlm_logits: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TwoTowerGenerator(PretrainingModel):
+    """q(token t | all others): two causal Transformers that meet between positions.
+
+    Both towers read the *unmasked* text. Position t sees the left-to-right tower at
+    t - 1 and the right-to-left tower at t + 1, side by side; then as the masked LM
+    head: dense to the embedding width, GELU, LayerNorm, the tied word table. So a token
+    never influences its own distribution, and one pass gives that of every token.
+
+    At the ends there is nothing to see: the left half is 0 at position 0, the right
+    half is 0 at the last real token and at padding. (The original lets the shifts wrap
+    around; [CLS], [SEP] and padding, which alone see that, are never predicted.)
+
+    Trained alone or inside of another model, its loss is the mean cross-entropy over
+    all real tokens but the special ones, masked or not.
+
+    Args:
+        left: ``TextEncoder`` of direction "left_to_right".
+        right: ``TextEncoder`` of direction "right_to_left"; share the embeddings
+            object with ``left``, whose word table is the output matrix.
+        special_ids: ids that are not predicted: [CLS], [SEP] and [MASK].
+        **kwargs: of ``PretrainingModel``.
+
+    Raises:
+        ValueError: if a tower has another direction, or no special id is given.
+    """
+
+    def __init__(
+        self,
+        left: TextEncoder,
+        right: TextEncoder,
+        *,
+        special_ids: Sequence[int],
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        found = (left.direction, right.direction)
+        if found != ("left_to_right", "right_to_left"):
+            raise ValueError(
+                "TwoTowerGenerator needs a left tower with direction='left_to_right' "
+                f"and a right tower with direction='right_to_left', got {found}."
+            )
+        if not special_ids:
+            raise ValueError(
+                "TwoTowerGenerator needs special_ids, the ids of [CLS], [SEP] and "
+                "[MASK], got none: it predicts every other token of a text."
+            )
+        self.left = left
+        self.right = right
+        self.special_ids = tuple(special_ids)
+        self.head = MaskedLMHead(left.embeddings, name="masked_lm_head")
+        self.head.build((None, None, left.hidden_size + right.hidden_size))
+        self._loss = TokenMean(name="generator_loss")
+        self._accuracy = TokenMean(name="generator_accuracy")
+        self._total_loss = TotalLoss([(self._loss, 1.0)])
+        self.built = True
+
+    @property
+    def metrics(self):
+        """``loss``, ``generator_loss`` (nats) and ``generator_accuracy``."""
+        return [self._total_loss, self._loss, self._accuracy]
+
+    def candidates(self, batch: Batch) -> tf.Tensor:
+        """The tokens that are predicted, bool [B, S]: real and not special."""
+        ids = tf.expand_dims(batch["input_ids"], 2)
+        is_special = tf.reduce_any(ids == tf.constant(self.special_ids), axis=2)
+        return (batch["input_mask"] > 0) & ~is_special
+
+    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Those of every model, and the candidates over all replicas (float32)."""
+        count = tf.reduce_sum(tf.cast(self.candidates(batch), tf.float32))
+        return {
+            **super().loss_totals(batch),
+            "candidates": losses.all_replicas_sum(count),
+        }
+
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Predicts the tokens at ``masked_lm_positions`` from the unmasked text.
+
+        Args:
+            inputs: input_ids, input_mask, segment_ids [B, S] and masked_lm_positions
+                [B, P].
+            training: whether dropout is on.
+            seed: int32 [2] of the dropout.
+
+        Returns:
+            mlm_logits [B, P, V] float32.
+        """
+        rows = self._rows(inputs, training, seed)
+        return self._logits_at(rows, inputs["masked_lm_positions"])
+
+    def cloze(
+        self, batch: Batch, *, training: bool = False, seed: tf.Tensor | None = None
+    ) -> Cloze:
+        """Scores every token of a batch, and gives the logits to sample from."""
+        rows = self._rows(batch, training, seed)
+        shape = known_shape(batch["input_ids"])
+        values, is_best = chunked.cross_entropy(
+            tf.reshape(rows, [-1, rows.shape[-1]]),
+            self.head.embeddings.word_table(),
+            self.head.output_bias,
+            tf.reshape(batch["input_ids"], [-1]),
+        )
+        return Cloze(
+            tf.reshape(values, shape),
+            tf.reshape(is_best, shape),
+            self._logits_at(tf.stop_gradient(rows), batch["masked_lm_positions"]),
+        )
+
+    def compute_losses(self, batch, totals, *, seed, training):
+        """Cross-entropy at all candidates (section 2: maximum likelihood)."""
+        check_batch(PRETRAINING, batch)
+        cloze = self.cloze(batch, training=training, seed=seed)
+        candidates = self.candidates(batch)
+        self._loss.update_state(cloze.values, candidates)
+        self._accuracy.update_state(cloze.is_best, candidates)
+        return [losses.weighted_mean(cloze.values, candidates, totals["candidates"])]
+
+    def standalone(self) -> TwoTowerGenerator:
+        """This model, or a copy whose embeddings depend on no other network's."""
+        embeddings = self.left.embeddings.standalone()
+        if embeddings is self.left.embeddings:
+            return self
+        towers = {
+            name: getattr(self, name).with_embeddings(embeddings)
+            for name in ("left", "right")
+        }
+        copy = type(self).from_config({**self.get_config(), **towers})
+        copy_own_weights(self.head, copy.head)
+        return copy
+
+    def _rows(self, inputs, training, seed):
+        """What the word table is multiplied by, float32 [B, S, E]."""
+        inputs = {name: inputs[name] for name in ENCODER_INPUTS}
+        seeds = [None, None] if seed is None else split_seed(seed, 2)
+        before = self.left(inputs, training=training, seed=seeds[0])
+        after = self.right(inputs, training=training, seed=seeds[1])
+        # Where the right neighbor is padding there is none. The state of padding
+        # itself must not be read: it has attended to real tokens on no side.
+        is_real = tf.expand_dims(inputs["input_mask"] > 0, 2)
+        after = tf.where(is_real, after, tf.zeros([], after.dtype))
+        contexts = tf.concat(
+            [
+                tf.pad(before[:, :-1], [[0, 0], [1, 0], [0, 0]]),
+                tf.pad(after[:, 1:], [[0, 0], [0, 1], [0, 0]]),
+            ],
+            axis=2,
+        )
+        rows = self.head.transform(tf.reshape(contexts, [-1, contexts.shape[-1]]))
+        return tf.reshape(rows, [*known_shape(contexts)[:2], rows.shape[-1]])
+
+    def _logits_at(self, rows, positions):
+        logits = self.head.logits(gather_positions(rows, positions))
+        return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
+
+    def get_config(self):
+        """Returns the constructor's arguments, the towers live."""
+        return {
+            **super().get_config(),
+            "left": self.left,
+            "right": self.right,
+            "special_ids": list(self.special_ids),
+        }
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TwoTowerElectra(Electra):
+    """ELECTRA with a two-tower generator: ELECTRA-TT of the Electric paper.
+
+    As ``Electra``, with one difference: the generator, which sees the whole text but
+    for each token itself, learns from all candidates, not from the drawn ones alone.
+    Arguments as ``Electra``; ``generator`` is a ``TwoTowerGenerator``.
+    """
+
+    def loss_totals(self, batch):
+        """Those of the generator: the usual ones, and its candidates."""
+        return self.generator.loss_totals(batch)
+
+    def _corrupt(self, batch, seed, training):
+        cloze = self.generator.cloze(
+            batch, training=training, seed=fold_in(seed, _GENERATOR)
+        )
+        sampled_ids = self.sampler(
+            self._sampling_logits(cloze.mlm_logits, batch),
+            batch["masked_lm_ids"],
+            fold_in(seed, _SAMPLER),
+            self.step,
+        )
+        return cloze, sampled_ids, self._corrupted(batch, cloze, sampled_ids)
+
+    def _corrupted(self, batch, cloze: Cloze, sampled_ids) -> Corrupted:
+        del cloze
+        return corrupt(batch, sampled_ids)
+
+    def _generator_term(self, batch, cloze: Cloze, sampled_ids, totals):
+        candidates = self.generator.candidates(batch)
+        self._generator_loss.update_state(cloze.values, candidates)
+        self._generator_accuracy.update_state(cloze.is_best, candidates)
+        self._sampled_accuracy.update_state(
+            sampled_ids == batch["masked_lm_ids"], batch["masked_lm_weights"]
+        )
+        return losses.weighted_mean(cloze.values, candidates, totals["candidates"])

@@ -1,0 +1,190 @@
+"""Tables and picture, of a store with numbers that were written by hand."""
+
+import re
+import types
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from electra_tf import costs
+from electra_tf.comparison import ladder, picture, report
+from electra_tf.comparison.config import LadderConfig
+from electra_tf.comparison.plan import Plan
+from electra_tf.comparison.report import Scores, markdown, spread, table
+from electra_tf.comparison.store import Store
+
+VOCAB = 400
+# Scores of (system, seed) in the two probes; the average decides.
+SCORES = {
+    ("electra", 0): (80.0, 60.0),
+    ("electra", 1): (82.0, 61.0),
+    ("electra", 2): (81.0, 65.0),
+    ("mlm", 0): (78.0, 60.0),
+    ("mlm", 1): (80.0, 60.0),
+    ("mlm", 2): (80.0, 61.0),
+    ("untrained", 0): (70.0, 40.0),
+    ("untrained", 1): (71.0, 41.0),
+    ("untrained", 2): (72.0, 42.0),
+}
+
+
+def plan(**values):
+    config = LadderConfig(
+        **{
+            "pretrain": ("--num_train_steps=9 --num_layers=1 --hidden_size=64",),
+            "system": ("electra:", "mlm: --objective=mlm"),
+            "probe": ("cola: --task=cola", "sst: --task=sst"),
+            "budget": "electra:1000",
+            "seeds": 3,
+            "untrained": "electra",
+            **values,
+        }
+    )
+    data = types.SimpleNamespace(vocabulary=range(VOCAB))
+    systems = ladder.budgeted(ladder.systems(config), config, VOCAB)
+    return Plan(config, systems, ladder.probes(config), data)
+
+
+def fill(store, points=(1.0,), scores=SCORES, **values):
+    for (system, seed), both in scores.items():
+        about = {"system": system, "seed": seed}
+        held_out = {"loss": 9.0, f"{system}_loss": 2.0 + seed}
+        costs = {"steps": 5, "train_seconds": 60.0 + seed, "held_out": held_out}
+        store.add({"kind": "pretrain", **about, **costs})
+        for point in points if system != "untrained" else (1.0,):
+            for name, score in zip(("cola", "sst"), both, strict=True):
+                row = {"kind": "probe", **about, "point": point, "probe": name}
+                row |= {"score": score - 10 * (1 - point), "scores": [score]}
+                row |= {"metric": "dev accuracy", "baseline": 50.0, "failed_seeds": []}
+                store.add({**row, **values})
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = Store(tmp_path)
+    fill(found)
+    return found
+
+
+def rows_of(text, heading):
+    """Cells of the first table below a heading."""
+    found = re.search(re.escape(heading) + r".*?\n(\|.*?)(\n\n|\Z)", text, re.DOTALL)
+    lines = found[1].strip().splitlines()
+    return [[cell.strip() for cell in x.strip("|").split("|")] for x in lines]
+
+
+def test_scores_and_their_average(store):
+    head, _, *rows = rows_of(markdown(plan(), store), "## Scores")
+    assert head == ["system", "cola", "sst", "average", "seeds"]
+    # Averages 70, 71.5, 73; 69, 70, 70.5; 55, 56, 57.
+    assert rows == [
+        ["electra", "81.00 ± 1.00", "62.00 ± 2.65", "71.50 ± 1.50", "3"],
+        ["mlm", "79.33 ± 1.15", "60.33 ± 0.58", "69.83 ± 0.76", "3"],
+        ["untrained", "71.00 ± 1.00", "41.00 ± 1.00", "56.00 ± 1.00", "3"],
+        ["without looking", "50.00", "50.00", "50.00", ""],
+    ]
+
+
+def test_differences_are_paired_by_seed(store):
+    found = Scores(plan(), store).differences("average")
+    assert found["mlm"].mean == pytest.approx(np.mean([-1, -1.5, -2.5]))
+    assert found["mlm"].p_permutation == pytest.approx(0.25)
+    assert found.keys() == {"mlm", "untrained"}
+    text = markdown(plan(), store)
+    head, _, *rows = rows_of(text, "**average**")
+    assert rows[0][:2] == ["mlm", "-1.67"]
+    # Holm over two systems doubles the smaller of the two p-values.
+    assert rows[0][head.index("p (permutation)") + 1] == "0.5"
+    assert "With 3 pairs the permutation test cannot give less than 0.25" in text
+    assert text.index("**average**") < text.index("**cola**")
+
+
+def test_another_reference(store):
+    found = Scores(plan(reference="mlm"), store).differences("cola")
+    assert found["electra"].mean == pytest.approx(5 / 3)
+
+
+def test_a_missing_score_takes_its_pair_along(tmp_path):
+    store = Store(tmp_path)
+    fill(store, scores={k: v for k, v in SCORES.items() if k != ("mlm", 1)})
+    found = Scores(plan(), store)
+    assert found.differences("average")["mlm"].pairs == 2
+    assert found.differences("average")["untrained"].pairs == 3
+    assert found.one("mlm", 1, "average") is None
+
+
+def test_costs(store):
+    text = markdown(plan(), store)
+    head, _, *rows = rows_of(text, "## Cost")
+    column = dict(zip(head, zip(*rows, strict=True), strict=True))
+    chosen = plan()
+    for index, system in enumerate(chosen.systems):
+        run = system.config
+        flops = costs.run_flops(run, VOCAB)
+        assert column["FLOPs (matmul)"][index] == f"{flops:.3g}"
+        assert column["steps"][index] == f"{run.run.num_train_steps:,}"
+    assert column["steps"][2] == column["FLOPs (matmul)"][2] == "0"
+    assert column["training time"][0] == "1m01s"
+
+
+def test_held_out_losses_stand_in_columns_of_their_own(store):
+    head, _, *rows = rows_of(markdown(plan(), store), "## Held-out text")
+    assert head[:3] == ["system", "electra loss", "mlm loss"]
+    assert rows[0][1:3] == ["3.000 ± 1.000", ""]
+    assert rows[1][1:3] == ["", "3.000 ± 1.000"]
+
+
+def test_failures_are_told(store):
+    assert "## Failures" not in markdown(plan(), store)
+    store.add(
+        {"kind": "pretrain", "system": "mlm", "seed": 1, "failure": "OSError: disk"}
+    )
+    fill(store, scores={("electra", 0): (1.0, 2.0)}, failed_seeds=[0])
+    text = markdown(plan(), store)
+    assert "- mlm seed 1: pretraining FAILED: OSError: disk" in text
+    assert "- electra: 1 of 3 fine-tuning runs of cola diverged" in text
+
+
+def test_an_empty_store_and_no_probes(tmp_path):
+    text = markdown(plan(), Store(tmp_path))
+    assert "| electra" in text
+    assert "Scores" not in markdown(plan(probe=()), Store(tmp_path))
+    assert not picture.draw(Scores(plan(), Store(tmp_path)), tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_equal_steps_are_said(store):
+    assert "1,000 steps, whatever they cost" in markdown(plan(equal="steps"), store)
+
+
+@pytest.mark.parametrize("checkpoints", [("1",), ("0.25", "0.5", "1")])
+def test_picture(tmp_path, checkpoints):
+    store = Store(tmp_path)
+    fill(store, points=[float(text) for text in checkpoints])
+    path = tmp_path / "scores.png"
+    assert picture.draw(Scores(plan(checkpoints=checkpoints), store), path)
+    assert path.stat().st_size < 300_000
+    pixels = image.imread(path)
+    assert pixels.shape[1] == (1210 if len(checkpoints) > 1 else 715)
+    # All three systems are in it, each in its own color.
+    for color in picture._COLORS[:3]:
+        rgb = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        assert (np.abs(pixels[..., :3] - rgb).max(-1) < 0.01).sum() > 20
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_interval_of_the_picture():
+    # Mean 2, standard deviation 1, t with 2 degrees of freedom: 4.303 / sqrt(3).
+    assert picture.interval([1.0, 2.0, 3.0]) == pytest.approx(2.484, abs=1e-3)
+    assert picture.interval([1.0]) == 0
+
+
+def test_spread_and_table():
+    assert spread([]) == ""
+    assert spread([0.5]) == "0.500"
+    assert spread([10.0, 12.0]) == "11.00 ± 1.41"
+    assert report.signed(-0.126) == "-0.13"
+    assert table(["a", "b"], [["x", "12"], ["long", ""]]) == (
+        "| a    |   b |\n| ---- | --: |\n| x    |  12 |\n| long |     |"
+    )

@@ -1,0 +1,155 @@
+import json
+import os
+import sys
+
+import pytest
+
+from electra_tf.comparison import runner
+from electra_tf.comparison.runner import Progress, Runner, describe, duration, items
+from electra_tf.comparison.store import Store
+
+# Stands in for the worker: the job's name says what happens.
+WORKER = """
+import json, os, sys, time
+job = json.loads(sys.stdin.readline())
+name = job["system"]
+about = {"system": name, "seed": job["seed"]}
+def emit(row):
+    print(json.dumps({**about, **row}), flush=True)
+print("a message", file=sys.stderr)
+print("chatter of a library", flush=True)
+if job["pretrain"]:
+    if name == "crash":
+        os._exit(3)
+    if name == "fails":
+        emit({"kind": "pretrain", "failure": "ValueError: no"})
+        sys.exit(0)
+    emit({"kind": "pretrain", "steps": 5})
+for probe in job["probes"]:
+    if name == "crash_in_probe" and probe["name"] == "a":
+        os._exit(-9 % 256)
+    if name == "waits":
+        sys.stdin.read()
+    emit({"kind": "probe", "point": 1.0, "probe": probe["name"], "score": 1.0,
+          "metric": "eval accuracy"})
+"""
+
+
+def job(name, folder, seed=0):
+    return {
+        "system": name,
+        "seed": seed,
+        "folder": str(folder / name),
+        "pretrain": {"num_train_steps": 5},
+        "probes": [{"name": probe, "point": 1.0} for probe in ("a", "b")],
+    }
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    real = runner.subprocess.Popen
+
+    def start(command, **options):
+        assert command[1:] == ["-m", "electra_tf.comparison.worker"]
+        return real([sys.executable, "-S", "-c", WORKER], **options)
+
+    monkeypatch.setattr(runner.subprocess, "Popen", start)
+
+
+def run(jobs, folder, workers=1, after=lambda: None):
+    store, lines = Store(folder), []
+    assert Runner(store, workers, lines.append, after).run(jobs) is None
+    return store, lines
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_part_becomes_a_line(worker, tmp_path, workers):
+    called = []
+    jobs = [job(name, tmp_path) for name in ("one", "two", "three", "four")]
+    store, lines = run(jobs, tmp_path, workers, lambda: called.append(1))
+    assert len(store.rows("pretrain")) == 4
+    assert len(store.rows("probe")) == 8
+    assert len(called) == 4
+    assert lines[-1].startswith("[12/12 100%]")
+    assert (tmp_path / "one" / "log.txt").read_text() == "a message\n"
+    assert Store(tmp_path).rows("probe") == store.rows("probe")
+
+
+def test_failures_stop_nothing(worker, tmp_path):
+    names = ("fails", "crash", "crash_in_probe", "fine")
+    store, lines = run([job(name, tmp_path) for name in names], tmp_path)
+    failures = {(r["system"], r.get("probe")): r["failure"] for r in store.failures()}
+    assert failures["fails", None] == "ValueError: no"
+    assert "ended with code 3" in failures["crash", None]
+    assert "ended with code 247" in failures["crash_in_probe", "a"]
+    assert len(failures) == 3
+    done = {(row["system"], row["probe"]) for row in store.rows("probe")}
+    assert done == {("crash_in_probe", "b"), ("fine", "a"), ("fine", "b")}
+    assert lines[-1].startswith("[12/12 100%]")
+    assert any("FAILED: ValueError: no" in line for line in lines)
+
+
+def test_a_signal_stops_the_processes_and_loses_nothing(worker, tmp_path):
+    """SIGTERM to this process while a worker waits for it."""
+    store = Store(tmp_path)
+    lines = []
+
+    def log(line):
+        lines.append(line)
+        if "5 steps" in line:
+            os.kill(os.getpid(), 15)
+
+    chosen = Runner(store, 1, log, lambda: None)
+    assert chosen.run([job("waits", tmp_path), job("never", tmp_path)]) == "SIGTERM"
+    assert [row["system"] for row in store.rows("pretrain")] == ["waits"]
+    assert not store.rows("probe")
+    assert not store.failures()
+
+
+def test_cores_are_shared_among_the_processes(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    assert "OMP_NUM_THREADS" not in runner._environment(1)
+    assert runner._environment(4)["OMP_NUM_THREADS"] == "2"
+    assert runner._environment(20)["TF_NUM_INTRAOP_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert runner._environment(4)["OMP_NUM_THREADS"] == "5"
+
+
+def test_time_left(tmp_path):
+    now = [0.0]
+    jobs = [job(name, tmp_path) for name in ("one", "two")]
+    progress = Progress(jobs, 2, clock=lambda: now[0])
+    assert progress.total == 6
+    assert progress.seconds_left() is None
+    progress.finish(items(jobs[0])[0], 100.0)
+    # One pretraining like the first, and four probes: all taken to be like it.
+    assert progress.seconds_left() == (100 + 4 * 100) / 2
+    progress.finish(items(jobs[0])[1], 10.0)
+    # One more probe "a"; the two "b" are unknown: the mean of all.
+    assert progress.seconds_left() == (100 + 10 + 2 * 55) / 2
+    now[0] = 3725.0
+    assert progress.line() == "[2/6 33%] 1h02m 1m50s left"
+    progress.drop(items(jobs[1])[0])
+    assert progress.done == 3
+
+
+def test_items_are_what_is_left_of_a_job(tmp_path):
+    found = items({**job("one", tmp_path), "pretrain": None})
+    assert [item["probe"] for item in found] == ["a", "b"]
+    assert json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.4, "4s"), (65, "1m05s"), (3600, "1h00m"), (59.7, "1m00s")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_sentences():
+    row = {"kind": "probe", "system": "mlm", "seed": 2, "point": 0.5, "probe": "cola"}
+    done = {**row, "score": 3.14159, "metric": "dev matthews", "seconds": 61}
+    assert describe(done) == "mlm seed 2: cola at 0.5 3.14 (dev matthews), 1m01s"
+    assert describe({**row, "failure": "x"}) == "mlm seed 2: cola at 0.5 FAILED: x"

@@ -1,0 +1,110 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from electra_tf.comparison.statistics import (
+    holm,
+    paired_difference,
+    sign_flip_p_value,
+    smallest_p_value,
+)
+
+SYSTEM = [71.0, 70.2, 72.5, 69.9, 71.8, 70.4]
+REFERENCE = [70.1, 70.5, 71.0, 69.0, 70.2, 70.6]
+
+
+def every_sign(values):
+    """Share of all sign patterns whose mean is at least as far from 0: by hand."""
+    observed = abs(sum(values))
+    patterns = list(itertools.product((1, -1), repeat=len(values)))
+    sums = (abs(sum(s * v for s, v in zip(p, values, strict=True))) for p in patterns)
+    return sum(total >= observed - 1e-12 for total in sums) / len(patterns)
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 6])
+def test_permutation_p_value_counts_all_sign_patterns(pairs):
+    values = np.subtract(SYSTEM, REFERENCE)[:pairs]
+    assert sign_flip_p_value(values) == pytest.approx(every_sign(values))
+
+
+def test_many_pairs_are_sampled_near_the_exact_value():
+    values = np.random.default_rng(0).normal(0.4, 1, 15)
+    assert sign_flip_p_value(values) == pytest.approx(every_sign(values), abs=0.02)
+
+
+def test_one_sided_differences_reach_the_smallest_p_value():
+    got = paired_difference([2.0, 3.1, 4.2, 5.9], [1.0, 2.0, 3.0, 4.0])
+    assert got.p_permutation == pytest.approx(smallest_p_value(4)) == 0.125
+
+
+def test_mean_and_t_test():
+    got = paired_difference(SYSTEM, REFERENCE)
+    assert got.pairs == 6
+    assert got.mean == pytest.approx(np.mean(SYSTEM) - np.mean(REFERENCE))
+    assert got.p_t == pytest.approx(stats.ttest_rel(SYSTEM, REFERENCE).pvalue)
+
+
+def test_interval_covers_the_true_difference_about_as_often_as_promised():
+    """60 experiments of 12 pairs with a true difference of 0.5."""
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(60):
+        shared = rng.normal(70, 5, 12)
+        got = paired_difference(shared + rng.normal(0.5, 1, 12), shared)
+        covered += got.low <= 0.5 <= got.high
+    assert 0.83 <= covered / 60 <= 0.99
+
+
+def test_pairing_removes_what_seeds_have_in_common():
+    rng = np.random.default_rng(2)
+    seeds = rng.normal(70, 10, 8)
+    noise = rng.normal(0.5, 0.1, 8)
+    paired = paired_difference(seeds + noise, seeds)
+    unpaired = paired_difference(seeds + noise, rng.permutation(seeds))
+    assert paired.high - paired.low < 0.3 < unpaired.high - unpaired.low
+    assert paired.p_t < 0.001 < unpaired.p_t
+
+
+def test_interval_of_two_pairs_is_finite():
+    got = paired_difference([1.0, 3.0], [0.5, 1.0])
+    assert got.low <= got.mean <= got.high
+    assert math.isfinite(got.low + got.high)
+
+
+def test_equal_scores_and_a_constant_difference():
+    same = paired_difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    assert (same.mean, same.low, same.high) == (0, 0, 0)
+    assert (same.p_permutation, same.p_t) == (1, 1)
+    shifted = paired_difference([2.0, 3.0], [1.0, 2.0])
+    assert (shifted.low, shifted.high) == (1, 1)
+
+
+@pytest.mark.parametrize("pairs", [0, 1])
+def test_too_few_pairs_say_nothing(pairs):
+    got = paired_difference(SYSTEM[:pairs], REFERENCE[:pairs])
+    assert got.pairs == pairs
+    assert math.isnan(got.low)
+    assert math.isnan(got.p_permutation)
+    assert math.isnan(got.mean) == (pairs == 0)
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError, match="as many as the reference's 2, got 1"):
+        paired_difference([1.0], [1.0, 2.0])
+
+
+def test_holm_hand_worked():
+    # 0.01 * 4; 0.02 * 3; max with 0.03 * 2; 0.2 * 1.
+    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_leaves_out_what_was_not_tested():
+    got = holm([0.02, math.nan, 0.03])
+    assert got[0] == pytest.approx(0.04)
+    assert math.isnan(got[1])
+    assert got[2] == pytest.approx(0.04)

@@ -1,0 +1,109 @@
+import json
+
+import pytest
+
+from electra_tf.comparison.store import Store
+
+
+def run(system="electra", seed=0, **values):
+    return {"kind": "pretrain", "system": system, "seed": seed, "steps": 3, **values}
+
+
+def probe(system="electra", seed=0, point=1.0, name="cola", **values):
+    about = {"kind": "probe", "system": system, "seed": seed}
+    return {**about, "point": point, "probe": name, "score": 50.0, **values}
+
+
+SETTINGS = {
+    "systems": {"electra": {"rate": 0.1}, "mlm": {"rate": 0.2}},
+    "probes": {"cola": {"epochs": 3}},
+    "about": {"commit": "a"},
+}
+
+
+def changed(kind, name, **values):
+    return {**SETTINGS, kind: {**SETTINGS[kind], name: values}}
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = Store(tmp_path)
+    found.check(SETTINGS, overwrite=False)
+    for system in ("electra", "mlm"):
+        folder = found.run_folder(system, 0)
+        folder.mkdir(parents=True)
+        (folder / "encoder.keras").write_text(system)
+        found.add(run(system))
+        found.add(probe(system))
+        found.add(probe(system, name="sst"))
+    return found
+
+
+def test_lines_are_found_again_in_a_new_process(store):
+    again = Store(store.folder)
+    assert again.rows("pretrain") == [run("electra"), run("mlm")]
+    assert again.find("probe", "mlm", 0, 1.0, "sst") == probe("mlm", name="sst")
+    assert again.find("probe", "mlm", 0, 0.5, "sst") is None
+    assert again.find("pretrain", "mlm", 1, None, None) is None
+
+
+def test_a_line_that_a_kill_cut_short_is_dropped(store):
+    whole = store.path.read_bytes()
+    store.path.write_bytes(whole + b'{"kind": "pretrain", "sys')
+    again = Store(store.folder)
+    again.add(run("late"))
+    assert store.path.read_bytes() == whole + (json.dumps(run("late")) + "\n").encode()
+
+
+def test_the_later_line_counts(store):
+    store.add(probe(score=60.0))
+    assert Store(store.folder).find("probe", "electra", 0, 1.0, "cola")["score"] == 60
+
+
+def test_failures_are_kept_apart_and_healed_by_success(store):
+    store.add(run("new", failure="ran out of memory"))
+    again = Store(store.folder)
+    assert again.find("pretrain", "new", 0, None, None) is None
+    assert [row["system"] for row in again.failures()] == ["new"]
+    assert len(again.rows("pretrain")) == 2
+    again.add(run("new"))
+    assert not again.failures()
+
+
+def test_the_same_settings_and_new_systems_go_on(store):
+    more = changed("systems", "new", rate=7)
+    for settings in (SETTINGS, more, SETTINGS, {**SETTINGS, "about": {}}):
+        store.check(settings, overwrite=False)
+    # A system that was left out for a while is remembered.
+    with pytest.raises(ValueError, match="new: --rate was 7, now 8"):
+        store.check(changed("systems", "new", rate=8), overwrite=False)
+
+
+def test_changed_settings_are_refused_by_name(store):
+    before = store.path.read_text()
+    with pytest.raises(ValueError, match=r"mlm: --rate was 0\.2, now 0\.3") as refusal:
+        store.check(changed("systems", "mlm", rate=0.3), overwrite=False)
+    assert "--overwrite" in str(refusal.value)
+    with pytest.raises(ValueError, match=r"cola: --epochs was 3, now \(absent\)"):
+        store.check(changed("probes", "cola"), overwrite=False)
+    assert store.path.read_text() == before
+    assert (store.run_folder("mlm", 0) / "encoder.keras").exists()
+
+
+def test_overwrite_deletes_the_runs_of_the_changed_system_only(store):
+    settings = changed("systems", "mlm", rate=0.3)
+    store.check(settings, overwrite=True)
+    again = Store(store.folder)
+    assert {row["system"] for row in again.rows("probe")} == {"electra"}
+    assert again.rows("pretrain") == [run("electra")]
+    assert not store.run_folder("mlm", 0).exists()
+    assert (store.run_folder("electra", 0) / "encoder.keras").exists()
+    again.check(settings, overwrite=False)
+
+
+def test_overwrite_deletes_the_scores_of_the_changed_probe_only(store):
+    store.check(changed("probes", "cola", epochs=4), overwrite=True)
+    again = Store(store.folder)
+    assert {row["probe"] for row in again.rows("probe")} == {"sst"}
+    assert len(again.rows("pretrain")) == 2
+    assert (store.run_folder("mlm", 0) / "encoder.keras").exists()

@@ -1,0 +1,121 @@
+"""Parts of the worker, in this process; the whole is in tests/end_to_end."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf import build_models
+from electra_tf import config as config_lib
+from electra_tf.comparison.worker import EncoderAt, encoder_folder, run
+from electra_tf.config import PretrainConfig
+from electra_tf.data.build_records import build_records
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests import tiny
+
+SIZES = {
+    "num_layers": 1,
+    "hidden_size": 16,
+    "num_heads": 1,
+    "intermediate_size": 32,
+    "embedding_size": 8,
+    "max_positions": 32,
+    "max_seq_length": 32,
+    "num_processes": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    words = [f"w{letter}" for letter in "abcdefghij"]
+    documents = [" ".join(words[i % 7 :] * 3) for i in range(200)]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    build_records(
+        [str(folder / "text.txt")],
+        folder / "data",
+        vocabulary=Vocabulary((*SPECIAL_TOKENS, *words)),
+        max_seq_length=32,
+        num_processes=1,
+        log=lambda text: None,
+    )
+    return folder / "data"
+
+
+def job(folder, **values):
+    flat = {"model_dir": str(folder), "seed": 3, **SIZES, **values}
+    return {
+        "system": "untrained",
+        "seed": 3,
+        "folder": str(folder),
+        "is_untrained": True,
+        "keep": "models",
+        "points": [1.0],
+        "flops": {"matmul": 5.0, "original": 6.0},
+        "pretrain": flat,
+        "probes": [],
+    }
+
+
+def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_path):
+    chosen = job(tmp_path, records=[str(records / "train-*.tfrecord")])
+    emitted = []
+    assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
+    (row,) = emitted
+    assert row["flops"] == {"matmul": 0.0, "original": 0.0}
+    assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
+    config = config_lib.from_flat(chosen["pretrain"], PretrainConfig)
+    expected = build_models.model(config, 15).discriminator.get_weights()
+    got = keras.saving.load_model(tmp_path / "encoder.keras").get_weights()
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (tmp_path / "vocab.txt").exists()
+    described = json.loads((tmp_path / "config.json").read_text())
+    assert described["config"]["max_seq_length"] == 32
+
+
+def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
+    chosen = job(tmp_path, records=[str(tmp_path / "none-*.tfrecord")])
+    chosen["probes"] = [{"name": "cola", "point": 1.0, "config": {}}]
+    emitted = []
+    assert run(chosen, emitted.append) == 0
+    (row,) = emitted
+    assert row["kind"] == "pretrain"
+    assert "none-*.tfrecord" in row["failure"]
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_failed_probe_is_a_line_and_the_next_one_is_tried(tmp_path, capsys):
+    chosen = {**job(tmp_path), "pretrain": None}
+    probe = {"point": 0.5, "config": {"task": "documentation"}}
+    chosen["probes"] = [{"name": "a", **probe}, {"name": "b", **probe}]
+    emitted = []
+    assert run(chosen, emitted.append) == 0
+    assert [(row["probe"], row["point"]) for row in emitted] == [("a", 0.5), ("b", 0.5)]
+    assert all("No encoder at" in row["failure"] for row in emitted)
+
+
+def test_encoders_are_saved_at_their_steps(tmp_path):
+    for name in ("vocab.txt", "config.json"):
+        (tmp_path / name).write_text(name)
+    folders = {step: encoder_folder(tmp_path, step / 10) for step in (2, 5)}
+    saving = EncoderAt(folders, tmp_path, 3)
+    saving.set_model(tiny.electra())
+    for batch in range(4):
+        saving.on_train_batch_end(batch)
+    # Begun after step 3: step 2 was saved by the process before.
+    assert not folders[2].exists()
+    assert {path.name for path in folders[5].iterdir()} == {
+        "encoder.keras",
+        "vocab.txt",
+        "config.json",
+    }
+    got = keras.saving.load_model(folders[5] / "encoder.keras").get_weights()
+    for one, other in zip(got, saving.model.discriminator.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_where_encoders_are(tmp_path):
+    assert encoder_folder(tmp_path, 1.0) == tmp_path
+    assert encoder_folder(tmp_path, 0.25) == tmp_path / "points" / "0.25"

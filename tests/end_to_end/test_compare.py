@@ -1,0 +1,220 @@
+"""``python -m electra_tf.compare`` as a user runs it, killed and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.end_to_end.test_pretraining import ROOT, SIZES
+
+pytestmark = pytest.mark.slow
+
+# What a run took, and when it ended, is not the same twice.
+TIMES = ("seconds", "time", "train_seconds")
+
+
+@pytest.fixture(scope="module")
+def table(text):
+    """What is done to whom? The verb says it."""
+    rows = [line for line in (text / "text.txt").read_text().splitlines() if line]
+    for name, part in (("train", rows[:160]), ("dev", rows[160:240])):
+        lines = (f"{row},{'eats' if ' eats ' in row else 'other'}" for row in part)
+        (text / f"{name}.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
+    return text
+
+
+def command(text, output_dir, *flags):
+    probe = (
+        "--task=classification --train={data}/train.csv --eval={data}/dev.csv "
+        "--max_seq_length=24 --epochs=4 --train_batch_size=8 --learning_rate=1e-2"
+    )
+    return [
+        sys.executable,
+        "-m",
+        "electra_tf.compare",
+        f"--data_root={text}",
+        f"--output_dir={output_dir}",
+        f"--pretrain={' '.join(SIZES)}",
+        "--pretrain=--corpus={data}/text.txt --vocab_file={data}/vocab.txt",
+        "--system=electra:",
+        "--system=mlm: --objective=mlm --mask_rule=bert",
+        f"--probe=eats: {probe}",
+        "--budget=electra:30",
+        "--checkpoints=0.5,1",
+        "--seeds=2",
+        *flags,
+    ]
+
+
+def run(*arguments, expect=0):
+    done = subprocess.run(
+        command(*arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == expect, output[-3000:]
+    assert "Traceback" not in output, output[-3000:]
+    return output
+
+
+def rows(folder):
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [{n: v for n, v in row.items() if n not in TIMES} for row in found]
+
+
+def weights(path):
+    return keras.saving.load_model(path, compile=False).get_weights()
+
+
+@pytest.fixture(scope="module")
+def whole(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(table, folder)
+
+
+def test_it_leaves_what_it_promises(table, whole):
+    folder, output = whole
+    found = rows(folder)
+    # Per seed: two systems, each pretrained and probed at two points.
+    assert [row["kind"] for row in found] == ["pretrain", "probe", "probe"] * 4
+    assert [row["seed"] for row in found] == [0] * 6 + [1] * 6
+    steps = {row["system"]: row["steps"] for row in found if "steps" in row}
+    assert steps["electra"] == 30
+    assert steps["mlm"] > 30
+    costs = [row["flops"]["matmul"] for row in found if "flops" in row]
+    assert min(costs) == pytest.approx(max(costs), rel=0.02)
+    text = (folder / "table.md").read_text()
+    assert text in output
+    assert "## Against electra" in text
+    assert (folder / "scores.png").stat().st_size < 300_000
+    assert not list(folder.rglob("checkpoints"))
+    assert not list(folder.rglob("model.keras"))
+
+
+def test_points_are_of_one_run(whole):
+    """The encoder in the middle is neither the last one nor the first."""
+    folder = whole[0] / "runs" / "electra" / "seed-0"
+    middle, last = (
+        weights(folder / "points/0.5/encoder.keras"),
+        weights(folder / "encoder.keras"),
+    )
+    assert any(not np.array_equal(a, b) for a, b in zip(middle, last, strict=True))
+
+
+def test_a_probe_is_what_run_finetuning_gives(table, whole, tmp_path):
+    (row,) = [
+        row
+        for row in rows(whole[0])
+        if row["kind"] == "probe"
+        and (row["system"], row["seed"], row["point"]) == ("electra", 1, 1.0)
+    ]
+    flags = next(x for x in command(table, "") if x.startswith("--probe="))
+    subprocess.run(
+        [
+            sys.executable,
+            "run_finetuning.py",
+            *flags.partition(": ")[2].replace("{data}", str(table)).split(),
+            f"--encoder={whole[0] / 'runs/electra/seed-1/encoder.keras'}",
+            f"--output_dir={tmp_path}",
+            "--noexport_saved_model",
+            "--seed=1",
+        ],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert report["summary"]["eval"]["accuracy"]["mean"] == row["score"]
+
+
+def test_done_is_done_and_changes_are_refused(table, whole):
+    folder, _ = whole
+    before = (folder / "results.jsonl").read_bytes()
+    output = run(table, folder)
+    assert "runs are left" not in output
+    for flag, message in (
+        ("--pretrain=--mask_rate=0.3", "electra: --mask_rate was 0.15, now 0.3"),
+        ("--budget=electra:40", "electra: --num_train_steps was 30, now 40"),
+        ("--probe_seeds=2", "eats: --probe_seeds was 1, now 2"),
+    ):
+        output = run(table, folder, flag, expect=1)
+        assert message in output
+        assert "--overwrite" in output
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def workers_of(output_dir):
+    """Process ids of workers whose log is below the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_worker = b"comparison.worker" in (process / "cmdline").read_bytes()
+            log = os.readlink(process / "fd" / "2")
+        except OSError:
+            continue
+        if is_worker and log.startswith(str(output_dir)):
+            found.append(int(process.name))
+    return found
+
+
+def kill_when(process, condition, number):
+    deadline = time.monotonic() + 900
+    while not condition():
+        assert process.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    return process.wait(timeout=120)
+
+
+def start(table, folder):
+    return subprocess.Popen(
+        command(table, folder),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
+    """SIGKILL within a pretraining run, SIGTERM within the second system's."""
+    runs = tmp_path / "runs"
+
+    def has_checkpoint(system):
+        found = (runs / system / "seed-0" / "checkpoints").glob("ckpt-*.index")
+        return any(int(path.stem.split("-")[1]) >= 20 for path in found)
+
+    code = kill_when(
+        start(table, tmp_path), lambda: has_checkpoint("electra"), signal.SIGKILL
+    )
+    assert code == -signal.SIGKILL
+    deadline = time.monotonic() + 10
+    while workers_of(tmp_path):
+        assert time.monotonic() < deadline, "the worker outlived its parent"
+        time.sleep(0.05)
+    code = kill_when(
+        start(table, tmp_path), lambda: has_checkpoint("mlm"), signal.SIGTERM
+    )
+    assert code == 75
+    assert not workers_of(tmp_path)
+    run(table, tmp_path)
+    log = (runs / "electra" / "seed-0" / "log.txt").read_text()
+    assert "resuming after step" in log
+    assert rows(tmp_path) == rows(whole[0])
+    for name in ("electra/seed-0/encoder.keras", "mlm/seed-0/points/0.5/encoder.keras"):
+        pair = (weights(folder / "runs" / name) for folder in (whole[0], tmp_path))
+        for one, other in zip(*pair, strict=True):
+            np.testing.assert_array_equal(one, other)

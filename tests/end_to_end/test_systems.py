@@ -1,0 +1,207 @@
+"""Every way of training runs, stops and goes on to the bit, from the flags down."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from absl import flags
+
+from electra_tf import flags as flags_lib
+from electra_tf import pretrain
+from electra_tf.config import PretrainConfig
+from electra_tf.training.checkpoints import CheckpointStore
+from tests.end_to_end.test_pretraining import (
+    SIZES,
+    assert_same_bits,
+    final_weights,
+    run,
+    start_and_signal,
+)
+
+SAME = ["--generator_hidden_size=1", "--generator_layers=1", "--sharing=nes"]
+TWO_STAGE = ["--training=two_stage", *SAME]
+SYSTEMS = {
+    "two_stage": TWO_STAGE,
+    "two_stage_no_copy": [
+        "--training=two_stage",
+        "--notwo_stage_copy",
+        "--sharing=nes",
+        "--generator_learning_rate=2e-3",
+    ],
+    "reinforce": [
+        "--training=reinforce",
+        "--adversarial_start=1",
+        "--adversarial_steps=5",
+        "--gradient_accumulation_steps=2",
+    ],
+    "gumbel": ["--training=gumbel", "--generator_clip_norm=0.5"],
+    "unigram": ["--generator=unigram"],
+    "temperature": [
+        "--nosampling_dropout",
+        "--temperature=3",
+        "--final_temperature=1",
+        "--temperature_steps=6",
+    ],
+}
+
+
+def in_process(text, model_dir, *arguments):
+    """The run of ``run_pretraining.py``; returns its exit code and what it said."""
+    values = flags.FlagValues()
+    flags_lib.define(PretrainConfig, values)
+    values(
+        [
+            "program",
+            *SIZES,
+            "--num_train_steps=8",
+            "--save_checkpoint_steps=2",
+            "--log_steps=1",
+            f"--corpus={text / 'text.txt'}",
+            f"--vocab_file={text / 'vocab.txt'}",
+            f"--data_dir={text / 'data'}",
+            f"--model_dir={model_dir}",
+            *arguments,
+        ]
+    )
+    said = []
+    return pretrain.run(flags_lib.read(PretrainConfig, values), said.append), said
+
+
+def stop_at(step, monkeypatch):
+    """Sends SIGTERM while the checkpoint of a step is saved."""
+    save = CheckpointStore.save
+
+    def save_and_stop(store, now):
+        save(store, now)
+        if now == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(CheckpointStore, "save", save_and_stop)
+
+
+def rows(model_dir):
+    text = (model_dir / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    """The folder of an uninterrupted run of a system, and what it said."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            folder = tmp_path_factory.mktemp(name)
+            code, said = in_process(text, folder, *SYSTEMS[name])
+            assert code == 0
+            found[name] = folder, "\n".join(said)
+        return found[name]
+
+    return of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("two_stage", 2),  # in the first stage
+        ("two_stage", 4),  # at the border: the hand-over is still to come
+        ("two_stage", 6),  # in the second stage
+        ("two_stage_no_copy", 6),
+        ("reinforce", 4),
+        ("gumbel", 4),
+        ("unigram", 4),
+        ("temperature", 4),
+    ],
+)
+def test_stopped_and_rerun_equals_uninterrupted_to_the_bit(
+    text, whole, tmp_path, monkeypatch, name, step
+):
+    with monkeypatch.context() as patch:
+        stop_at(step, patch)
+        code, said = in_process(text, tmp_path, *SYSTEMS[name])
+    assert code == pretrain.EXIT_STOPPED, said
+    code, said = in_process(text, tmp_path, *SYSTEMS[name])
+    assert code == 0
+    assert any(f"resuming after step {step}" in line for line in said)
+    assert_same_bits(final_weights(whole(name)[0], 8), final_weights(tmp_path, 8))
+    for file in ("encoder.keras", "generator.keras", "curves.png", "samples.txt"):
+        assert (tmp_path / file).stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_what_two_stages_log(whole):
+    folder, said = whole("two_stage")
+    assert "phase generator: steps 1 to 4" in said
+    assert "phase discriminator: steps 5 to 8" in said
+    training = {row["step"]: row for row in rows(folder) if "learning_rate" in row}
+    assert all("masked_lm_loss" in training[step] for step in range(1, 5))
+    assert all("discriminator_loss" in training[step] for step in range(5, 9))
+    # Each stage has its own schedule, down to 0.
+    assert training[4]["learning_rate"] == training[8]["learning_rate"] == 0
+    assert training[5]["learning_rate"] > 0
+
+
+@pytest.mark.slow
+def test_what_the_adversarial_training_logs(whole):
+    training = [row for row in rows(whole("reinforce")[0]) if "reward" in row]
+    mixture = [row["adversarial_weight"] for row in training]
+    expected = [min(max(step - 1, 0) / 5, 1) for step in range(1, 9)]
+    np.testing.assert_allclose(mixture, expected, rtol=1e-6)
+    # The baseline begins at ln 2 and moves.
+    assert training[0]["reward_baseline"] == pytest.approx(np.log(2))
+    assert training[-1]["reward_baseline"] != training[0]["reward_baseline"]
+    own = [row["generator_gradient_norm"] for row in rows(whole("gumbel")[0])[:-1]]
+    assert min(own) > 0
+
+
+@pytest.mark.slow
+def test_the_unigram_generator_scores_what_the_trivial_predictor_does(whole):
+    lines = whole("unigram")[1].splitlines()
+    line = next(line for line in lines if line.startswith("generator loss"))
+    own, trivial = line.split()[3:5]
+    assert own == trivial
+
+
+@pytest.mark.slow
+def test_fast_electra_takes_a_generator_and_leaves_it_alone(text, whole, tmp_path):
+    """From a run of another system, tied there and untied here."""
+    source = whole("temperature")[0]
+    arguments = [
+        f"--generator_init_from={source}",
+        "--freeze_generator",
+        "--sharing=nes",
+        "--temperature=2",
+        "--final_temperature=1",
+        "--temperature_steps=2",
+        "--temperature_shape=exponential",
+    ]
+    code, said = in_process(text, tmp_path, *arguments)
+    assert code == 0
+    assert any(line.startswith("generator from") for line in said)
+    first, last = final_weights(tmp_path, 2), final_weights(tmp_path, 8)
+    trained = final_weights(source, 8)
+    moved = set()
+    for name, value in last.items():
+        if "model.S" in name and not np.array_equal(value, first[name]):
+            moved.add(name.split(".S")[1])
+        if "model.Sgenerator.S" in name:
+            np.testing.assert_array_equal(value, trained[name], err_msg=name)
+    assert moved == {"electra", "discriminator", "embeddings", "objective"}
+    temperatures = [
+        row["temperature"] for row in rows(tmp_path) if "temperature" in row
+    ]
+    np.testing.assert_allclose(temperatures[:2], 1 + np.exp([-0.5, -1.0]), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_stages_killed_in_the_first_and_in_the_second(text, tmp_path):
+    """As a user runs it, with SIGKILL (pitfall 45 of docs/fidelity.md)."""
+    run(text, tmp_path / "whole", *TWO_STAGE)
+    for step in (5, 20):
+        folder = tmp_path / str(step)
+        start_and_signal(text, folder, signal.SIGKILL, step, *TWO_STAGE)
+        assert "resuming after step" in run(text, folder, *TWO_STAGE)
+        assert_same_bits(final_weights(tmp_path / "whole"), final_weights(folder))

@@ -1,0 +1,27 @@
+"""A config from command-line arguments, as the run scripts read them."""
+
+from absl import flags
+
+from electra_tf import flags as flags_lib
+from electra_tf.config import PretrainConfig
+
+# A run small enough to be built in a test.
+SMALL = [
+    "--num_train_steps=10",
+    "--max_seq_length=16",
+    "--max_positions=16",
+    "--num_layers=2",
+    "--hidden_size=16",
+    "--num_heads=2",
+    "--intermediate_size=32",
+    "--embedding_size=8",
+    "--warmup_steps=2",
+    "--mixed_precision=none",
+]
+
+
+def parse(*arguments):
+    values = flags.FlagValues()
+    flags_lib.define(PretrainConfig, values)
+    values(["program", *arguments])
+    return flags_lib.read(PretrainConfig, values)

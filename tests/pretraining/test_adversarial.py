@@ -1,0 +1,289 @@
+"""Adversarial generators: who learns what, and by which gradient."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.pretraining import (
+    CategoricalSampler,
+    GumbelElectra,
+    LinearChange,
+    ReinforceElectra,
+)
+from electra_tf.pretraining.adversarial import RewardBaseline, policy_loss
+from electra_tf.pretraining.relaxation import perturbed_logits
+from electra_tf.replicas import fold_in
+from tests import tiny
+from tests.layers.helpers import randomize
+from tests.strategy import two_cpus
+
+SEED = tf.constant([1, 2])
+KINDS = {"reinforce": ReinforceElectra, "gumbel": GumbelElectra}
+
+
+class Likeliest(CategoricalSampler):
+    """Draws nothing: what one device samples, two do."""
+
+    def __call__(self, mlm_logits, masked_lm_ids, seed, step=None):
+        return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
+
+
+def make(kind, *, tied=False, dropout=0.0, scale=0.2, **kwargs):
+    plain = tiny.electra(tied=tied, dropout=dropout)
+    model = KINDS[kind](plain.generator, plain.discriminator, **kwargs)
+    # Distinctive values everywhere: initial zeros and ones hide mistakes.
+    randomize(model.trainable_variables, stddev=scale)
+    return model
+
+
+def gradients(model, batch, training=False):
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        terms = model.compute_losses(
+            batch, model.loss_totals(batch), seed=SEED, training=training
+        )
+        loss = tf.add_n(terms)
+    found = tape.gradient(loss, variables)
+    return {
+        v.path: np.zeros(v.shape) if g is None else tf.convert_to_tensor(g).numpy()
+        for v, g in zip(variables, found, strict=True)
+    }
+
+
+def paths(layer):
+    return {v.path for v in layer.trainable_variables}
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    shifted = np.exp(x - x.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+class Oracle:
+    """The parts of appendix F in NumPy, from the model's own logits."""
+
+    def __init__(self, model, batch):
+        logits = model.generator(batch)
+        sampled = model.sampler(logits, batch["masked_lm_ids"], fold_in(SEED, 1))
+        self.logits = logits.numpy().astype(np.float64)
+        self.sampled = sampled.numpy()
+        self.value = {name: tensor.numpy() for name, tensor in batch.items()}
+        used = self.value["masked_lm_weights"] > 0
+        ids = self.value["input_ids"].copy()
+        rows, slots = np.nonzero(used)
+        positions = self.value["masked_lm_positions"]
+        ids[rows, positions[rows, slots]] = self.sampled[rows, slots]
+        inputs = {**batch, "input_ids": tf.constant(ids)}
+        rtd = model(inputs).numpy().astype(np.float64)
+        # D is the probability of "original".
+        original = sigmoid(-np.take_along_axis(rtd, positions, 1))
+        is_same = self.sampled == self.value["masked_lm_ids"]
+        self.reward = -np.log(np.where(is_same, original, 1 - original))
+        self.weights = used / used.sum()
+        self.rtd, self.ids = rtd, ids
+        self.one_hots = np.eye(self.logits.shape[-1])[self.sampled]
+
+
+def test_reinforce_gradients_against_numpy():
+    """(R - b) grad log p_G at the masked positions, ascended; w = 1."""
+    model = make("reinforce", generator_weight=2.0, discriminator_weight=3.0)
+    batch = tiny.batch()
+    found = gradients(model, batch)
+    oracle = Oracle(model, batch)
+    hidden = model.generator.encode(batch).numpy().astype(np.float64)
+    positions = oracle.value["masked_lm_positions"]
+    states = np.take_along_axis(hidden, positions[..., None], 1)
+    scores = (states @ model.baseline.reward_kernel.numpy())[..., 0]
+    baseline = -np.log(sigmoid(scores))
+    advantage = oracle.weights * (oracle.reward - baseline)
+    # The output bias is added to every slot's logits, so its gradient is their sum.
+    to_logits = -advantage[..., None] * (oracle.one_hots - softmax(oracle.logits))
+    expected = 2.0 * to_logits.sum((0, 1))
+    bias = model.generator.head.output_bias.path
+    np.testing.assert_allclose(found[bias], expected, atol=2e-6)
+    # Cross-entropy of sigmoid(score) to exp(-reward): the derivative is the difference.
+    error = oracle.weights * (sigmoid(scores) - np.exp(-oracle.reward))
+    expected = 2.0 * np.einsum("bp,bpd->d", error, states)
+    kernel = model.baseline.reward_kernel.path
+    np.testing.assert_allclose(found[kernel][:, 0], expected, atol=2e-6)
+
+
+def test_policy_gradient_is_that_of_the_expected_reward():
+    """Over all tokens with their probabilities, any baseline: grad sum p(x) R(x)."""
+    rng = np.random.default_rng(0)
+    logits = tf.constant(rng.normal(size=(1, 9)), tf.float32)
+    reward = rng.random((9, 1)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        log_p = tf.nn.log_softmax(logits)
+        each = policy_loss(tf.transpose(log_p), reward, 0.3)
+        p = tf.stop_gradient(tf.exp(tf.transpose(log_p)))
+        loss = tf.reduce_sum(p * each)
+    p = softmax(logits.numpy().astype(np.float64))[0]
+    expected = p * (reward[:, 0] - p @ reward[:, 0])
+    np.testing.assert_allclose(tape.gradient(loss, logits)[0], -expected, atol=1e-6)
+
+
+def test_gumbel_gradient_against_numpy():
+    """Reversed gradient of the discriminator's loss, as a mean over masked slots."""
+    model = make("gumbel", generator_weight=2.0, discriminator_weight=3.0)
+    batch = tiny.batch()
+    found = gradients(model, batch)
+    oracle = Oracle(model, batch)
+    totals = model.loss_totals(batch)
+    table = model.discriminator.embeddings
+    inputs = {**batch, "input_ids": tf.constant(oracle.ids)}
+    replaced = tf.constant(oracle.ids != oracle.value["input_ids"])
+    with tf.GradientTape() as tape:
+        words = table.words(inputs["input_ids"])
+        tape.watch(words)
+        rtd = model.objective(model.discriminator.encode_words(words, inputs))
+        values = et.losses.binary_cross_entropy(replaced, rtd)
+        total = tf.reduce_sum(values * tf.cast(batch["input_mask"], tf.float32))
+    by_word = tape.gradient(total, words).numpy().astype(np.float64)
+    positions = oracle.value["masked_lm_positions"]
+    upstream = np.take_along_axis(by_word, positions[..., None], 1)
+    upstream *= (oracle.value["masked_lm_weights"] > 0)[..., None]
+    by_token = upstream @ table.word_embeddings.numpy().T.astype(np.float64)
+    perturbed = perturbed_logits(
+        tf.constant(oracle.logits, tf.float32), oracle.sampled, fold_in(SEED, 3)
+    )
+    soft = softmax(perturbed.numpy().astype(np.float64))
+    to_logits = soft * (by_token - (by_token * soft).sum(-1, keepdims=True))
+    expected = -2.0 * to_logits.sum((0, 1)) / float(totals["masked"])
+    bias = model.generator.head.output_bias.path
+    np.testing.assert_allclose(found[bias], expected, atol=2e-6)
+    assert np.abs(expected).max() > 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward_is_that_of_joint_training(kind):
+    """Same samples, same discriminator loss: only the gradient is another."""
+    model = make(kind)
+    joint = et.Electra(model.generator, model.discriminator, objective=model.objective)
+    batch = tiny.batch()
+    terms = [
+        m.compute_losses(batch, m.loss_totals(batch), seed=SEED, training=False)
+        for m in (model, joint)
+    ]
+    assert float(terms[0][-1]) == pytest.approx(float(terms[1][-1]), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weight_zero_is_joint_training(kind):
+    model = make(kind, adversarial_weight=0.0)
+    joint = et.Electra(model.generator, model.discriminator, objective=model.objective)
+    found, expected = (gradients(m, tiny.batch()) for m in (model, joint))
+    for path, gradient in expected.items():
+        np.testing.assert_allclose(found[path], gradient, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_two_networks_own_losses_train_them(kind):
+    """The generator learns from the reward alone, the discriminator not from it."""
+    weighted = {
+        weight: gradients(make(kind, generator_weight=weight), tiny.batch())
+        for weight in (0.0, 1.0)
+    }
+    model = make(kind)
+    discriminator = paths(model.discriminator) | paths(model.objective)
+    for path, gradient in weighted[1.0].items():
+        same = np.allclose(gradient, weighted[0.0][path], atol=1e-7)
+        assert same == (path in discriminator), path
+        if path not in discriminator:
+            assert not weighted[0.0][path].any(), path
+
+
+def test_mixture_weighs_both_terms():
+    batch = tiny.batch()
+    by_weight = {
+        w: gradients(make("reinforce", adversarial_weight=w), batch)
+        for w in (0.0, 0.25, 1.0)
+    }
+    model = make("reinforce")
+    for path in paths(model.generator):
+        expected = 0.75 * by_weight[0.0][path] + 0.25 * by_weight[1.0][path]
+        np.testing.assert_allclose(by_weight[0.25][path], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit_with_accumulation_logs_the_game_and_saves(kind, tmp_path):
+    model = make(
+        kind,
+        tied=True,
+        dropout=0.1,
+        scale=0.02,
+        adversarial_weight=LinearChange(0.0, 1.0, 2, begin=1),
+        gradient_accumulation_steps=2,
+    )
+    model.compile(optimizer=et.training.AdamW(1e-3))
+    shown = []
+    logger = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: shown.append(
+            float(logs["adversarial_weight"])
+        )
+    )
+    history = model.fit(
+        tiny.dataset(4), verbose=0, shuffle=False, callbacks=[logger]
+    ).history
+    assert shown == [0.0, 0.5, 1.0, 1.0]
+    assert 0 < history["reward"][0] < 5
+    logs = model.evaluate(tiny.dataset(1), verbose=0, return_dict=True)
+    expected = 50 * logs["discriminator_loss"] - logs["reward"]
+    assert logs["loss"] == pytest.approx(expected, rel=1e-4)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is KINDS[kind]
+    assert loaded.evaluate(tiny.dataset(1), verbose=0, return_dict=True) == logs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiles_with_xla(kind):
+    model = make(kind, dropout=0.1, scale=0.02)
+    model.compile(optimizer=et.training.AdamW(1e-3), jit_compile=True)
+    history = model.fit(tiny.dataset(2), verbose=0, shuffle=False).history
+    assert all(np.isfinite(values).all() for values in history.values())
+
+
+@pytest.mark.slow
+def test_two_replicas_equal_one_device():
+    lengths = (24, 24, 20, 22, 5, 6, 7, 4)
+    results = []
+    for strategy in (tf.distribute.get_strategy(), two_cpus()):
+        with strategy.scope():
+            model = make("reinforce", tied=True, scale=0.02, sampler=Likeliest())
+            model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
+        history = model.fit(tiny.dataset(2, lengths), verbose=0, shuffle=False).history
+        results.append(([v.numpy() for v in model.trainable_variables], history))
+    for one, two in zip(results[0][0], results[1][0], strict=True):
+        np.testing.assert_allclose(one, two, atol=3e-6)
+    for name, values in results[0][1].items():
+        np.testing.assert_allclose(values, results[1][1][name], rtol=1e-4, atol=1e-6)
+
+
+def test_baseline_learns_the_mean_reward():
+    """Fitted to rewards R it goes to -log mean exp(-R), the cross-entropy's minimum."""
+    layer = RewardBaseline()
+    layer.build((None, 1))
+    rewards = tf.constant([0.2, 1.0, 3.0])
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build(layer.trainable_variables)
+    for _ in range(300):
+        with tf.GradientTape() as tape:
+            logits = layer(tf.ones([3, 1]))
+            loss = tf.reduce_mean(layer.loss(logits, rewards))
+        optimizer.apply(tape.gradient(loss, layer.trainable_variables))
+    expected = -np.log(np.exp(-rewards.numpy()).mean())
+    np.testing.assert_allclose(layer.value(layer(tf.ones([1, 1]))), expected, rtol=1e-4)
+
+
+def test_bad_temperature_is_refused():
+    with pytest.raises(ValueError, match="must be positive, got 0"):
+        make("gumbel", gumbel_temperature=0)

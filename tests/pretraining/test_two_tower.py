@@ -1,0 +1,225 @@
+"""The two-tower generator: what it sees, its loss, and ELECTRA with it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.pretraining import GreedySampler, TwoTowerElectra, TwoTowerGenerator
+from tests import tiny
+from tests.layers.helpers import randomize
+from tests.reference import two_tower as reference
+from tests.reference.encoder import named_weights
+
+SPECIAL = (tiny.CLS, tiny.SEP, tiny.MASK)
+LENGTHS = (24, 9, 17, 5)
+SEED = tf.constant([1, 2])
+
+
+def make(**kwargs):
+    model = tiny.two_tower(TwoTowerElectra, **kwargs)
+    randomize(model.trainable_variables, stddev=0.2)
+    return model
+
+
+def everywhere(batch):
+    """The batch with every position as a slot."""
+    shape = batch["input_ids"].shape
+    return {**batch, "masked_lm_positions": tf.tile(tf.range(shape[1])[None], [4, 1])}
+
+
+def numpy(tensors):
+    return {name: value.numpy() for name, value in tensors.items()}
+
+
+def reference_logits(generator, batch):
+    left, right = (
+        [named_weights(group) for group in tower.variables_by_depth()]
+        for tower in (generator.left, generator.right)
+    )
+    words = left[0]["word_embeddings"]
+    own = [v for v in generator.trainable_variables if "masked_lm_head/" in v.path]
+    assert len(own) == 5
+    head = named_weights(own)
+    return reference.logits(left, right, head, words, numpy(batch), num_heads=2)
+
+
+def test_matches_definition():
+    """Logits of every real token, its value and whether it is the best, in NumPy.
+
+    (pitfall 44 of docs/fidelity.md)
+    """
+    generator = make().generator
+    batch = everywhere(tiny.batch(LENGTHS))
+    ids = batch["input_ids"].numpy()
+    # The best token at one place: its own logits stay what they are.
+    ids[0, 5] = reference_logits(generator, batch)[0, 5].argmax()
+    batch["input_ids"] = tf.constant(ids)
+    expected = reference_logits(generator, batch)
+    real = batch["input_mask"].numpy() > 0
+    np.testing.assert_allclose(generator(batch)[real], expected[real], atol=3e-5)
+    cloze = generator.cloze(batch)
+    np.testing.assert_allclose(cloze.mlm_logits[real], expected[real], atol=3e-5)
+    log_q = np.take_along_axis(reference.log_softmax(expected), ids[..., None], 2)
+    np.testing.assert_allclose(cloze.values[real], -log_q[..., 0][real], atol=3e-5)
+    best = expected.argmax(-1) == ids
+    np.testing.assert_array_equal(cloze.is_best[real], best[real])
+    assert best[0, 5]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_token_never_sees_itself(policy, training):
+    """Exactly: any token may change and its own logits do not, those beside it do.
+
+    With padding and without, at the ends and inside, dropout on and off (pitfall 44 of
+    docs/fidelity.md).
+    """
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        generator = make(dropout=0.2).generator
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    batch = everywhere(tiny.batch((24, 9, 17, 1)))
+    predict = tf.function(lambda b: generator(b, training=training, seed=SEED))
+    before = predict(batch).numpy()
+    for t in range(24):
+        ids = batch["input_ids"].numpy()
+        ids[:, t] = (ids[:, t] + 31) % tiny.VOCAB
+        after = predict({**batch, "input_ids": tf.constant(ids)}).numpy()
+        np.testing.assert_array_equal(after[:, t], before[:, t])
+        changed = np.abs(after - before).max(-1) > 0
+        for row, length in enumerate((24, 9, 17, 1)):
+            if t < length:
+                beside = [u for u in (t - 1, t + 1) if 0 <= u < length]
+                assert changed[row, beside].all()
+            else:
+                assert not changed[row, :length].any(), "padding was read"
+
+
+def test_the_ends_see_nothing_beyond():
+    """[CLS] has no left half, the last real token no right half."""
+    generator = make().generator
+    batch = everywhere(tiny.batch(LENGTHS))
+    before = generator(batch).numpy()
+    width = generator.left.hidden_size
+    kernel = generator.head.dense_kernel.numpy()
+    for half, ends in (
+        (slice(0, width), [(row, 0) for row in range(4)]),
+        (slice(width, None), [(row, size - 1) for row, size in enumerate(LENGTHS)]),
+    ):
+        changed = kernel.copy()
+        changed[half] += 1.0
+        generator.head.dense_kernel.assign(changed)
+        after = generator(batch).numpy()
+        generator.head.dense_kernel.assign(kernel)
+        for row, t in ends:
+            np.testing.assert_array_equal(after[row, t], before[row, t])
+        assert np.abs(after[0, 5] - before[0, 5]).max() > 0.01
+
+
+def test_the_loss_is_over_all_tokens_but_special_ones():
+    model = make()
+    batch = tiny.batch(LENGTHS)
+    ids = batch["input_ids"].numpy()
+    ids[0, 4] = tiny.MASK
+    batch["input_ids"] = tf.constant(ids)
+    totals = model.loss_totals(batch)
+    # 55 real tokens; each row has [CLS] and two [SEP], one has a [MASK].
+    assert float(totals["candidates"]) == 55 - 3 * 4 - 1
+    scores = reference_logits(model.generator, batch)
+    expected = reference.cloze_loss(scores, numpy(batch), SPECIAL)
+    (alone,) = model.generator.compute_losses(batch, totals, seed=SEED, training=False)
+    joint, _ = model.compute_losses(batch, totals, seed=SEED, training=False)
+    assert float(alone) == pytest.approx(expected, rel=1e-5)
+    assert float(joint) == pytest.approx(expected, rel=1e-5)
+
+
+def gradients(model, batch, training=False):
+    with tf.GradientTape() as tape:
+        terms = model.compute_losses(
+            batch, model.loss_totals(batch), seed=SEED, training=training
+        )
+        loss = tf.add_n(terms)
+    return loss, tape.gradient(loss, model.trainable_variables)
+
+
+def test_slope_of_the_numpy_loss():
+    """The gradient of the generator's loss is the slope of the reference."""
+    model = make()
+    batch = tiny.batch(LENGTHS)
+    generator = model.generator
+    variables = generator.trainable_variables
+    with tf.GradientTape() as tape:
+        (loss,) = generator.compute_losses(
+            batch, generator.loss_totals(batch), seed=SEED, training=False
+        )
+    found = tape.gradient(loss, variables)
+    rng = np.random.default_rng(0)
+    start = [v.numpy() for v in variables]
+    direction = [rng.normal(size=v.shape) for v in variables]
+
+    def moved(size):
+        for v, w, d in zip(variables, start, direction, strict=True):
+            v.assign(w + size * d)
+        scores = reference_logits(generator, batch)
+        return reference.cloze_loss(scores, numpy(batch), SPECIAL)
+
+    slope = (moved(1e-3) - moved(-1e-3)) / 2e-3
+    expected = sum(
+        np.sum(tf.convert_to_tensor(g).numpy() * d)
+        for g, d in zip(found, direction, strict=True)
+    )
+    assert slope == pytest.approx(expected, rel=1e-2)
+
+
+def test_no_gradient_from_discriminator_to_towers():
+    """Untied tables, generator weight 0 (pitfall 15 of docs/fidelity.md)."""
+    model = make(tied=False, generator_weight=0.0)
+    _, found = gradients(model, tiny.batch())
+    own = {id(v) for v in model.generator.trainable_variables}
+    for variable, gradient in zip(model.trainable_variables, found, strict=True):
+        total = 0.0 if gradient is None else float(tf.reduce_sum(tf.abs(gradient)))
+        assert (total == 0.0) == (id(variable) in own), variable.path
+
+
+@pytest.mark.slow
+def test_accumulation_equals_the_whole_batch():
+    results = []
+    for steps in (1, 2):
+        model = tiny.two_tower(
+            TwoTowerElectra, sampler=GreedySampler(), gradient_accumulation_steps=steps
+        )
+        model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
+        model.fit(tiny.dataset(3), verbose=0, shuffle=False)
+        results.append([v.numpy() for v in model.trainable_variables])
+    for one, many in zip(*results, strict=True):
+        np.testing.assert_allclose(one, many, atol=5e-6)
+
+
+@pytest.mark.slow
+def test_generator_trains_alone_and_survives_saving(tmp_path):
+    generator = tiny.two_tower(TwoTowerElectra).generator
+    generator.compile(optimizer=et.training.AdamW(3e-3))
+    data = tiny.dataset(20)
+    before = generator.evaluate(data, verbose=0, return_dict=True)
+    generator.fit(data.repeat(), steps_per_epoch=60, verbose=0, shuffle=False)
+    after = generator.evaluate(data, verbose=0, return_dict=True)
+    assert set(after) == {"loss", "generator_loss", "generator_accuracy"}
+    assert after["loss"] == after["generator_loss"] < before["loss"] - 0.3
+    generator.save(tmp_path / "generator.keras")
+    loaded = keras.saving.load_model(tmp_path / "generator.keras")
+    assert loaded.left.embeddings is loaded.right.embeddings
+    assert loaded.special_ids == SPECIAL
+    batch = tiny.batch()
+    np.testing.assert_array_equal(loaded(batch), generator(batch))
+
+
+def test_wrong_towers_are_refused():
+    model = make()
+    left, right = model.generator.left, model.generator.right
+    with pytest.raises(ValueError, match=r"direction='left_to_right'.*'both'"):
+        TwoTowerGenerator(model.discriminator, right, special_ids=SPECIAL)
+    with pytest.raises(ValueError, match="special_ids"):
+        TwoTowerGenerator(left, right, special_ids=())

@@ -1,0 +1,79 @@
+"""The discriminator's objectives in plain NumPy float64, one token at a time.
+
+Written from section 3.5 of the ELECTRA paper; the weights of a head come by the last
+part of their names.
+"""
+
+import numpy as np
+
+from tests.reference import encoder
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    exponents = np.exp(x - x.max())
+    return exponents / exponents.sum()
+
+
+def binary_entropy(is_true, logit):
+    return -np.log(sigmoid(logit) if is_true else 1 - sigmoid(logit))
+
+
+def token_probabilities(hidden, head, table):
+    """The masked-LM head on one hidden state [D]: probabilities [V]."""
+    wide = encoder.gelu(hidden @ head["dense_kernel"] + head["dense_bias"])
+    wide = encoder.layer_norm(wide, head["layer_norm_gamma"], head["layer_norm_beta"])
+    return softmax(table @ wide + head["output_bias"])
+
+
+def detection_at_masked(logits, original, corrupted, positions, used):
+    """ELECTRA 15%: was it replaced, at every slot in use."""
+    found = []
+    for row, slot in np.argwhere(used):
+        at = positions[row, slot]
+        replaced = original[row, at] != corrupted[row, at]
+        found.append(binary_entropy(replaced, logits[row, at]))
+    return np.mean(found)
+
+
+def replace_mlm(hidden, head, table, original, positions, used):
+    """Replace MLM: the original token, at every slot in use."""
+    found = []
+    for row, slot in np.argwhere(used):
+        at = positions[row, slot]
+        probabilities = token_probabilities(hidden[row, at], head, table)
+        found.append(-np.log(probabilities[original[row, at]]))
+    return np.mean(found)
+
+
+def copying_mixture(hidden, head, table, gate, shown):
+    """All-Tokens MLM: p of every token at one position, given the one that is read."""
+    copy = sigmoid(hidden @ gate["copy_kernel"][:, 0] + gate["copy_bias"][0])
+    mixture = (1 - copy) * token_probabilities(hidden, head, table)
+    mixture[shown] += copy
+    return mixture
+
+
+def all_tokens_mlm(hidden, head, table, gate, original, corrupted, input_mask):
+    """All-Tokens MLM: the original token, at every real token."""
+    found = []
+    for row, at in np.argwhere(input_mask):
+        mixture = copying_mixture(
+            hidden[row, at], head, table, gate, corrupted[row, at]
+        )
+        found.append(-np.log(mixture[original[row, at]]))
+    return np.mean(found)
+
+
+def sentence(hidden, unit, original, corrupted, input_mask):
+    """Was anything replaced, from the first hidden state of every row with tokens."""
+    found = []
+    for row in np.flatnonzero(input_mask.any(axis=1)):
+        logit = hidden[row, 0] @ unit["sentence_kernel"][:, 0]
+        logit += unit["sentence_bias"][0]
+        replaced = (original[row] != corrupted[row]).any()
+        found.append(binary_entropy(replaced, logit))
+    return np.mean(found)

@@ -1,0 +1,59 @@
+"""Text samples of every kind of answer."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf import samples
+
+TOKENS = ["[PAD]", "the", "cat", "sat", "hat", "mat"]
+# "the cat sat" with "cat" replaced by "hat" and "sat" sampled right; then padding.
+BATCH = {"input_ids": [[1, 2, 3, 0]], "input_mask": [[1, 1, 1, 0]]}
+FOUND = {
+    "corrupted_ids": [[1, 4, 3, 0]],
+    "is_masked": [[False, True, True, False]],
+    "is_replaced": [[False, True, False, False]],
+}
+
+
+class Examined:
+    """A model whose answers are given."""
+
+    def __init__(self, **answer):
+        self.answer = answer
+
+    def examine(self, batch, *, seed):
+        del batch, seed
+        return {k: tf.constant(v) for k, v in {**FOUND, **self.answer}.items()}
+
+
+def sample(**answer):
+    dataset = tf.data.Dataset.from_tensors({k: np.array(v) for k, v in BATCH.items()})
+    return samples.text_sample(Examined(**answer), TOKENS, dataset)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({}, "the [cat -> hat] [sat -> sat]\n"),
+        (
+            {"predicted_masked_ids": [[5, 2, 5, 5]]},
+            "the [cat > hat > cat] [sat > sat > mat]\n"
+            "replaced: 1 of 1 corrected; sampled right: 0 of 1 confirmed\n",
+        ),
+        (
+            {"predicted_ids": [[5, 4, 3, 5]]},
+            "{the > mat} [cat > hat > hat] [sat > sat > sat]\n"
+            "replaced: 0 of 1 corrected; sampled right: 1 of 1 confirmed; "
+            "elsewhere: 0 of 1 right\n",
+        ),
+    ],
+)
+def test_answers_in_text(answer, expected):
+    assert sample(**answer) == expected
+
+
+def test_verdicts_in_columns():
+    text = sample(replaced_probability=[[0.1, 0.9, 0.2, 0.0]])
+    assert "P(replaced) %" in text
+    assert "1  +  found" in text
