@@ -203,7 +203,7 @@ def test_an_encoder_of_another_step(folder):
 
 def test_untied_on_purpose(tmp_path):
     model = tiny_run.electra(tied=False)
-    run = tiny_run.save(tmp_path, model, num_train_steps=500, sharing="untied")
+    run = tiny_run.save(tmp_path, model, num_train_steps=500, sharing="nes")
     assert said(examine(run)) == {}
     edit_json(run / "config.json", lambda x: x["config"].pop("sharing"))
     check(examine(run), "PROBLEM", "shared tables", "disagree")
