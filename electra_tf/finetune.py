@@ -85,16 +85,22 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
         OSError: A file is missing or cannot be written.
     """
     began = time.monotonic()
+    if config.run.export_onnx:
+        # Now, and not when everything is trained.
+        serving.require_onnx()
     task = build.task(config, log)
     check_output(config.output_dir, task.name, overwrite=config.run.overwrite)
-    start = build.pretrained(config, log)
+    strategy = build.strategy(config)
+    with strategy.scope():
+        start = build.pretrained(config, log)
     settings = build.settings(config, task, start)
     log(build.untrained_positions(settings, start))
     data = TaskData(config, task, start.tokenizer, settings.max_seq_length, log)
     task = data.task
 
     folder = _new_folder(config, task, settings, start)
-    model, trainer = _trainer(config, task, start, settings, data, log)
+    with strategy.scope():
+        model, trainer = _trainer(config, task, start, settings, data, log)
     scorer = Scorer(model, config.run.eval_batch_size)
     baseline = data.baseline()
     log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
@@ -132,14 +138,22 @@ def check_output(output_dir: str, task: str, *, overwrite: bool) -> None:
         ValueError: The folder must not be written to.
     """
     folder = Path(output_dir)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output_dir={folder} is a file: name a folder.")
     if (folder / "encoder.keras").exists():
         raise ValueError(
             f"{folder} holds a pretraining run: set --output_dir to another folder."
         )
     known = folder / "task.json"
     if not known.exists():
+        _check_foreign(folder, overwrite)
         return
-    other = json.loads(known.read_text("utf-8")).get("task")
+    try:
+        other = json.loads(known.read_text("utf-8")).get("task")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{known} is damaged ({error}): set --output_dir to another folder."
+        ) from error
     if other != task and not overwrite:
         raise ValueError(
             f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
@@ -149,6 +163,16 @@ def check_output(output_dir: str, task: str, *, overwrite: bool) -> None:
         raise ValueError(
             f"{folder} holds a finished run: pass --overwrite to replace it, or set "
             "--output_dir to another folder."
+        )
+
+
+def _check_foreign(folder, overwrite):
+    """Refuses files that the run would replace and no run has written."""
+    found = sorted(path.name for name in _OUTPUTS for path in folder.glob(name))
+    if found and not overwrite:
+        raise ValueError(
+            f"{folder} holds no fine-tuning run, but {', '.join(found[:5])}: set "
+            "--output_dir to another folder, or pass --overwrite."
         )
 
 
@@ -199,6 +223,7 @@ def _trainer(config, task, start, settings, data, log):
     model.compile(
         optimizer=build.optimizer(config, settings, model, total_steps),
         loss=task.loss(settings.reduction),
+        jit_compile=build.JIT_COMPILE[config.run.distribution],
     )
     head = sum(variable.numpy().size for variable in model.head.variables)
     log(
@@ -301,10 +326,14 @@ def _export(config, task, start, settings, model, folder, log):
             model, task, start.tokenizer, str(folder / "saved_model"), length
         )
         log(f"saved model for serving: {folder / 'saved_model'}")
-    if config.run.export_litert:
-        serving.export_litert(model, str(folder / "model.tflite"))
-    if config.run.export_onnx:
-        serving.export_onnx(model, str(folder / "model.onnx"))
+    exports = (
+        (config.run.export_litert, serving.export_litert, "model.tflite"),
+        (config.run.export_onnx, serving.export_onnx, "model.onnx"),
+    )
+    for wanted, export, name in exports:
+        if wanted:
+            difference = export(model, task, str(folder / name))
+            log(f"{name}: at most {difference:.1g} from the model on a test batch")
 
 
 def _say(line: str) -> None:

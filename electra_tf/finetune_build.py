@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from electra_tf import model_folder
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
@@ -23,6 +25,7 @@ from electra_tf.tasks.multilabel import MultiLabel
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
 from electra_tf.tasks.regression import Regression
 from electra_tf.tasks.tables import HeldOut, TableSource
+from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
 
@@ -84,7 +87,35 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             f"{path} has embeddings for {encoder.embeddings.vocab_size}: set "
             "--vocab_file to the vocabulary it was pretrained with."
         )
+    known = model_folder.vocabulary_sha256(described)
+    if known not in (None, tokenizer.vocabulary.sha256):
+        raise ValueError(
+            f"The vocabulary has {len(tokenizer.vocabulary)} tokens as the encoder "
+            f"{path}, but other ones, or another order, than config.json beside it "
+            "says: set --vocab_file to the vocabulary it was pretrained with."
+        )
     return Pretrained(encoder, tokenizer, flags.get("max_seq_length"), flags)
+
+
+def strategy(config: FinetuneConfig) -> tf.distribute.Strategy:
+    """How training is spread over devices.
+
+    Raises:
+        ValueError: The devices cannot have equal shares of a batch.
+    """
+    chosen = strategy_for(config.run.distribution)
+    rows, devices = config.recipe.train_batch_size, chosen.num_replicas_in_sync
+    if rows % devices:
+        # Keras averages the means of the devices, which must not differ in weight.
+        raise ValueError(
+            f"--train_batch_size={rows} is not divisible by the {devices} devices of "
+            f"--distribution={config.run.distribution}: give a multiple."
+        )
+    return chosen
+
+
+# TensorFlow cannot compile a step that spans devices.
+JIT_COMPILE = {"none": "auto", "mirrored": False}
 
 
 def _with_weights(model, other):

@@ -48,6 +48,9 @@ class FinetuneRunConfig:
     mixed_precision: Literal["none", "bfloat16"] = _field(
         "none", "Compute dtype of training; scores and exports are float32."
     )
+    distribution: Literal["none", "mirrored"] = _field(
+        "none", "mirrored: train on all devices of this machine, a share of rows each."
+    )
     eval_batch_size: int = _field(64, "Rows per batch when predicting.")
     log_steps: int = _field(50, "Steps between progress lines.")
     cache_dir: str | None = _field(

@@ -76,7 +76,8 @@ class Trainer:
         self._total_steps = total_steps
         self._random_encoder = random_encoder
         self._pretrained = model.encoder.get_weights()
-        model.optimizer.build(model.trainable_variables)
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
         self._unused = [variable.numpy() for variable in model.optimizer.variables]
 
     def reset(self, seed: int) -> None:
@@ -105,11 +106,10 @@ class Trainer:
         )
         progress = _Progress(seed, self._total_steps, self._order.batch_size, watch)
         epochs = _Epochs(seed, watch)
-        # Epochs are for evaluation; the last one may be shorter.
         self.model.stop_training = False
         self.model.fit(
             dataset,
-            epochs=math.ceil(self._total_steps / per_pass),
+            epochs=math.ceil(self._total_steps / per_pass),  # for evaluation
             steps_per_epoch=per_pass,
             verbose=0,
             shuffle=False,
@@ -131,6 +131,9 @@ class _Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
+        if self._step == self._total:
+            # Before Keras asks for more than there is: the last epoch may be shorter.
+            self.model.stop_training = True
         if self._step % self._watch.log_steps and self._step != self._total:
             return
         loss = float(logs["loss"])

@@ -65,6 +65,11 @@ def casing(described: Mapping[str, Any]) -> dict[str, bool]:
     }
 
 
+def vocabulary_sha256(described: Mapping[str, Any]) -> str | None:
+    """The hash of the vocabulary that the model was trained with; None if unknown."""
+    return _section(described, "data").get("vocabulary_sha256")
+
+
 def _section(described, name):
     found = described.get(name, {})
     return found if isinstance(found, Mapping) else {}

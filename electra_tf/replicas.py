@@ -7,6 +7,7 @@ behavior of Keras 3 it answers.
 
 from __future__ import annotations
 
+import keras
 import tensorflow as tf
 
 
@@ -32,16 +33,25 @@ class DistributedFit:
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds the optimizer instead of tracing a symbolic batch.
+        """Builds the optimizer, and a compiled loss from one replica's batch.
 
         Keras averages the first batch over the replicas to learn its shape, which
         fails for batches of unequal size and under MultiWorkerMirroredStrategy. Our
-        models are built already; only the optimizer's slots are missing.
+        models are built already; only the optimizer's slots are missing, and the
+        means that Keras keeps of several losses.
         """
-        del iterator, data_batch
-        if self.optimizer is not None and not self.optimizer.built:
-            with self.distribute_strategy.scope():
+        with self.distribute_strategy.scope():
+            if self.optimizer is not None and not self.optimizer.built:
                 self.optimizer.build(self.trainable_variables)
+            if self._distribute_strategy is not None and self._compile_loss is not None:
+                if data_batch is None:
+                    data_batch = next(next(iter(iterator))[-1])
+                local = self.distribute_strategy.experimental_local_results
+                self._symbolic_build(
+                    data_batch=keras.tree.map_structure(
+                        lambda value: local(value)[0], data_batch
+                    )
+                )
 
     def metric_logs(self) -> dict[str, tf.Tensor]:
         """Results of all metrics, as ``train_step`` and ``test_step`` return them.

@@ -5,7 +5,10 @@ Letters: B batch, S sequence.
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,11 +102,78 @@ def export_saved_model(
     tf.saved_model.save(module, path, signatures=module.signatures())
 
 
-def export_litert(model: Any, path: str) -> float:
-    """Writes a LiteRT (TFLite) model of the ids signature, and checks it.
+class NumbersModule(tf.Module):
+    """What LiteRT and ONNX files hold: the ids signature without its strings.
+
+    Beside the numbers of the signature it returns what the model does, under its name
+    or as `logits`.
 
     Args:
         model: The fine-tuned `keras.Model`.
+        task: Its `Task`.
+    """
+
+    def __init__(self, model: Any, task: Any):
+        super().__init__(name="numbers")
+        # From a function alone the converter would leave the variables uninitialized.
+        self._variables = [variable.value for variable in model.variables]
+        self._model = model
+        self._task = task
+
+    def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Numbers from token ids: int32 [B, S] each."""
+        outputs = self._model(inputs, training=False)
+        named = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        answers = self._task.serving_id_outputs(outputs, inputs)
+        return named | {
+            name: tensor
+            for name, tensor in answers.items()
+            if tensor.dtype != tf.string
+        }
+
+    def function(self) -> Any:
+        """`answer`, for any batch size and length."""
+        specs = tensor_specs(ENCODER_INPUTS, {})
+        return tf.function(self.answer, input_signature=[specs])
+
+    def difference(self, run: Callable[[dict], dict]) -> float:
+        """Largest difference to the model, on a batch of ids drawn at random.
+
+        Args:
+            run: What is compared: from inputs to outputs by name.
+        """
+        inputs = self._test_batch()
+        expected = {name: t.numpy() for name, t in self.answer(inputs).items()}
+        found = run(inputs)
+        if set(found) != set(expected):
+            raise ValueError(f"outputs {sorted(found)} instead of {sorted(expected)}.")
+        length = inputs["input_ids"].shape[1]
+        expected = self._task.comparable(expected, length)
+        found = self._task.comparable(found, length)
+        return max(
+            float(np.max(np.abs(values - found[name])))
+            for name, values in expected.items()
+        )
+
+    def _test_batch(self):
+        """A whole row, a padded one, and one with hardly anything in it."""
+        random = np.random.default_rng(0)
+        ids = random.integers(0, self._model.encoder.embeddings.vocab_size, [3, 11])
+        mask = np.arange(11) < np.array([[11], [7], [2]])
+        segments = (np.arange(11) >= 4) & mask
+        columns = (ids * mask, mask, segments)
+        return {
+            name: column.astype(np.int32)
+            for name, column in zip(tensor_specs(ENCODER_INPUTS, {}), columns, strict=1)
+        }
+
+
+def export_litert(model: Any, task: Any, path: str) -> float:
+    """Writes a LiteRT (TFLite) model of the ids signature, and checks it first.
+
+    Args:
+        model: The fine-tuned `keras.Model`.
+        task: Its `Task`; see `NumbersModule` for the outputs.
         path: File to write, `.tflite`.
 
     Returns:
@@ -112,96 +182,88 @@ def export_litert(model: Any, path: str) -> float:
     Raises:
         ValueError: It cannot be converted, or the difference is above 1e-3.
     """
-    module = tf.Module()
-    # From a function alone the converter would leave the variables uninitialized.
-    module.variables_of_the_model = [variable.value for variable in model.variables]
+    module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(module, folder, signatures=_ids_function(model))
+        signature = module.function().get_concrete_function()
+        tf.saved_model.save(module, folder, signatures=signature)
         try:
             content = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
         except Exception as error:  # Of a private class.
-            raise ValueError(
-                f"LiteRT cannot hold this model: {str(error)[:300]}. Leave out "
-                "--export_litert; the SavedModel is complete."
-            ) from error
+            raise _cannot("LiteRT", "--export_litert", error) from error
     interpreter = tf.lite.Interpreter(model_content=content)
-    inputs = _test_batch(model)
     runner = interpreter.get_signature_runner()
-    difference = _difference(model, inputs, runner(**inputs))
-    _check(difference, "LiteRT")
-    with open(path, "wb") as file:
-        file.write(content)
-    return difference
+    difference = module.difference(lambda inputs: runner(**inputs))
+    return _write_checked(path, content, difference, "LiteRT")
 
 
-def export_onnx(model: Any, path: str) -> float:
-    """Writes an ONNX model of the ids signature, and checks it.
+def require_onnx() -> None:
+    """Checks that an ONNX export can be made.
+
+    Raises:
+        ValueError: A package is missing.
+    """
+    for name in ("tf2onnx", "onnx", "onnxruntime"):
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(
+                f"ONNX export needs the package {name}: pip install tf2onnx onnx "
+                "onnxruntime, or leave out --export_onnx."
+            )
+
+
+def export_onnx(model: Any, task: Any, path: str) -> float:
+    """Writes an ONNX model of the ids signature, and checks it first.
 
     Args:
         model: The fine-tuned `keras.Model`.
+        task: Its `Task`; see `NumbersModule` for the outputs.
         path: File to write, `.onnx`.
 
     Returns:
         Largest difference to the model on a test batch.
 
     Raises:
-        ValueError: A package is missing, or the difference is above 1e-3.
+        ValueError: A package is missing, it cannot be converted, or the difference is
+            above 1e-3.
     """
+    require_onnx()
+    import onnxruntime
+    import tf2onnx
+
+    module = NumbersModule(model, task)
+    specs = tensor_specs(ENCODER_INPUTS, {})
     try:
-        import onnxruntime
-        import tf2onnx
-    except ImportError as error:
-        raise ValueError(
-            f"ONNX export needs the package {error.name}: pip install tf2onnx onnx "
-            "onnxruntime, or leave out --export_onnx."
-        ) from error
-    specs = tensor_specs(ENCODER_INPUTS, {})
-    tf2onnx.convert.from_function(
-        tf.function(lambda **inputs: _named(model(inputs, training=False))),
-        input_signature=[specs],
-        output_path=path,
-    )
-    session = onnxruntime.InferenceSession(path)
-    inputs = _test_batch(model)
+        converted, _ = tf2onnx.convert.from_function(
+            module.function(), input_signature=[specs], opset=_ONNX_OPSET
+        )
+    except Exception as error:  # Of any class.
+        raise _cannot("ONNX", "--export_onnx", error) from error
+    content = converted.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(names, inputs), strict=True))
-    difference = _difference(model, inputs, found)
-    _check(difference, "ONNX")
-    return difference
+    difference = module.difference(
+        lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+    )
+    return _write_checked(path, content, difference, "ONNX")
 
 
-def _ids_function(model):
-    specs = tensor_specs(ENCODER_INPUTS, {})
-    serve = tf.function(lambda **inputs: _named(model(inputs, training=False)))
-    return serve.get_concrete_function(**specs)
+# The newest that tf2onnx 1.17 knows; onnxruntime reads it since 1.14.
+_ONNX_OPSET = 18
 
 
-def _named(outputs):
-    return outputs if isinstance(outputs, dict) else {"logits": outputs}
-
-
-def _test_batch(model):
-    random = np.random.default_rng(0)
-    ids = random.integers(0, model.encoder.embeddings.vocab_size, [3, 11])
-    mask = np.arange(11) < np.array([[11], [7], [2]])
-    return {
-        "input_ids": (ids * mask).astype(np.int32),
-        "input_mask": mask.astype(np.int32),
-        "segment_ids": np.zeros([3, 11], np.int32),
-    }
-
-
-def _difference(model, inputs, found):
-    expected = _named(model(inputs, training=False))
-    return max(
-        float(np.max(np.abs(expected[name].numpy() - value)))
-        for name, value in found.items()
+def _cannot(kind, flag, error):
+    return ValueError(
+        f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
+        "SavedModel is complete."
     )
 
 
-def _check(difference, kind):
+def _write_checked(path, content, difference, kind):
     if not difference < 1e-3:
         raise ValueError(
             f"The {kind} model differs from the Keras model by {difference:.2g}; it "
             "was not written. Export the SavedModel instead."
         )
+    temporary = Path(f"{path}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+    return difference

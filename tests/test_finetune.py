@@ -11,6 +11,7 @@ from electra_tf import config as config_lib
 from electra_tf import finetune
 from electra_tf import finetune_build as build
 from electra_tf.finetune_config import FinetuneConfig
+from electra_tf.finetune_report import SeedResult, summary
 from electra_tf.finetune_trainer import Trainer, Watch, clock
 from electra_tf.tasks import Classification, glue_task
 from electra_tf.tasks.batching import TrainingOrder
@@ -318,6 +319,14 @@ def test_wrong_vocabulary(tmp_path, pretrained, capsys):
     assert "--vocab_file" in said
 
 
+def test_wrong_vocabulary_of_the_right_size(tmp_path, pretrained, capsys):
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join((*common.TOKENS[:-1], "unheard")) + "\n")
+    said = error(capsys, **bad(tmp_path, pretrained, vocab_file=str(other)))
+    assert "but other ones, or another order" in said
+    assert said.count("\n") == 1
+
+
 def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     task.build_model(common.encoder()).save(tmp_path / "model.keras")
@@ -327,6 +336,29 @@ def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     )
     (tmp_path / "model.keras").write_bytes(b"no zip")
     assert "cannot be loaded as a Keras model" in error(capsys, **values)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path, pretrained, capsys):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "my_predictions.txt").write_text("precious")
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    assert "holds no fine-tuning run, but my_predictions.txt" in error(capsys, **values)
+    assert (folder / "my_predictions.txt").read_text() == "precious"
+    values["output_dir"] = str(folder / "my_predictions.txt")
+    assert "is a file: name a folder" in error(capsys, **values)
+
+
+def test_a_folder_of_another_task_is_left_alone(tmp_path, pretrained, capsys):
+    folder = tmp_path / "cola"
+    folder.mkdir()
+    (folder / "task.json").write_text('{"task": "cola"}')
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    said = error(capsys, **values)
+    assert "holds a run of another task, 'cola', not 'classification'" in said
+    assert said.count("\n") == 1
+    (folder / "task.json").write_text("{")
+    assert "task.json is damaged" in error(capsys, **values)
 
 
 def test_output_into_a_pretraining_run(tmp_path, pretrained, capsys):
@@ -416,10 +448,9 @@ def test_optimizer_warms_up_for_a_tenth_of_the_steps(pretrained):
     assert optimizer.clip_norm == 1.0
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "configs/tasks").glob("*.cfg")), ids=str
-)
+@pytest.mark.parametrize("path", CFGS, ids=lambda path: path.stem)
 def test_flagfiles_parse_and_agree_with_their_task(path):
+    """Pitfall 40."""
     from absl import flags
 
     from electra_tf import flags as flags_lib
@@ -433,6 +464,31 @@ def test_flagfiles_parse_and_agree_with_their_task(path):
         assert chosen.run.task == path.stem
         assert chosen.recipe.epochs == build.glue.ROWS[path.stem].epochs
         assert chosen.data.max_seq_length == 128
+
+
+def test_every_task_of_a_benchmark_has_a_flagfile():
+    """Pitfall 40."""
+    structured = {"squad1", "squad2", "chunking", "ner", "pos"}
+    assert {path.stem for path in CFGS} == {*build.glue.ROWS, *structured, "tiny"}
+
+
+def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
+    """Pitfall 42."""
+    results = [
+        SeedResult(seed, {"dev": {"matthews": score}}, failure)
+        for seed, score, failure in ((0, 60.0, ""), (1, 0.0, "stuck"), (2, 62.0, ""))
+    ]
+    baseline = {"dev": {"matthews": 0.0}}
+    found = summary(results, baseline, ("dev", "matthews"))["summary"]["dev"]
+    assert found["matthews"]["median"] == 60
+    assert found["matthews"]["mean"] == pytest.approx(122 / 3)
+    task = Classification(name="cola", source=None, labels=("0", "1"))
+    examples = [common.Example(str(n), ("a",), label) for n, label in enumerate("0011")]
+    answers = np.array([[1, 0], [1, 0], [0, 1], [1, 0]], np.float32)
+    # Three of four right; one false negative: 2 / sqrt(3 * 1 * 2 * 2).
+    scores = task.score(answers, examples)
+    assert scores["accuracy"] == 75
+    assert scores["matthews"] == pytest.approx(100 * 2 / 12**0.5)
 
 
 def _flags_of(path):

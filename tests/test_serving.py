@@ -1,19 +1,25 @@
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from electra_tf import predict, serving
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import Outputs
+from electra_tf.tasks.question_answering import QuestionAnswering
 from tests.tasks import common
 from tests.tasks.test_encoding import HARD
+from tests.tasks.test_tagging import task as tagging
 
 LENGTH = 24
+ROOT = Path(__file__).parent.parent
 
 
 def make(folder, kind=Classification, *, pair=False, **kwargs):
@@ -25,43 +31,96 @@ def make(folder, kind=Classification, *, pair=False, **kwargs):
     return task, model, path
 
 
-def python_answers(task, model, *columns):
+def python_answers(task, model, *columns, batch_size=5):
     examples = [
         common.Example(str(i), texts)
         for i, texts in enumerate(zip(*columns, strict=True))
     ]
     rows = task.featurize(examples, common.tokenizer(), LENGTH)
-    return rows, task.decode(Outputs(model, 5)(rows), rows, examples)
+    return rows, task.decode(Outputs(model, batch_size)(rows), rows, examples)
 
 
 FRESH = """
 import json, sys
 import tensorflow as tf
 import tensorflow_text
-model = tf.saved_model.load(sys.argv[1])
-texts = [tf.constant(column) for column in json.loads(sys.argv[2])]
-inputs = dict(zip(("text", "text_pair"), texts))
-found = model.signatures["serving_default"](**inputs)
-print(json.dumps(found["probabilities"].numpy().tolist()))
+answers = []
+for path, texts in json.loads(sys.argv[1]):
+    model = tf.saved_model.load(path)
+    texts = {name: tf.constant(column) for name, column in texts.items()}
+    found = model.signatures["serving_default"](**texts)
+    answers.append({name: tensor.numpy().tolist() for name, tensor in found.items()})
+print(json.dumps(answers, default=bytes.decode))
 ours = [name for name in sys.modules if name.split(".")[0] == "electra_tf"]
 sys.exit(1 if ours else 0)
 """
 
 
-def test_fresh_process_gives_the_answers_of_python(tmp_path):
-    task, model, path = make(tmp_path, pair=True)
-    # Zero bytes cannot be passed on a command line.
-    columns = [[t.replace("\0", "") for t in HARD], ["good"] * len(HARD)]
-    _, expected = python_answers(task, model, *columns)
+def served_in_a_fresh_process(requests):
+    """Answers of (path of a SavedModel, its texts by name)."""
     done = subprocess.run(
-        [sys.executable, "-c", FRESH, path, json.dumps(columns)],
+        [sys.executable, "-c", FRESH, json.dumps(requests)],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
-    found = json.loads(done.stdout.splitlines()[-1])
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_fresh_process_gives_the_answers_of_python_to_the_bit(tmp_path):
+    texts = {"text": ["the movie is good", "", "the xy was very " * 12]}
+    tasks = {
+        "pair": (
+            Classification(name="mood", source=None, pair=True, labels=("neg", "pos")),
+            {"text": ["good", "a very bad book"], "text_pair": ["the movie is", ""]},
+        ),
+        "tagging": (tagging(), texts),
+        "squad2": (
+            QuestionAnswering(
+                name="squad2",
+                source=None,
+                unanswerable=True,
+                answerability=True,
+                max_query_length=8,
+                doc_stride=8,
+            ),
+            {"question": ["is it good ?"] * 3, "context": texts["text"]},
+        ),
+    }
+    requests, expected = [], []
+    for name, (task, columns) in tasks.items():
+        model, path = task.build_model(common.encoder()), str(tmp_path / name)
+        serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
+        requests.append((path, columns))
+        # The same batch, operation by operation: no graph, no file.
+        module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
+        found = module.serve(**{n: tf.constant(c) for n, c in columns.items()})
+        expected.append({n: tensor.numpy().tolist() for n, tensor in found.items()})
+    found = served_in_a_fresh_process(requests)
+    assert found == json.loads(json.dumps(expected, default=bytes.decode))
+    assert "".join(found[2]["answer"])
+
+
+@pytest.mark.slow
+def test_fresh_process_gives_the_answers_that_are_scored(tmp_path):
+    task, model, path = make(tmp_path, pair=True)
+    # Zero bytes cannot be passed on a command line.
+    columns = [[t.replace("\0", "") for t in HARD], ["good"] * len(HARD)]
+    rows, in_batches = python_answers(task, model, *columns)
+    order = np.argsort(rows.lengths, kind="stable")
+    columns = [[column[number] for number in order] for column in columns]
+    names = ("text", "text_pair")
+    (found,) = served_in_a_fresh_process(
+        [(path, dict(zip(names, columns, strict=True)))]
+    )
+    # In one batch, in the order in which Outputs reads them: the same products.
+    rows, together = python_answers(task, model, *columns, batch_size=len(HARD))
+    np.testing.assert_array_equal(np.float32(found["probabilities"]), together)
+    # Other batches are padded otherwise, which moves the last bits.
+    np.testing.assert_allclose(found["probabilities"], in_batches[order], atol=1e-6)
+    assert found["label"] == task.readable(in_batches[order])
 
 
 def test_three_signatures_agree_on_hard_strings(tmp_path):
@@ -113,26 +172,81 @@ def test_multilabel_names_the_labels_above_the_threshold(tmp_path):
     np.testing.assert_allclose(list(row["probabilities"].values()), expected[0], 1e-5)
 
 
+# The executable, and the same program after the import of the tokenizer's operations.
+CLI = [str(Path(sys.executable).with_name("saved_model_cli"))]
+CLI_WITH_TEXT = [
+    sys.executable,
+    "-c",
+    "import tensorflow_text; from tensorflow.python.tools import saved_model_cli; "
+    "saved_model_cli.main()",
+]
+RUNS = {
+    "serving_default": ("--input_exprs", 'text=["good movie"]'),
+    "ids": (
+        "--input_exprs",
+        "input_ids=[[2,5,11,3]];input_mask=[[1,1,1,1]];segment_ids=[[0,0,0,0]]",
+    ),
+    "tf_example": ("--input_examples", 'examples=[{"text":["good movie"]}]'),
+}
+
+
 @pytest.mark.slow
-def test_saved_model_cli_runs_it(tmp_path):
+def test_saved_model_cli_shows_and_runs_it(tmp_path):
     _, _, path = make(tmp_path)
-    # The tool needs the tokenizer's operations, so it is started after their import.
-    script = (
-        "import tensorflow_text\n"
-        "from tensorflow.python.tools import saved_model_cli\n"
-        "saved_model_cli.main()"
-    )
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", script, "run", "--dir", path),
-            *("--tag_set", "serve", "--signature_def", "serving_default"),
-            *("--input_exprs", 'text=["good movie"]'),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "Result for output key probabilities" in done.stdout
+
+    def cli(program, *arguments):
+        done = subprocess.run(
+            [*program, *arguments], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def run(program, signature):
+        common_flags = ("--dir", path, "--tag_set", "serve")
+        flags = ("--signature_def", signature, *RUNS[signature])
+        return cli(program, "run", *common_flags, *flags)
+
+    code, shown, _ = cli(CLI, "show", "--dir", path, "--all")
+    assert code == 0
+    for signature in RUNS:
+        assert f"signature_def['{signature}']" in shown
+        code, out, err = run(CLI_WITH_TEXT, signature)
+        assert code == 0, err[-500:]
+        assert "Result for output key probabilities" in out
+    # What docs/serving.md says of the executable alone, whatever the signature.
+    code, _, err = run(CLI, "ids")
+    assert code != 0
+    assert "Op type not registered" in err
+
+
+def test_the_graph_needs_no_other_operations_than_the_docs_say(tmp_path):
+    _, _, path = make(tmp_path)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((Path(path) / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    # What tensorflow_text registers is in raw_ops only as wrappers made on the fly.
+    foreign = {node.op for node in nodes if not hasattr(tf.raw_ops, node.op)}
+    assert foreign >= {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
+    docs = (ROOT / "docs" / "serving.md").read_text()
+    assert all(f"`{name}`" in docs for name in foreign)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/serving.md"])
+def test_rest_requests_of_the_docs_fit_the_signatures(tmp_path, name):
+    """The server itself is not at hand."""
+    text = (ROOT / name).read_text()
+    bodies = re.findall(r"(?:curl -d '|Pair tasks: `)(\{.*?\})['`]", text)
+    assert bodies
+    for body in bodies:
+        (row,) = json.loads(body)["instances"]
+        folder = tmp_path / str(len(row))
+        _, _, path = make(folder, pair=len(row) == 2)
+        serve = tf.saved_model.load(path).signatures["serving_default"]
+        assert set(row) == set(serve.structured_input_signature[1])
+        found = serve(**{name: tf.constant([value]) for name, value in row.items()})
+        # As rows of a JSON answer: one entry per instance in every output.
+        assert {len(tensor) for tensor in found.values()} == {1}
 
 
 def run_predict(monkeypatch, capsys, *arguments, stdin=""):
@@ -188,33 +302,3 @@ def test_predict_refuses_other_folders(tmp_path, monkeypatch, capsys):
     unfinished.mkdir()
     (unfinished / "task.json").write_text("{}")
     assert "did not finish" in complaint(unfinished)
-
-
-@pytest.mark.slow
-def test_litert_agrees_with_the_model(tmp_path):
-    task = Classification(name="mood", source=None, labels=("neg", "pos"))
-    model = task.build_model(common.encoder())
-    difference = serving.export_litert(model, str(tmp_path / "model.tflite"))
-    assert difference < 1e-4
-    interpreter = tf.lite.Interpreter(str(tmp_path / "model.tflite"))
-    runner = interpreter.get_signature_runner()
-    ids = np.array([[2, 7, 9, 3]], np.int32)
-    inputs = {
-        "input_ids": ids,
-        "input_mask": np.ones_like(ids),
-        "segment_ids": np.zeros_like(ids),
-    }
-    np.testing.assert_allclose(runner(**inputs)["logits"], model(inputs), atol=1e-4)
-
-
-def test_onnx_export_agrees_or_says_what_to_install(tmp_path):
-    task = Classification(name="mood", source=None, labels=("neg", "pos"))
-    model = task.build_model(common.encoder())
-    try:
-        import onnxruntime  # noqa: F401
-        import tf2onnx  # noqa: F401
-    except ImportError:
-        with pytest.raises(ValueError, match="pip install tf2onnx onnx onnxruntime"):
-            serving.export_onnx(model, str(tmp_path / "model.onnx"))
-    else:
-        assert serving.export_onnx(model, str(tmp_path / "model.onnx")) < 1e-4

@@ -284,6 +284,20 @@ class Task:
         """`serving_outputs` where only token ids are known, and not the texts."""
         return self.serving_outputs(outputs, inputs)
 
+    def comparable(self, outputs: dict, length: int) -> dict[str, np.ndarray]:
+        """What an exported model returned, so that rounding moves it little.
+
+        Args:
+            outputs: Arrays by name, of `serving_id_outputs` and of the model.
+            length: The length S of the rows.
+        """
+        del length
+        return {
+            name: values
+            for name, values in outputs.items()
+            if np.issubdtype(values.dtype, np.floating)
+        }
+
     def to_json(self) -> dict[str, Any]:
         """What must be known to use the model later: written to task.json."""
         raise NotImplementedError

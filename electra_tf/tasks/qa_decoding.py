@@ -129,6 +129,22 @@ def _allowed(outputs, notes, max_answer_length):
     return [column[allowed] for column in columns]
 
 
+def pair_probabilities(outputs: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+    """The beam as a table of starts and ends, [B, S, S]; 0 for pairs not in it.
+
+    Args:
+        outputs: What the head says about B rows.
+        length: S.
+    """
+    end = outputs["end_index"]  # [B, K, K]
+    found = np.zeros([len(end), length, length])
+    row = np.arange(len(end))[:, np.newaxis, np.newaxis]
+    start = outputs["start_index"][:, :, np.newaxis]
+    start_log_probs = outputs["start_log_probs"][:, :, np.newaxis]
+    found[row, start, end] = np.exp(start_log_probs + outputs["end_log_probs"])
+    return found
+
+
 def best_span(outputs: dict, inputs: dict, max_answer_length: int) -> dict:
     """`best_candidates` with one candidate, as TensorFlow operations.
 

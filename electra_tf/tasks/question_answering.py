@@ -20,7 +20,13 @@ import tensorflow as tf
 from electra_tf.tasks import plots
 from electra_tf.tasks.base import Rows, Task
 from electra_tf.tasks.heads import TaskModel
-from electra_tf.tasks.qa_decoding import NOTHING, Answer, best_candidates, best_span
+from electra_tf.tasks.qa_decoding import (
+    NOTHING,
+    Answer,
+    best_candidates,
+    best_span,
+    pair_probabilities,
+)
 from electra_tf.tasks.qa_files import write_decisions, write_predictions
 from electra_tf.tasks.qa_windows import Windows, answer_positions
 from electra_tf.tasks.span_head import AnswerabilityLoss, PositionLoss, SpanHead
@@ -279,6 +285,13 @@ class QuestionAnswering(Task):
     def serving_id_outputs(self, outputs: dict, inputs: dict) -> dict:
         """The beam of each row, as the head gives it; see `SpanHead.call`."""
         return outputs
+
+    def comparable(self, outputs: dict, length: int) -> dict[str, np.ndarray]:
+        """Probability of every pair: where in the beam it is depends on rounding."""
+        found = {"pairs": pair_probabilities(outputs, length)}
+        if self.answerability:
+            found["null_logits"] = outputs["null_logits"]
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """What must be known to use the model later."""

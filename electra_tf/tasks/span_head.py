@@ -118,13 +118,17 @@ class SpanHead(keras.layers.Layer):
         )
         end_part = tf.tensordot(hidden, end_kernel, 1) + bias  # [B, S, H]
 
-        def given(start):  # [B, H]
-            return _dense(gelu(start[:, tf.newaxis] + end_part), self.end)[..., 0]
-
-        logits = tf.map_fn(
-            given, tf.transpose(start_part, [1, 0, 2]), parallel_iterations=1
-        )
-        return tf.transpose(logits, [1, 0, 2])
+        # Not tf.map_fn: LiteRT has no lists of tensors. How many starts there are may
+        # be known at run time only; the last one then fills up to the whole beam.
+        last = known_shape(starts)[1] - 1
+        found = []
+        for number in range(starts.shape[1] or self.beam_size):
+            start = tf.gather(start_part, tf.minimum(number, last), axis=1)  # [B, H]
+            # One after the other, or all hidden layers would be in memory at once.
+            with tf.control_dependencies(found[-1:]):
+                inner = gelu(tf.expand_dims(start, 1) + end_part)
+            found.append(_dense(inner, self.end)[..., 0])
+        return tf.stack(found, axis=1)[:, : last + 1]
 
     def _null_logits(self, hidden, start_logits):
         expected = tf.einsum("bs,bsd->bd", tf.nn.softmax(start_logits), hidden)

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,10 @@ def read_text(path: str) -> str:
     with open(path, "rb") as file:
         raw = file.read()
     if path.endswith(".gz"):
-        raw = gzip.decompress(raw)
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: cannot be unpacked ({error}).") from error
     if not raw.strip():
         raise ValueError(f"{path}: the file is empty.")
     try:

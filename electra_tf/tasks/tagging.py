@@ -24,6 +24,7 @@ from electra_tf.tasks.tag_sets import TagSet
 from electra_tf.tasks.tagging_files import Sentence
 from electra_tf.tasks.tagging_head import (
     TaggingHead,
+    WordMean,
     position_outputs,
     word_outputs,
 )
@@ -31,7 +32,12 @@ from electra_tf.tasks.tagging_metrics import span_scores, split_tag, word_accura
 from electra_tf.tasks.word_pieces import word_rows, word_tensors
 
 # The mean is over words: one over the padded batch would depend on the padding.
-_REDUCTIONS = {"sum": "sum", "mean": "mean_with_sample_weight"}
+_LOSSES = {
+    "sum": lambda: keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="sum"
+    ),
+    "mean": WordMean,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,11 +201,9 @@ class Tagging(Task):
         Raises:
             ValueError: `reduction` is neither "sum" nor "mean".
         """
-        if reduction not in _REDUCTIONS:
+        if reduction not in _LOSSES:
             raise ValueError(f"reduction is {reduction!r}; allowed are sum and mean.")
-        return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction=_REDUCTIONS[reduction]
-        )
+        return _LOSSES[reduction]()
 
     def decode(
         self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sequence[Sentence]

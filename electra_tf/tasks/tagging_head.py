@@ -6,6 +6,7 @@ Letters: B batch, S sequence, D hidden size, C tags, W words.
 import keras
 import tensorflow as tf
 
+from electra_tf.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks.heads import ClassificationHead
 from electra_tf.tasks.tag_sets import TagSet
 
@@ -25,6 +26,41 @@ class TaggingHead(ClassificationHead):
         """Returns the shape of the result of `call`."""
         shape = (*hidden.shape[:2], self.num_outputs)
         return keras.KerasTensor(shape, dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class WordMean(keras.losses.Loss):
+    """Cross-entropy of tag_logits, the mean over the words of the batch.
+
+    Words are what sample weights above 0 mark; they are counted over all replicas,
+    which Keras's own reductions do not do.
+
+    Args:
+        name: Name of the loss.
+    """
+
+    def __init__(self, name="word_mean"):
+        super().__init__(name=name, reduction="none")
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """This replica's share of the mean: a scalar.
+
+        Args:
+            y_true: Tags, int [B, S].
+            y_pred: tag_logits, [B, S, C].
+            sample_weight: float [B, S]; default: all ones.
+        """
+        values = self.call(y_true, y_pred)
+        weights = tf.ones_like(values) if sample_weight is None else sample_weight
+        return weighted_mean(values, weights)
+
+    def call(self, y_true, y_pred):
+        """Returns [B, S]."""
+        return token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        return {"name": self.name}
 
 
 def word_outputs(logits: tf.Tensor, inputs: dict, tags: TagSet) -> dict:

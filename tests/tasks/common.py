@@ -62,7 +62,8 @@ def save_pretrained(folder, *, max_seq_length=32, **kwargs):
         "strip_accents": True,
         "max_seq_length": max_seq_length,
     }
-    (folder / "config.json").write_text(json.dumps({"config": flags}))
+    data = {"vocabulary_sha256": Vocabulary(TOKENS).sha256}
+    (folder / "config.json").write_text(json.dumps({"config": flags, "data": data}))
     return folder / "encoder.keras"
 
 

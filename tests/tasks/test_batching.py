@@ -111,6 +111,7 @@ def test_training_dataset_has_one_signature_for_all_lengths():
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_outputs_keep_the_order_whatever_the_batch_size(batch_size):
+    """Pitfall 40."""
     lengths = [5, 2, 9, 3, 3, 8, 2]
 
     def model(inputs, training):

@@ -95,6 +95,7 @@ def mnli(folder):
 
 
 def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
+    """Pitfall 42: both are scored, and the matched one decides."""
     task = glue.glue_task("mnli", mnli(tmp_path))
     assert task.labels == ("contradiction", "entailment", "neutral")
     assert task.eval_splits == ("dev_matched", "dev_mismatched")
@@ -174,6 +175,7 @@ def test_main_scores():
     ],
 )
 def test_row_counts_of_the_real_files(name, train, dev, test):
+    """Pitfall 41: MRPC and STS-B are trained twice as long as they are."""
     task = glue.glue_task(name, os.path.join(DATA, "glue"))
     assert len(task.augment(task.examples("train"))) == train
     assert len(task.examples("dev")) == dev

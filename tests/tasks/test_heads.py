@@ -22,12 +22,14 @@ def batch(count=8):
 
 
 def test_head_has_hidden_times_labels_plus_labels_parameters():
+    """Pitfall 35."""
     head = ClassificationHead(16, 3)
     head.build()
     assert sum(v.numpy().size for v in head.variables) == 16 * 3 + 3
 
 
 def test_logits_are_a_linear_function_of_the_first_vector():
+    """Pitfall 35."""
     mood, _ = task()
     model = mood.build_model(common.encoder())
     inputs, _ = batch()

@@ -14,6 +14,7 @@ def coded(request):
 
 
 def test_classification_scores_agree_with_scikit_learn(coded):
+    """Pitfall 42."""
     labels, found, classes = coded
     assert metrics.accuracy(labels, found) == pytest.approx(
         sklearn.metrics.accuracy_score(labels, found)
@@ -43,6 +44,7 @@ def test_constant_predictions_score_zero_and_not_nan():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_correlations_agree_with_scipy_also_with_ties(seed):
+    """Pitfall 42."""
     rng = np.random.default_rng(seed)
     labels = np.round(rng.random(50) * 5, 1)
     found = np.round(labels + rng.normal(size=50), 1)

@@ -90,6 +90,14 @@ def test_bad_tables_are_named(tmp_path, name, content, message):
         source(write(tmp_path, name, content))("train")
 
 
+@pytest.mark.parametrize("keep", [4, 20, -3])
+def test_a_damaged_gzip_file_is_named(tmp_path, keep):
+    whole = gzip.compress(b"text,label\n" + b"good,pos\n" * 9)
+    path = write(tmp_path, "a.csv.gz", whole[:keep])
+    with pytest.raises(ValueError, match=r"a\.csv\.gz: cannot be unpacked"):
+        read_table(path)
+
+
 def test_regression_label_that_is_no_number(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,high\n")
     with pytest.raises(ValueError, match=r"'high'.*not a number"):

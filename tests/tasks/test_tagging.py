@@ -46,6 +46,7 @@ def predict(found, sentences, length=32, model=None, tokenizer=None):
 
 
 def test_the_tag_is_at_the_first_piece_of_each_word_and_segments_are_zero():
+    """Pitfall 37."""
     tokens = common.tokenizer().vocabulary.tokens
     rows = task().featurize(
         [sentence("the xy is", "B-A I-A O")], common.tokenizer(), 32, training=True

@@ -207,6 +207,15 @@ def test_signal_saves_and_stops_in_order(number):
     assert signal.getsignal(number) is before
 
 
+@pytest.fixture
+def default_interrupt():
+    """Python's own handler: a shell starts background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_interrupt")
 def test_second_signal_acts_as_before():
     callbacks = [SendSignal(signal.SIGINT, 2), SendSignal(signal.SIGINT, 2)]
     store = Store()

@@ -1,0 +1,50 @@
+"""Our scores against those of the official SQuAD scripts, and of seqeval."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from electra_tf.tasks.squad_metrics import score_v1, score_v2
+from electra_tf.tasks.tagging_metrics import span_scores
+from tests.tasks.official_scores import PATH, SQUAD_FILES, THRESHOLD, file_answers
+
+OFFICIAL = json.loads(PATH.read_text("utf-8"))
+DATA = os.environ.get("ELECTRA_TF_DATA")
+
+
+def ours(version, rows):
+    _, answers, odds, right = zip(*rows, strict=True)
+    if version == "v1":
+        scores = score_v1(answers, right)
+    else:
+        scores = score_v2(answers, odds, right, THRESHOLD)
+    return {
+        name: value if name.endswith("threshold") else 100 * value
+        for name, value in scores.items()
+    }
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_squad_scores_are_those_of_the_official_scripts(version):
+    """Pitfall 38."""
+    official = OFFICIAL[version]
+    found = ours(version, official["rows"])
+    assert found == pytest.approx(official["scores"], rel=1e-12)
+    # The rows are neither all right nor all wrong.
+    assert all(5 < found[name] < 95 for name in ("exact_match", "f1"))
+
+
+@pytest.mark.skipif(not DATA, reason="ELECTRA_TF_DATA is not set")
+@pytest.mark.parametrize("name", SQUAD_FILES)
+def test_squad_scores_of_real_files(name):
+    found = ours(SQUAD_FILES[name], file_answers(Path(DATA) / "squad" / name))
+    assert found == pytest.approx(OFFICIAL["files"][name], rel=1e-12)
+
+
+@pytest.mark.parametrize("case", OFFICIAL["tagging"])
+def test_span_scores_are_those_of_seqeval(case):
+    labels = [row.split() for row in case["labels"]]
+    found = [row.split() for row in case["predictions"]]
+    assert span_scores(labels, found) == pytest.approx(case["scores"], rel=1e-12)
