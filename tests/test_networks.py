@@ -187,6 +187,7 @@ def test_gdes_begins_as_tied_and_drifts_apart():
     np.testing.assert_allclose(own.word_table(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["token", "gdes", "all"])
 def test_save_load_and_standalone_parts(sharing, tmp_path):
     """Ties survive; what a run saves is plain, gives the same and fine-tunes alike."""

@@ -82,6 +82,7 @@ def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
     assert not list(folder.glob(".build")), "no work files are left"
 
 
+@pytest.mark.slow
 def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
     build(corpus, tmp_path / "one", num_processes=1)
     build(corpus, tmp_path / "two", num_processes=2)
@@ -299,6 +300,7 @@ def test_prepare_vocabulary_trains_once(corpus, tmp_path):
         prepare_vocabulary([str(corpus)], path, size=40, **options)
 
 
+@pytest.mark.slow
 def test_command_line_blank_lines(tmp_path):
     """Blank lines separate or not, short documents count, by the real command.
 

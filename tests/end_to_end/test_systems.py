@@ -1,19 +1,16 @@
 """Every way of training runs, stops and goes on to the bit, from the flags down."""
 
-import json
 import os
 import signal
 
 import numpy as np
 import pytest
-from absl import flags
 
-from electra_tf import flags as flags_lib
 from electra_tf import pretrain
-from electra_tf.config import PretrainConfig
 from electra_tf.training.checkpoints import CheckpointStore
+from tests.end_to_end.in_process import rows
+from tests.end_to_end.in_process import run as run_here
 from tests.end_to_end.test_pretraining import (
-    SIZES,
     assert_same_bits,
     final_weights,
     run,
@@ -48,25 +45,8 @@ SYSTEMS = {
 
 
 def in_process(text, model_dir, *arguments):
-    """The run of ``run_pretraining.py``; returns its exit code and what it said."""
-    values = flags.FlagValues()
-    flags_lib.define(PretrainConfig, values)
-    values(
-        [
-            "program",
-            *SIZES,
-            "--num_train_steps=8",
-            "--save_checkpoint_steps=2",
-            "--log_steps=1",
-            f"--corpus={text / 'text.txt'}",
-            f"--vocab_file={text / 'vocab.txt'}",
-            f"--data_dir={text / 'data'}",
-            f"--model_dir={model_dir}",
-            *arguments,
-        ]
-    )
-    said = []
-    return pretrain.run(flags_lib.read(PretrainConfig, values), said.append), said
+    """Eight steps; returns the exit code and what was said."""
+    return run_here(text, model_dir, "--num_train_steps=8", *arguments)
 
 
 def stop_at(step, monkeypatch):
@@ -79,11 +59,6 @@ def stop_at(step, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(CheckpointStore, "save", save_and_stop)
-
-
-def rows(model_dir):
-    text = (model_dir / "metrics.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")

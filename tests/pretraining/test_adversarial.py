@@ -212,6 +212,7 @@ def test_mixture_weighs_both_terms():
         np.testing.assert_allclose(by_weight[0.25][path], expected, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fit_with_accumulation_logs_the_game_and_saves(kind, tmp_path):
     model = make(

@@ -84,6 +84,7 @@ def test_accumulation_needs_divisible_rows():
         model.fit(tiny.dataset(1), verbose=0, shuffle=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_two_replicas_equal_one_device(accumulation):
     """Denominators over all replicas: unequal padding, active clip, accumulation.
@@ -266,6 +267,7 @@ def test_dropout_off_in_evaluation_and_samples_repeat():
     assert first == second
 
 
+@pytest.mark.slow
 def test_jit_compile_equals_plain():
     results = []
     for jit_compile in (False, True):

@@ -81,6 +81,7 @@ def test_wrong_counts_are_refused():
             generator.set_counts(counts)
 
 
+@pytest.mark.slow
 def test_unigram_trains_saves_and_loads(tmp_path):
     generator = UnigramGenerator(tiny.VOCAB)
     generator.set_counts(np.arange(tiny.VOCAB))

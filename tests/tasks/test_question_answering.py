@@ -281,6 +281,7 @@ def texts(data):
     }
 
 
+@pytest.mark.slow
 def test_served_answers_are_those_of_python(tmp_path):
     found, data = task(max_answer_length=5), some_questions()
     model, rows, outputs = model_and_outputs(found, data, 14)

@@ -1,0 +1,41 @@
+"""Runs of ``run_pretraining.py``'s code in the process of the test."""
+
+import json
+
+from electra_tf import pretrain
+from tests.end_to_end.test_pretraining import SIZES
+from tests.flag_parsing import parse
+
+
+def config_of(text, model_dir, *arguments):
+    """Flags, then the sizes and the text of the other end-to-end tests; six steps.
+
+    ``arguments`` may begin with a flagfile; those after ``--`` win over the sizes.
+    """
+    middle = arguments.index("--") if "--" in arguments else 0
+    return parse(
+        *arguments[:middle],
+        *(flag for flag in SIZES if "generator" not in flag or not middle),
+        "--num_train_steps=6",
+        "--save_checkpoint_steps=2",
+        "--log_steps=1",
+        "--mixed_precision=none",
+        f"--corpus={text / 'text.txt'}",
+        f"--vocab_file={text / 'vocab.txt'}",
+        f"--data_dir={text / 'data'}",
+        f"--model_dir={model_dir}",
+        *arguments[middle + 1 if middle else 0 :],
+    )
+
+
+def run(text, model_dir, *arguments):
+    """Returns the exit code and what the run said."""
+    said = []
+    code = pretrain.run(config_of(text, model_dir, *arguments), said.append)
+    return code, said
+
+
+def rows(model_dir):
+    """The lines of the metrics file."""
+    lines = (model_dir / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
