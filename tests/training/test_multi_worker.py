@@ -79,7 +79,7 @@ def start(index, workers, folder):
 def test_two_workers(tmp_path):
     workers = [f"localhost:{port}" for port in free_ports(2)]
     processes = [start(index, workers, tmp_path) for index in range(2)]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=300) for process in processes]
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors[-2000:]
     for text, _ in outputs:
