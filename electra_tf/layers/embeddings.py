@@ -128,8 +128,7 @@ class TextEmbedding(keras.layers.Layer):
         Returns:
             [B, S, E] in the compute dtype, as the call.
         """
-        length = known_shape(words)[1]
-        self._check_length(length)
+        length = self._checked_length(known_shape(words)[1])
         total = (
             words
             + self._pick(
@@ -174,16 +173,21 @@ class TextEmbedding(keras.layers.Layer):
     def _set_table(self, name, values):
         getattr(self, name).assign(values)
 
-    def _check_length(self, length):
+    def _checked_length(self, length):
         message = (
             f"The sequence is longer than the position table of {self.max_positions} "
             "rows: shorten the input or build the embeddings with a larger "
             "max_positions."
         )
         if not isinstance(length, int):
-            tf.debugging.assert_less_equal(length, self.max_positions, message)
-        elif length > self.max_positions:
+            check = tf.debugging.assert_less_equal(length, self.max_positions, message)
+            # What uses the length waits for the check: else the addition of two shapes
+            # may be the first to fail, and says nothing of the cause.
+            with tf.control_dependencies([check]):
+                return tf.identity(length)
+        if length > self.max_positions:
             raise ValueError(f"{message} Got {length} tokens.")
+        return length
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the result of `call`."""
