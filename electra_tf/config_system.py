@@ -80,8 +80,28 @@ class EncoderConfig:
     max_positions: int = field(512, "Rows of the position table.")
     dropout: float = field(0.1, "Of embeddings, attention output, feed-forward.")
     attention_dropout: float = field(0.1, "Of attention probabilities.")
+    initializer_range: float = field(
+        0.02,
+        "Standard deviation of tables and layers at the start (truncated normal). With "
+        "the paper's 0.02 networks narrower than 768 attend to everything alike for "
+        "long; about sqrt(1 / hidden_size) does not. Heads start at 0.02.",
+    )
+    position_init: Literal["truncated_normal", "sinusoidal"] = field(
+        "truncated_normal",
+        "Start of the position table, which is trained in any case. sinusoidal: sines "
+        "and cosines, from which short runs learn much sooner.",
+    )
 
     def __post_init__(self):
+        require(
+            self.initializer_range > 0,
+            f"--initializer_range must be positive, got {self.initializer_range}.",
+        )
+        require(
+            self.position_init != "sinusoidal" or self.embedding_size % 2 == 0,
+            "--position_init=sinusoidal needs an even --embedding_size, got "
+            f"{self.embedding_size}.",
+        )
         require(
             self.hidden_size % self.num_heads == 0,
             f"--hidden_size={self.hidden_size} is not divisible by "

@@ -42,6 +42,7 @@ def encoder(
         intermediate_size=config.intermediate_size,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
+        initializer_range=config.initializer_range,
         name=name,
         **options,
     )
@@ -56,6 +57,8 @@ def embeddings(
         config.embedding_size,
         max_positions=config.max_positions,
         dropout=config.dropout,
+        initializer_range=config.initializer_range,
+        position_init=config.position_init,
         name=name,
     )
 

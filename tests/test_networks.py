@@ -1,5 +1,6 @@
 """What generator and discriminator share: objects, gradients, counts, what is saved."""
 
+import dataclasses
 import math
 
 import keras
@@ -53,6 +54,25 @@ def make(sharing, *args, **kwargs):
 
 def count(variables):
     return sum(math.prod(v.shape) for v in variables)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_initial_values_follow_the_config(sharing):
+    encoder = dataclasses.replace(
+        ENCODER, initializer_range=0.1, position_init="sinusoidal"
+    )
+    config = dataclasses.replace(config_of(sharing), encoder=encoder)
+    keras.utils.set_random_seed(0)
+    model = build_models.model(config, tiny.VOCAB)
+    for network in (model.generator.encoder, model.discriminator):
+        block = network.transformer.blocks[0]
+        assert 0.18 < np.abs(block.intermediate_kernel).max() <= 0.2
+        table = network.embeddings.standalone()
+        np.testing.assert_allclose(table.position_embeddings[0, 0], 0, atol=1e-7)
+        np.testing.assert_allclose(
+            table.position_embeddings[1, 0], 0.1 * np.sqrt(2) * np.sin(1), rtol=1e-6
+        )
+        assert 0.15 < np.abs(table.word_embeddings).max() <= 0.2
 
 
 def test_every_sharing_is_tested():

@@ -199,6 +199,7 @@ EXAMPLES = {
         num_segments=3,
         dropout=0.2,
         initializer_range=0.05,
+        position_init="sinusoidal",
         layer_norm_epsilon=1e-6,
         name="words",
     ),

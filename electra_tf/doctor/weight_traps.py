@@ -71,8 +71,8 @@ def untrained(subject: Subject) -> Iterator[Finding]:
         what = "nothing was ever trained" if len(fresh) == len(parts) else "untrained"
         yield problem(
             f"{tower.name}: {what}: {_some(fresh)} "
-            f"(biases 0, LayerNorm 1; kernels have std {_spread(tower, fresh)}, a "
-            "fresh one 0.0176)",
+            f"(biases 0, LayerNorm 1; kernels have std {_spread(tower, fresh)}, those "
+            "of --initializer_range=0.02 0.0176)",
             "These are initial values: the weights were not loaded, or the part was "
             "added afterwards. Take the checkpoint that has them.",
         )

@@ -12,11 +12,22 @@ import tensorflow as tf
 
 from electra_tf.layers import fused, plain
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape
-from electra_tf.layers.weights import add_layer_norm, truncated_normal
+from electra_tf.layers.weights import (
+    POSITION_INITIALIZERS,
+    add_layer_norm,
+    truncated_normal,
+)
 
 # The tables in the order of creation, and the arguments that give their shapes.
 TABLES = ("word_embeddings", "position_embeddings", "segment_embeddings")
-_SIZES = ("vocab_size", "size", "max_positions", "num_segments")
+_TAKEN_OVER = (
+    "vocab_size",
+    "size",
+    "max_positions",
+    "num_segments",
+    "initializer_range",
+    "position_init",
+)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -30,9 +41,14 @@ class TextEmbedding(keras.layers.Layer):
         num_segments: Number of segment ids.
         dropout: Dropout rate of the output.
         initializer_range: Standard deviation of the truncated normal initializers.
+        position_init: "truncated_normal", or "sinusoidal", a start at which positions
+            already tell how far they are apart.
         layer_norm_epsilon: Added to the variance in LayerNorm.
         name: Name of the layer.
         **kwargs: Passed to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: For another `position_init`.
 
     Attributes:
         word_embeddings: Variable [V, E]; `MaskedLMHead` multiplies by it.
@@ -49,6 +65,7 @@ class TextEmbedding(keras.layers.Layer):
         num_segments=2,
         dropout=0.1,
         initializer_range=0.02,
+        position_init="truncated_normal",
         layer_norm_epsilon=1e-12,
         name="embeddings",
         **kwargs,
@@ -60,6 +77,12 @@ class TextEmbedding(keras.layers.Layer):
         self.num_segments = num_segments
         self.dropout = check_rate(dropout, "dropout")
         self.initializer_range = initializer_range
+        if position_init not in POSITION_INITIALIZERS:
+            raise ValueError(
+                f"position_init is {position_init!r}; allowed are "
+                f"{', '.join(POSITION_INITIALIZERS)}."
+            )
+        self.position_init = position_init
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, input_shape=None):
@@ -73,10 +96,15 @@ class TextEmbedding(keras.layers.Layer):
         table = self.add_weight(
             name=name,
             shape=(rows, self.size),
-            initializer=truncated_normal(self.initializer_range),
+            initializer=self._initializer(name)(self.initializer_range),
             autocast=False,
         )
         setattr(self, name, table)
+
+    def _initializer(self, name):
+        if name == "position_embeddings":
+            return POSITION_INITIALIZERS[self.position_init]
+        return truncated_normal
 
     def call(self, input_ids, segment_ids, *, training=False, seed=None):
         """Embeds tokens.
@@ -203,6 +231,7 @@ class TextEmbedding(keras.layers.Layer):
             "num_segments": self.num_segments,
             "dropout": self.dropout,
             "initializer_range": self.initializer_range,
+            "position_init": self.position_init,
             "layer_norm_epsilon": self.layer_norm_epsilon,
         }
 
@@ -217,7 +246,7 @@ class _BorrowingEmbedding(TextEmbedding):
     """
 
     def __init__(self, lender, *, name, **kwargs):
-        sizes = {key: getattr(lender, key) for key in _SIZES}
+        sizes = {key: getattr(lender, key) for key in _TAKEN_OVER}
         super().__init__(**{**sizes, **kwargs}, name=name)
         # Here and not in build, which opens a name scope: the tables are the lender's.
         if not lender.built:

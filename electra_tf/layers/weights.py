@@ -6,6 +6,7 @@ one instance used twice would give two identical kernels.
 """
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -15,6 +16,50 @@ def truncated_normal(stddev):
     The standard deviation of the cut distribution is 0.88 * `stddev`.
     """
     return keras.initializers.TruncatedNormal(stddev=stddev)
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class SinusoidalRows(keras.initializers.Initializer):
+    """Sines and cosines of the row number as the start of a position table.
+
+    Row p holds sin(p w_i) and then cos(p w_i), w_i = 10000^(-i / n) for n = columns / 2
+    (Vaswani et al., 2017, section 3.5, with all sines before all cosines): how far two
+    rows are apart is a linear function of them, so attention finds a neighbour the same
+    way at every position, and need not learn it row by row.
+
+    Args:
+        deviation: Root mean square of the values.
+
+    Raises:
+        ValueError: When the number of columns is odd.
+    """
+
+    def __init__(self, deviation):
+        self.deviation = deviation
+
+    def __call__(self, shape, dtype=None):
+        """Returns the table, [rows, columns]."""
+        rows, columns = shape
+        if columns % 2:
+            raise ValueError(
+                f"Sines and cosines need an even number of columns, got {columns}."
+            )
+        half = columns // 2
+        waves = 10000.0 ** (-np.arange(half) / half)
+        angles = np.arange(rows)[:, np.newaxis] * waves
+        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
+
+    def get_config(self):
+        """Returns the constructor arguments."""
+        return {"deviation": self.deviation}
+
+
+# The start of a position table, by name, given its root mean square.
+POSITION_INITIALIZERS = {
+    "truncated_normal": truncated_normal,
+    "sinusoidal": SinusoidalRows,
+}
 
 
 def add_dense(layer, name, shape, initializer):

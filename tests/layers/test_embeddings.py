@@ -77,6 +77,36 @@ def test_initial_values():
     assert (beta == 0).all()
 
 
+def test_sinusoidal_positions():
+    layer = TextEmbedding(
+        9, 6, max_positions=40, initializer_range=0.05, position_init="sinusoidal"
+    )
+    layer.build()
+    table = layer.position_embeddings.numpy()
+    for position in (0, 1, 39):
+        for i in range(3):
+            angle = position / 10000 ** (i / 3)
+            expected = [np.sin(angle), np.cos(angle)]
+            found = table[position, [i, 3 + i]] / (0.05 * np.sqrt(2))
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(np.sqrt(np.mean(table**2)), 0.05, rtol=1e-6)
+    # One linear map leads from every row to the next: a neighbour is as easily found
+    # at one position as at another.
+    step = np.linalg.lstsq(table[:-1], table[1:], rcond=None)[0]
+    np.testing.assert_allclose(table[:-1] @ step, table[1:], atol=1e-4)
+    other = TextEmbedding.from_config(layer.get_config())
+    other.build()
+    np.testing.assert_array_equal(other.position_embeddings, table)
+
+
+def test_positions_start_in_known_ways_only():
+    with pytest.raises(ValueError, match=r"'rotary'; allowed are truncated_normal, si"):
+        TextEmbedding(9, 6, position_init="rotary")
+    layer = TextEmbedding(9, 5, position_init="sinusoidal")
+    with pytest.raises(ValueError, match="even number of columns, got 5"):
+        layer.build()
+
+
 def borrowing(kind):
     lender = make()
     layer = kind(lender, name="borrowing")
