@@ -45,10 +45,10 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
 _ROWS = {
-    "generator_loss": ("generator loss (nats)", "{:.3f}", "unigram frequencies"),
-    "generator_accuracy": ("generator accuracy", "{:.2%}", "most common token"),
-    "masked_lm_loss": ("masked LM loss (nats)", "{:.3f}", "unigram frequencies"),
-    "masked_lm_accuracy": ("masked LM accuracy", "{:.2%}", "most common token"),
+    "generator_loss": ("generator loss (nats)", "{:.3f}", "unigram; what shows"),
+    "generator_accuracy": ("generator accuracy", "{:.2%}", "most common; what shows"),
+    "masked_lm_loss": ("masked LM loss (nats)", "{:.3f}", "unigram; what shows"),
+    "masked_lm_accuracy": ("masked LM accuracy", "{:.2%}", "most common; what shows"),
     "discriminator_loss": ("discriminator loss (nats)", "{:.4f}", "base rate"),
     "discriminator_accuracy": ("discriminator accuracy", "{:.2%}", "majority class"),
     "discriminator_auc": ("discriminator AUC", "{:.3f}", "chance"),
@@ -176,7 +176,7 @@ def finish(
     else:
         logs = model.evaluate(dataset, verbose=0, return_dict=True)
         logs = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
-        baselines = _baselines(data, dataset, logs)
+        baselines = _baselines(config, data, dataset, logs)
         log(held_out_table(logs, baselines))
         if write:
             held_out = {f"eval_{name}": value for name, value in logs.items()}
@@ -208,10 +208,15 @@ def _save(model: tf.keras.Model, path: Path) -> None:
 
 
 def _baselines(
-    data: build.PretrainingData, dataset: tf.data.Dataset, logs: Mapping[str, float]
+    config: PretrainConfig,
+    data: build.PretrainingData,
+    dataset: tf.data.Dataset,
+    logs: Mapping[str, float],
 ) -> dict[str, float]:
     """The trivial predictor's value for each held-out number."""
-    trivial = TrivialBaselines(data.token_counts)
+    reads_masked_text = config.generator_kind == "masked_lm"
+    mask_id = data.vocabulary.mask_id if reads_masked_text else None
+    trivial = TrivialBaselines(data.token_counts, mask_id)
     for batch in dataset.as_numpy_iterator():
         trivial.update(batch)
     return trivial.scores(logs)

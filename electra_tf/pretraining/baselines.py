@@ -27,40 +27,74 @@ def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
     return counts
 
 
+def log_frequencies(counts: np.ndarray) -> np.ndarray:
+    """Log of the unigram distribution, natural.
+
+    Args:
+        counts: [V] token counts. One is added to each, so that no token of another
+            text has probability 0.
+
+    Returns:
+        [V] float64.
+    """
+    smoothed = np.asarray(counts, np.float64) + 1.0
+    return np.log(smoothed / smoothed.sum())
+
+
 class TrivialBaselines:
     """Scores of the unigram generator and of the constant discriminator.
 
     Args:
         counts: [V] token counts of the training text, specials not counted.
+        mask_id: [MASK], if the generator reads the masked text: some of the tokens it
+            is asked for were left in place there, and copying them takes no learning.
+            None: it sees none of them.
 
     Raises:
         ValueError: if no token was counted.
     """
 
-    def __init__(self, counts: np.ndarray):
+    def __init__(self, counts: np.ndarray, mask_id: int | None = None):
         if counts.sum() == 0:
             raise ValueError("The training text holds no token to count.")
-        # One is added to every count, so that no held-out token has probability 0.
-        self._log_probabilities = np.log((counts + 1.0) / (counts + 1.0).sum())
+        self._log_probabilities = log_frequencies(counts)
         self._most_common = int(np.argmax(counts))
-        self._loss = 0.0
-        self._correct = 0
-        self._slots = 0
+        self._mask_id = mask_id
+        self._targets: list[np.ndarray] = []
+        self._shown: list[np.ndarray] = []
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
         """Adds the masked positions of one held-out batch."""
-        targets = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
-        self._loss -= self._log_probabilities[targets].sum()
-        self._correct += int((targets == self._most_common).sum())
-        self._slots += targets.size
+        used = batch["masked_lm_weights"] > 0
+        self._targets.append(batch["masked_lm_ids"][used])
+        if self._mask_id is not None:
+            read, where = batch["masked_input_ids"], batch["masked_lm_positions"]
+            self._shown.append(np.take_along_axis(read, where, axis=1)[used])
 
     def generator(self) -> dict[str, float]:
-        """Cross-entropy (nats) and accuracy of the unigram distribution.
+        """Cross-entropy (nats) and accuracy of frequencies and of copying.
 
-        Accuracy is that of always guessing the most common token.
+        At [MASK] the unigram distribution, guessing the most common token. Where
+        another token shows, that token, with the share in which it is the right one,
+        and else the unigram distribution.
         """
-        slots = max(self._slots, 1)
-        return {"loss": self._loss / slots, "accuracy": self._correct / slots}
+        targets = np.concatenate(self._targets)
+        chances = np.exp(self._log_probabilities[targets])
+        right = targets == self._most_common
+        if self._mask_id is not None:
+            shown = np.concatenate(self._shown)
+            visible, kept = shown != self._mask_id, shown == targets
+            share = kept[visible].mean() if visible.any() else 0.0
+            mixed = share * kept + (1 - share) * chances
+            chances = np.where(visible, mixed, chances)
+            right = np.where(visible, kept, right)
+        return {
+            "loss": float(-np.log(chances).mean()),
+            "accuracy": float(right.mean()),
+        }
+
+    def _unigram_loss(self) -> float:
+        return float(-self._log_probabilities[np.concatenate(self._targets)].mean())
 
     @staticmethod
     def discriminator(replaced_fraction: float) -> dict[str, float]:
@@ -91,7 +125,7 @@ class TrivialBaselines:
             replaced ones: 0.
         """
         rate = replaced_fraction
-        loss = _entropy(rate) + rate * self.generator()["loss"]
+        loss = _entropy(rate) + rate * self._unigram_loss()
         return {"loss": loss, "accuracy": 1 - rate, "corrected": 0.0}
 
     def scores(self, logs: Mapping[str, float]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.layers.randomness import known_shape
+from electra_tf.pretraining.baselines import log_frequencies
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -59,8 +60,7 @@ class UnigramGenerator(keras.Model):
                 f"expected counts of the {self.vocab_size} tokens of the vocabulary, "
                 f"got shape {list(counts.shape)} with a sum of {counts.sum():g}."
             )
-        smoothed = counts + 1.0
-        self.log_probabilities.assign(np.log(smoothed / smoothed.sum()))
+        self.log_probabilities.assign(log_frequencies(counts))
 
     def call(self, inputs, training=False, seed=None):
         """Returns mlm_logits [B, P, V] float32, the same row everywhere.

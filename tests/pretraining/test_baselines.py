@@ -23,6 +23,48 @@ def test_counts_and_unigram_scores_by_hand():
     assert scores["accuracy"] == pytest.approx(2 / 4)
 
 
+def test_copying_what_shows_by_hand():
+    """Two of three visible tokens are the right ones; the others are drawn."""
+    mask = 9
+    batch = {
+        "masked_input_ids": np.array([[mask, 2, 1, 0], [3, 1, mask, 0]]),
+        "masked_lm_positions": np.array([[0, 1, 2], [1, 2, 0]]),
+        "masked_lm_ids": np.array([[2, 2, 3], [1, 1, 0]]),
+        "masked_lm_weights": np.array([[1.0, 1, 1], [1, 1, 0]]),
+    }
+    counts = np.array([0, 1, 3, 1])
+    baselines = TrivialBaselines(counts, mask_id=mask)
+    baselines.update(batch)
+    p = {1: 2 / 9, 2: 4 / 9, 3: 2 / 9}
+    likelihoods = [
+        p[2],  # at [MASK]
+        2 / 3 + p[2] / 3,  # shows 2, is 2
+        p[3] / 3,  # shows 1, is 3
+        2 / 3 + p[1] / 3,  # shows 1, is 1
+        p[1],  # at [MASK]
+    ]
+    scores = baselines.generator()
+    assert scores["loss"] == pytest.approx(-np.mean(np.log(likelihoods)))
+    assert scores["accuracy"] == pytest.approx(3 / 5)
+    # Predicting originals from corrupted text is another task: no [MASK] to see there.
+    blind = TrivialBaselines(counts)
+    blind.update(batch)
+    assert baselines.prediction(0.25) == blind.prediction(0.25)
+
+
+def test_nothing_is_lost_where_every_visible_token_is_right():
+    """The rule of ELECTRA: [MASK] or the token itself."""
+    batch = {
+        "masked_input_ids": np.array([[9, 2]]),
+        "masked_lm_positions": np.array([[0, 1]]),
+        "masked_lm_ids": np.array([[1, 2]]),
+        "masked_lm_weights": np.ones((1, 2)),
+    }
+    baselines = TrivialBaselines(np.array([0, 1, 3, 1]), mask_id=9)
+    baselines.update(batch)
+    assert baselines.generator()["loss"] == pytest.approx(-np.log(2 / 9) / 2)
+
+
 def test_discriminator_baseline_is_the_constant_predictor():
     labels = np.array([1] * 7 + [0] * 93)
     scores = TrivialBaselines.discriminator(0.07)
