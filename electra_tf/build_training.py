@@ -14,9 +14,7 @@ import keras
 
 from electra_tf.config import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.layers import MaskedLMHead
 from electra_tf.pretraining import Electra, PretrainingModel
-from electra_tf.pretraining.baselines import log_frequencies
 from electra_tf.pretraining.phases import Phase, copy_weights
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 
@@ -115,21 +113,6 @@ def _generator_only(model: Electra) -> list[keras.Variable]:
     others = [*model.discriminator.weights, *model.objective.weights]
     names = {variable.path for variable in others}
     return [v for v in model.trainable_variables if v.path not in names]
-
-
-def initialize_output_biases(
-    config: PretrainConfig, model: PretrainingModel, data: PretrainingData
-) -> None:
-    """Sets the bias per token of every vocabulary head to where a fresh run starts.
-
-    With zeros, Adam brings a bias to the log frequency of its token no faster than by
-    the learning rate per step; until then the generator is worse than unigram.
-    """
-    if config.objective.output_bias_init == "unigram":
-        frequencies = log_frequencies(data.token_counts)
-        for layer in model._flatten_layers():
-            if isinstance(layer, MaskedLMHead):
-                layer.output_bias.assign(frequencies)
 
 
 def initialize_generator(

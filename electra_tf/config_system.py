@@ -184,12 +184,6 @@ class ObjectiveConfig:
         "all_tokens_mlm: the original of every token, with a copy gate; electric: "
         "energies against the noise of a two-tower generator; mlm: BERT's masked LM.",
     )
-    output_bias_init: Literal["zeros", "unigram"] = field(
-        "zeros",
-        "Start of the bias per token of every head over the vocabulary. unigram: log "
-        "frequencies of the training text, which the heads else spend their first "
-        "thousands of steps on.",
-    )
     generator_weight: float = field(1.0, "Weight of the generator's loss.")
     discriminator_weight: float = field(50.0, "Weight of the discriminator's loss.")
     sentence_weight: float = field(

@@ -116,7 +116,6 @@ def _start(config, model, data, store, log: Log) -> int:
     if step is not None:
         log(f"resuming after step {step}, from {store.directory}")
         return step
-    build_training.initialize_output_biases(config, model, data)
     if config.run.init_from:
         loaded = warm_start.load(config.run.init_from, model)
         log(f"weights from {config.run.init_from}: {loaded}")

@@ -86,33 +86,6 @@ def test_generator_group_holds_what_only_the_generator_trains():
     assert set(optimizer.learning_rate_multipliers.values()) == {0.2}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "heads"),
-    [
-        ([], lambda model: [model.generator.head]),
-        (["--objective=mlm"], lambda model: [model.head]),
-        (["--generator=two_tower"], lambda model: [model.generator.head]),
-        (
-            ["--objective=replace_mlm"],
-            lambda model: [model.generator.head, model.objective.head],
-        ),
-    ],
-)
-def test_output_biases_start_at_log_frequencies(arguments, heads):
-    class Data:
-        token_counts = np.arange(VOCAB)
-
-    zeros = build_models.model(parse(*SMALL, *arguments), VOCAB, (1, 2, 3))
-    build_training.initialize_output_biases(parse(*SMALL, *arguments), zeros, Data)
-    config = parse(*SMALL, *arguments, "--output_bias_init=unigram")
-    model = build_models.model(config, VOCAB, (1, 2, 3))
-    build_training.initialize_output_biases(config, model, Data)
-    expected = np.arange(1, VOCAB + 1) / np.arange(1, VOCAB + 1).sum()
-    for plain, head in zip(heads(zeros), heads(model), strict=True):
-        assert not plain.output_bias.numpy().any()
-        np.testing.assert_allclose(np.exp(head.output_bias), expected, rtol=1e-5)
-
-
 def test_missing_generator_is_named(tmp_path):
     frozen = ["--freeze_generator", "--sharing=nes"]
     config = parse(*SMALL, *frozen, f"--generator_init_from={tmp_path}")

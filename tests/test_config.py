@@ -258,7 +258,6 @@ FLAGS = [
     "num_processes",
     "num_train_steps",
     "objective",
-    "output_bias_init",
     "overwrite",
     "position_init",
     "records",
