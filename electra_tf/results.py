@@ -18,7 +18,7 @@ from electra_tf import build, costs, samples
 from electra_tf import config as config_lib
 from electra_tf.config import PretrainConfig
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.pretraining.baselines import COPYING, TrivialBaselines
 from electra_tf.pretraining.phases import learned_weights
 from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
@@ -45,10 +45,10 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
 _ROWS = {
-    "generator_loss": ("generator loss (nats)", "{:.3f}", "unigram; what shows"),
-    "generator_accuracy": ("generator accuracy", "{:.2%}", "most common; what shows"),
-    "masked_lm_loss": ("masked LM loss (nats)", "{:.3f}", "unigram; what shows"),
-    "masked_lm_accuracy": ("masked LM accuracy", "{:.2%}", "most common; what shows"),
+    "generator_loss": ("generator loss (nats)", "{:.3f}", "unigram frequencies"),
+    "generator_accuracy": ("generator accuracy", "{:.2%}", "most common token"),
+    "masked_lm_loss": ("masked LM loss (nats)", "{:.3f}", "unigram frequencies"),
+    "masked_lm_accuracy": ("masked LM accuracy", "{:.2%}", "most common token"),
     "discriminator_loss": ("discriminator loss (nats)", "{:.4f}", "base rate"),
     "discriminator_accuracy": ("discriminator accuracy", "{:.2%}", "majority class"),
     "discriminator_auc": ("discriminator AUC", "{:.3f}", "chance"),
@@ -231,6 +231,9 @@ def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) ->
             lines.append(
                 f"{label:<28}{value:>12}{pattern.format(baseline):>12}  {trivial}"
             )
+            if f"{name}{COPYING}" in baselines:
+                copying = pattern.format(baselines[f"{name}{COPYING}"])
+                lines.append(f"{copying:>52}  and copying what shows")
     if "replaced_fraction" in logs:
         lines.append(f"{'tokens replaced':<28}{logs['replaced_fraction']:>12.2%}")
     if "discriminator_precision" in logs:

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+# What the names of the scores of ``TrivialBaselines.copying`` end in.
+COPYING = "_copying"
+
 
 def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
     """Counts tokens.
@@ -72,29 +75,33 @@ class TrivialBaselines:
             self._shown.append(np.take_along_axis(read, where, axis=1)[used])
 
     def generator(self) -> dict[str, float]:
-        """Cross-entropy (nats) and accuracy of frequencies and of copying.
+        """Cross-entropy (nats) and accuracy of the unigram distribution.
 
-        At [MASK] the unigram distribution, guessing the most common token. Where
-        another token shows, that token, with the share in which it is the right one,
-        and else the unigram distribution.
+        Accuracy is that of always guessing the most common token.
         """
-        targets = np.concatenate(self._targets)
-        chances = np.exp(self._log_probabilities[targets])
-        right = targets == self._most_common
-        if self._mask_id is not None:
-            shown = np.concatenate(self._shown)
-            visible, kept = shown != self._mask_id, shown == targets
-            share = kept[visible].mean() if visible.any() else 0.0
-            mixed = share * kept + (1 - share) * chances
-            chances = np.where(visible, mixed, chances)
-            right = np.where(visible, kept, right)
-        return {
-            "loss": float(-np.log(chances).mean()),
-            "accuracy": float(right.mean()),
-        }
+        chances, right = self._unigram()
+        return _summary(chances, right)
 
-    def _unigram_loss(self) -> float:
-        return float(-self._log_probabilities[np.concatenate(self._targets)].mean())
+    def copying(self) -> dict[str, float]:
+        """The same, but for positions where a token shows instead of [MASK].
+
+        There it is that token, in the share of cases in which it is the right one, and
+        else the unigram distribution. Without ``mask_id`` it is empty.
+        """
+        if self._mask_id is None:
+            return {}
+        chances, right = self._unigram()
+        shown = np.concatenate(self._shown)
+        visible, kept = shown != self._mask_id, shown == np.concatenate(self._targets)
+        share = kept[visible].mean() if visible.any() else 0.0
+        mixed = share * kept + (1 - share) * chances
+        return _summary(
+            np.where(visible, mixed, chances), np.where(visible, kept, right)
+        )
+
+    def _unigram(self):
+        targets = np.concatenate(self._targets)
+        return np.exp(self._log_probabilities[targets]), targets == self._most_common
 
     @staticmethod
     def discriminator(replaced_fraction: float) -> dict[str, float]:
@@ -125,7 +132,7 @@ class TrivialBaselines:
             replaced ones: 0.
         """
         rate = replaced_fraction
-        loss = _entropy(rate) + rate * self._unigram_loss()
+        loss = _entropy(rate) + rate * self.generator()["loss"]
         return {"loss": loss, "accuracy": 1 - rate, "corrected": 0.0}
 
     def scores(self, logs: Mapping[str, float]) -> dict[str, float]:
@@ -134,6 +141,10 @@ class TrivialBaselines:
         Args:
             logs: held-out metrics of a model, by name; the shares of replaced tokens
                 and of corrupted rows are taken from them.
+
+        Returns:
+            Values by the names of ``logs``, and those of ``copying`` with COPYING at
+            the end of the name.
         """
         masked_lm = self.generator()
         replaced = logs.get("replaced_fraction", 0.0)
@@ -156,7 +167,16 @@ class TrivialBaselines:
             "prediction_accuracy": prediction["accuracy"],
             "corrected_accuracy": prediction["corrected"],
         }
-        return {name: value for name, value in names.items() if name in logs}
+        names |= {
+            f"{part}_{name}{COPYING}": value
+            for part in ("generator", "masked_lm")
+            for name, value in self.copying().items()
+        }
+        return {n: v for n, v in names.items() if n.removesuffix(COPYING) in logs}
+
+
+def _summary(chances, right):
+    return {"loss": float(-np.log(chances).mean()), "accuracy": float(right.mean())}
 
 
 def _entropy(rate: float) -> float:

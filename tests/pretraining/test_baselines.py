@@ -43,13 +43,18 @@ def test_copying_what_shows_by_hand():
         2 / 3 + p[1] / 3,  # shows 1, is 1
         p[1],  # at [MASK]
     ]
-    scores = baselines.generator()
+    scores = baselines.copying()
     assert scores["loss"] == pytest.approx(-np.mean(np.log(likelihoods)))
     assert scores["accuracy"] == pytest.approx(3 / 5)
-    # Predicting originals from corrupted text is another task: no [MASK] to see there.
+    logs = {"masked_lm_loss": 1.0, "generator_accuracy": 0.5}
+    found = baselines.scores(logs)
+    assert found.keys() == {f"{n}{s}" for n in logs for s in ("", "_copying")}
+    assert found["masked_lm_loss_copying"] == scores["loss"]
+    # Of a generator that does not read the masked text.
     blind = TrivialBaselines(counts)
     blind.update(batch)
-    assert baselines.prediction(0.25) == blind.prediction(0.25)
+    assert blind.copying() == {}
+    assert blind.generator() == baselines.generator()
 
 
 def test_nothing_is_lost_where_every_visible_token_is_right():
@@ -62,7 +67,7 @@ def test_nothing_is_lost_where_every_visible_token_is_right():
     }
     baselines = TrivialBaselines(np.array([0, 1, 3, 1]), mask_id=9)
     baselines.update(batch)
-    assert baselines.generator()["loss"] == pytest.approx(-np.log(2 / 9) / 2)
+    assert baselines.copying()["loss"] == pytest.approx(-np.log(2 / 9) / 2)
 
 
 def test_discriminator_baseline_is_the_constant_predictor():
