@@ -64,6 +64,7 @@ def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
     assert float(loss) == pytest.approx(np.log(tiny.VOCAB) + 50 * np.log(2), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_accumulation_equals_the_whole_batch(count):
     results = []
@@ -280,6 +281,7 @@ def test_jit_compile_equals_plain():
     assert_same_weights(*results, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_steps_per_execution_equals_single_steps():
     results = []
     for count in (1, 3):
