@@ -54,6 +54,7 @@ _SIZES = {
     "intermediate_size": "intermediate_size",
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
+    "initializer_range": "initializer_range",
 }
 # Heads of fine-tuned models: the encoder below them is what is wanted.
 _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
@@ -142,6 +143,7 @@ def _read_half(folder: Path, num_heads: int | None) -> _Half:
         num_heads=num_heads or config.get("num_attention_heads", 4),
         dropout=config.get("hidden_dropout_prob", 0.1),
         attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
+        initializer_range=config.get("initializer_range", 0.02),
     )
     _check_config(config, sizes, folder, ignore=num_heads and "num_attention_heads")
     rows = prefixed([*HUGGING_FACE.embeddings(), *HUGGING_FACE.body(sizes)], prefix)
@@ -236,7 +238,6 @@ def _write_half(folder, model, role, tower):
         "architectures": [CLASSES[role] if tower.head else "ElectraModel"],
         **_FIXED,
         **{theirs: getattr(sizes, ours) for theirs, ours in _SIZES.items()},
-        "initializer_range": 0.02,
         "pad_token_id": model.vocabulary.pad_id,
         "tie_word_embeddings": True,
         "dtype": "float32",

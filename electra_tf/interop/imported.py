@@ -50,7 +50,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes and dropout rates of one encoder; names as of its constructor's."""
+    """Sizes, dropout and start of one encoder; names as of its constructor's."""
 
     vocab_size: int
     embedding_size: int
@@ -62,6 +62,7 @@ class Sizes:
     intermediate_size: int
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    initializer_range: float = 0.02
 
     def __str__(self):
         return (

@@ -259,7 +259,7 @@ class Tensors:
             body: What stands before the names of projection and blocks.
             num_heads: Which no shape tells; None is the original's rule, hidden
                 size // 64 and at least 1.
-            **rates: dropout and attention_dropout, if known.
+            **rates: dropout, attention_dropout and initializer_range, if known.
 
         Raises:
             ValueError: A tensor that tells a size is missing.

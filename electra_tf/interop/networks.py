@@ -51,6 +51,7 @@ def _embeddings(sizes):
         max_positions=sizes.max_positions,
         num_segments=sizes.num_segments,
         dropout=sizes.dropout,
+        initializer_range=sizes.initializer_range,
         dtype="float32",
         name="embeddings",
     )
@@ -66,6 +67,7 @@ def _encoder(tower, embeddings, name):
         intermediate_size=sizes.intermediate_size,
         dropout=sizes.dropout,
         attention_dropout=sizes.attention_dropout,
+        initializer_range=sizes.initializer_range,
         dtype="float32",
         name=name,
     )
@@ -121,6 +123,7 @@ def encoder_tower(encoder: TextEncoder, head: Arrays, what: str) -> Tower:
         intermediate_size=encoder.intermediate_size,
         dropout=encoder.dropout,
         attention_dropout=encoder.attention_dropout,
+        initializer_range=encoder.initializer_range,
     )
     variables = encoder_variables(encoder)
     return Tower(sizes, {name: _value(v) for name, v in variables.items()}, head)

@@ -155,6 +155,7 @@ def _config(model: Imported) -> dict[str, Any]:
         "max_positions": sizes.max_positions,
         "dropout": sizes.dropout,
         "attention_dropout": sizes.attention_dropout,
+        "initializer_range": sizes.initializer_range,
     }
     if len(model.towers) == 2:
         small = model.generator.sizes

@@ -240,7 +240,7 @@ class _BorrowingEmbedding(TextEmbedding):
     """Tables that take something from those of another `TextEmbedding`.
 
     Args:
-        lender: The `TextEmbedding` to borrow from; its sizes are taken over.
+        lender: The `TextEmbedding` to borrow from; its sizes and start are taken over.
         name: Name of the layer.
         **kwargs: Further arguments of `TextEmbedding`.
     """

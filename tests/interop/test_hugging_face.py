@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from safetensors.numpy import save as to_bytes
 
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.interop import hugging_face, tensor_files, tokenizer_files
+from electra_tf.interop import hugging_face, networks, tensor_files, tokenizer_files
 from electra_tf.interop.imported import Source
 from electra_tf.interop.run_folder import NAME as RUN_FOLDER
 from tests.interop.models import CASES, GOLDEN, same
@@ -63,6 +63,25 @@ def with_tokenizer(imported, **changes):
         "trained_length": 12,
     }
     return type(imported)(**values | changes)
+
+
+def test_start_and_dropout_travel_along(folder, tmp_path):
+    said = {
+        "initializer_range": 0.06,
+        "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.3,
+    }
+    for below in (folder, folder / "generator"):
+        change_config(below, **said)
+    imported = read(folder)
+    encoder = networks.models(imported)["encoder"]
+    assert encoder.initializer_range == encoder.embeddings.initializer_range == 0.06
+    assert (encoder.dropout, encoder.attention_dropout) == (0.2, 0.3)
+    tower = networks.encoder_tower(encoder, {}, "the encoder")
+    assert tower.sizes == imported.discriminator.sizes
+    hugging_face.write(tmp_path, with_tokenizer(imported))
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config | said == config
 
 
 def test_only_one_tower(tmp_path):
