@@ -82,14 +82,14 @@ class EncoderConfig:
     attention_dropout: float = field(0.1, "Of attention probabilities.")
     initializer_range: float = field(
         0.02,
-        "Standard deviation of tables and layers at the start (truncated normal). With "
-        "the paper's 0.02 networks narrower than 768 attend to everything alike for "
-        "long; about sqrt(1 / hidden_size) does not. Heads start at 0.02.",
+        "Standard deviation of tables and layers at the start (truncated normal); heads "
+        "start at 0.02. The paper's 0.02 leaves narrow networks with uniform attention; "
+        "about sqrt(1 / hidden_size) does not (docs/experiments.md).",
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(
         "truncated_normal",
         "Start of the position table, which is trained in any case. sinusoidal: sines "
-        "and cosines, from which short runs learn much sooner.",
+        "and cosines, which tell from the first step how far tokens are apart.",
     )
 
     def __post_init__(self):
