@@ -82,9 +82,9 @@ class EncoderConfig:
     attention_dropout: float = field(0.1, "Of attention probabilities.")
     initializer_range: float = field(
         0.02,
-        "Standard deviation of tables and layers at the start (truncated normal); heads "
-        "start at 0.02. The paper's 0.02 leaves narrow networks with uniform attention; "
-        "about sqrt(1 / hidden_size) does not (docs/experiments.md).",
+        "Standard deviation of tables and layers at the start (truncated normal); of "
+        "heads it is 0.02. The paper's 0.02 leaves narrow networks with uniform "
+        "attention; about sqrt(1 / hidden_size) does not (docs/experiments.md).",
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(
         "truncated_normal",
