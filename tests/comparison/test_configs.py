@@ -33,18 +33,14 @@ SYSTEMS = {
         "eighth",
         "quarter",
         "half",
-        "three_quarters",
         "full",
         "unigram",
-        "uniform",
     ],
     "figure3_training": [
         "joint",
         "mlm",
         "two_stage",
-        "two_stage_no_copy",
         "reinforce",
-        "gumbel",
     ],
     "table5": [
         "electra",
@@ -52,7 +48,6 @@ SYSTEMS = {
         "electra_15",
         "replace_mlm",
         "all_tokens_mlm",
-        "electric",
     ],
     "tying": ["tied", "token", "nes", "all", "gdes"],
 }
