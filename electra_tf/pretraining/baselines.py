@@ -146,7 +146,8 @@ class TrivialBaselines:
             Values by the names of ``logs``, and those of ``copying`` with COPYING at
             the end of the name.
         """
-        masked_lm = self.generator()
+        copying = self.copying().items()
+        masked_lm = self.generator() | {f"{n}{COPYING}": v for n, v in copying}
         replaced = logs.get("replaced_fraction", 0.0)
         # Where the loss is taken at masked positions only, the share among those.
         replaced = logs.get("replaced_masked_fraction", replaced)
@@ -166,11 +167,6 @@ class TrivialBaselines:
             "prediction_loss": prediction["loss"],
             "prediction_accuracy": prediction["accuracy"],
             "corrected_accuracy": prediction["corrected"],
-        }
-        names |= {
-            f"{part}_{name}{COPYING}": value
-            for part in ("generator", "masked_lm")
-            for name, value in self.copying().items()
         }
         return {n: v for n, v in names.items() if n.removesuffix(COPYING) in logs}
 
