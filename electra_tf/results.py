@@ -20,8 +20,8 @@ from electra_tf.config import PretrainConfig
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import COPYING, TrivialBaselines
 from electra_tf.pretraining.phases import learned_weights
-from electra_tf.training import report
 from electra_tf.training.checkpoints import check_config
+from electra_tf.training.curves import plot_curves
 from electra_tf.training.sinks import MetricsLog
 
 Log = Callable[[str], None]
@@ -187,7 +187,7 @@ def finish(
     for name, part in model.artifacts().items():
         _save(part, model_dir / f"{name}.keras")
     if (model_dir / METRICS).exists():
-        report.plot_curves(
+        plot_curves(
             model_dir / METRICS,
             model_dir / "curves.png",
             baselines=baselines,

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.training import report
+from electra_tf.training.verdicts import verdict_table
 
 _ROWS = 6
 
@@ -39,7 +39,7 @@ def text_sample(
 
 
 def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    return report.text_sample(
+    return verdict_table(
         list(tokens[row["original_ids"]]),
         list(tokens[row["corrupted_ids"]]),
         probabilities=list(row["replaced_probability"]),

@@ -30,7 +30,7 @@ from pathlib import Path
 from absl import app, flags
 
 from electra_tf.data import records
-from electra_tf.data.corpora import Source, TextFile, open_corpus
+from electra_tf.data.corpora import open_corpus
 from electra_tf.data.documents import SEGMENTING
 from electra_tf.data.output_folder import (
     WORK,
@@ -39,6 +39,7 @@ from electra_tf.data.output_folder import (
     prepare_folder,
 )
 from electra_tf.data.records import Manifest
+from electra_tf.data.sources import Source, TextFile
 from electra_tf.data.units import (
     Recipe,
     Unit,

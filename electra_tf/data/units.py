@@ -16,9 +16,9 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from electra_tf.data.corpora import Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.records import Shard, write_json, write_shard
+from electra_tf.data.sources import Source
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 

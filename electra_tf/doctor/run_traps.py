@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor.subject import Finding, Subject, ok, problem, warning
-from electra_tf.training.sinks import EVAL_PREFIX, HealthWarnings
+from electra_tf.training.health import HealthWarnings
+from electra_tf.training.sinks import EVAL_PREFIX
 
 # From here on a model is base or large, where Small's settings are known to fail.
 _BASE_WIDTH, _LARGE_WIDTH = 768, 1024

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from electra_tf.inspect.inspector import Fills, Verdicts
-from electra_tf.training import report
+from electra_tf.training.verdicts import verdict_table
 
 _NAMES = ("token", "P(replaced) %")
 _INDENT = 15
@@ -38,7 +38,7 @@ def verdicts(found: Verdicts, *, width: int, use_color: bool) -> str:
         use_color: Whether to add ANSI colours; the numbers are there in any case.
     """
     if found.original is not None:
-        return report.text_sample(
+        return verdict_table(
             found.original,
             found.tokens,
             probabilities=found.probabilities,

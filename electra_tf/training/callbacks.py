@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import numpy as np
 
+from electra_tf.training.health import HealthWarnings
 from electra_tf.training.sinks import (
-    HealthWarnings,
     MetricsLog,
     Progress,
     TensorBoardScalars,

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from electra_tf.data import corpora
+from electra_tf.data import corpora, sources
 from electra_tf.data.corpora import open_corpus
 
 
@@ -144,7 +144,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(write, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (source,) = open_corpus([str(write("a.txt.gz", "a\n"))])
-    monkeypatch.setattr(corpora.os, "fsync", full)
+    monkeypatch.setattr(sources.os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: .*plain"):
         source.spool(tmp_path / "plain", lambda message: None)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt.gz"]

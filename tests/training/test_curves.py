@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from electra_tf.training import report
+from electra_tf.training import curves
 from electra_tf.training.sinks import MetricsLog, read_metrics
 
 
@@ -24,7 +24,7 @@ def metrics(tmp_path):
 
 
 def panels_of(metrics, baselines=None):
-    figure = report._figure(read_metrics(metrics), baselines or {}, metrics)
+    figure = curves._figure(read_metrics(metrics), baselines or {}, metrics)
     return {axis.get_title(loc="left"): axis for axis in figure.axes}
 
 
@@ -75,7 +75,7 @@ def test_baselines_are_drawn_and_labelled(metrics):
 
 def test_writes_a_png(metrics, tmp_path):
     path = tmp_path / "curves.png"
-    report.plot_curves(metrics, path, title="run")
+    curves.plot_curves(metrics, path, title="run")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 20_000
 
@@ -84,48 +84,4 @@ def test_an_empty_file_is_an_error(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("")
     with pytest.raises(ValueError, match="has 0 lines"):
-        report.plot_curves(path, tmp_path / "curves.png")
-
-
-SAMPLE = {
-    "original": ["the", "chef", "cooked", "a", "meal"],
-    "corrupted": ["the", "queen", "ate", "a", "meal"],
-    "probabilities": [0.02, 0.31, 0.93, 0.7, 0.1],
-    "is_masked": [False, True, True, False, True],
-}
-
-
-def test_text_sample():
-    assert report.text_sample(**SAMPLE) == (
-        "     original  the chef  cooked a   meal\n"
-        "       masked      ^     ^          ^\n"
-        "      sampled      queen ate        =\n"
-        "P(replaced) %   2  -31   +93    !70  10\n"
-        "\n"
-        "   1  +  found: replaced, and called replaced\n"
-        "   1  -  missed: replaced, but called real\n"
-        "   1  !  false alarm: real, but called replaced\n"
-        "   2     real, and called real"
-    )
-
-
-def test_text_sample_wraps_and_loses_no_token():
-    text = report.text_sample(**SAMPLE, width=12)
-    rows = [x.split()[1:] for x in text.splitlines() if x.startswith("     original")]
-    assert [token for row in rows for token in row] == SAMPLE["original"]
-    assert len(rows) == 3
-    assert all(len(line) <= 15 + 12 for line in text.split("\n\n   1")[0].splitlines())
-
-
-def test_text_sample_in_color_is_the_same_text():
-    colored = report.text_sample(**SAMPLE, use_color=True)
-    assert "\x1b[31mqueen\x1b[0m" in colored
-    for code in ("\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"):
-        colored = colored.replace(code, "")
-    lines = [line.rstrip() for line in colored.splitlines()]
-    assert lines == report.text_sample(**SAMPLE).splitlines()
-
-
-def test_lists_of_different_length_are_refused():
-    with pytest.raises(ValueError, match=r"have \[5, 5, 4, 5\]"):
-        report.text_sample(**{**SAMPLE, "probabilities": [0.1] * 4})
+        curves.plot_curves(path, tmp_path / "curves.png")
