@@ -72,7 +72,7 @@ def test_links_lead_somewhere():
                 assert (doc.parent / target).exists(), f"{doc.name}: {target}"
 
 
-# Of saved_model_cli, tensorflow_model_server and TensorBoard.
+# Of saved_model_cli, tensorflow_model_server, TensorBoard and XLA.
 FOREIGN_FLAGS = {
     "all",
     "dir",
@@ -86,6 +86,7 @@ FOREIGN_FLAGS = {
     "rest_api_port",
     "model_name",
     "model_base_path",
+    "tf_xla_persistent_cache_directory",
 }
 
 
