@@ -6,7 +6,6 @@ has the same files) is read. Fine-tuning, inspection and diagnosis come here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ import keras
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.interop.tensor_files import read_json
 from electra_tf.tasks.heads import TaskModel
 
 CONFIG = "config.json"
@@ -33,16 +33,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         ValueError: The file is damaged.
         OSError: It cannot be read.
     """
-    path = folder / CONFIG
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it is not a JSON object.")
-    return found
+    return read_json(folder / CONFIG)
 
 
 def flags(described: Mapping[str, Any]) -> dict[str, Any]:

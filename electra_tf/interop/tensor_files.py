@@ -71,7 +71,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a JSON object.")
+        raise ValueError(f"{path} is damaged: it is not a JSON object.")
     return found
 
 
