@@ -81,7 +81,9 @@ def convert(options: argparse.Namespace, log: Log) -> Imported:
         generator_num_heads=options.generator_num_heads,
         only=options.only,
     )
-    model = completed(find_format(source).read(source), options)
+    model = find_format(source).read(source)
+    _check_used(source, model)
+    model = completed(model, options)
     log(f"{model.source} ({model.format})")
     for name, tower in model.towers.items():
         arrays = [*tower.encoder.values(), *tower.head.values()]
@@ -96,6 +98,18 @@ def convert(options: argparse.Namespace, log: Log) -> Imported:
         log(f"  {note}")
     log(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
     return model
+
+
+def _check_used(source: Source, model: Imported) -> None:
+    """Refuses a number of heads for a tower that is not there."""
+    for flag, role in (
+        ("num_heads", "discriminator"),
+        ("generator_num_heads", "generator"),
+    ):
+        if getattr(source, flag) and role not in model.towers:
+            raise ValueError(
+                f"--{flag} is the {role}'s, and no {role} is taken from {source.path}."
+            )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -200,7 +214,9 @@ def check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
             f"--to={folder} is not empty ({_listed(names)}): pass --overwrite to "
             "replace what is there, or name another folder."
         )
-    foreign = [name for name in names if name not in target.OUTPUTS]
+    files = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    inside = [path.relative_to(folder).as_posix() for path in files]
+    foreign = [name for name in inside if name not in target.OUTPUTS]
     if foreign:
         raise ValueError(
             f"--to={folder} holds files that are not of this format "

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf import config as config_lib
+from electra_tf import model_folder
 from electra_tf.build import PretrainingData
 from electra_tf.config import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.interop.networks import load_model
-from electra_tf.interop.tensor_files import read_json
+from electra_tf.interop.tensor_files import FILES as HUGGING_FACE_FILES
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.phases import learned_weights
 from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
@@ -69,12 +70,17 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
 
     Raises:
         ValueError: Sizes, vocabulary or casing differ; all are named, with the flags
-            to pass.
+            to pass. Or the weights are in a format that has to be converted first.
+        OSError: There are no weights.
     """
     if not config.run.init_from:
         return
+    # A run that goes on does not need the other one anymore.
+    if not any(Path(config.run.model_dir).glob("checkpoints/*.index")):
+        _check_weights(config.run.init_from)
     folder = _home(config.run.init_from)
-    there = read_json(folder / "config.json").get("config", {})
+    described = model_folder.read_config(folder)
+    there = model_folder.flags(described) | model_folder.casing(described)
     differences, remedies = [], []
     for flag, value, other in _differences(there, _here(config, data)):
         differences.append(f"{flag} is {value} there and {other} here")
@@ -88,6 +94,25 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
             f"--init_from={config.run.init_from} does not fit this run: "
             f"{'; '.join(differences)}. Pass {' '.join(remedies)}."
         )
+
+
+def _check_weights(init_from):
+    """Refuses what `load` would find no weights in, before hours of other work."""
+    path = Path(init_from)
+    if path.with_name(f"{path.name}.index").is_file():
+        return
+    if any(any(path.glob(kind)) for kind in ("*.keras", "*.index", "checkpoints/*")):
+        return
+    if any((path / name).is_file() for name in HUGGING_FACE_FILES):
+        raise ValueError(
+            f"--init_from={init_from} holds weights of Hugging Face: convert them "
+            f"first (python -m electra_tf.convert --from={init_from} --to=imported) "
+            "and start from the result."
+        )
+    raise FileNotFoundError(
+        f"--init_from={init_from} has no weights: name the folder of a pretraining "
+        "run, one of its checkpoints, or what python -m electra_tf.convert has made."
+    )
 
 
 def _here(config, data):

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from electra_tf import config as config_lib
-from electra_tf import convert, finetune_build
+from electra_tf import convert, finetune_build, model_folder
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.finetune_config import FinetuneConfig
 from electra_tf.interop import google_tf1, hugging_face, run_folder
@@ -39,6 +41,11 @@ def refused(capsys, source, to, *flags):
     assert message.startswith("error: ")
     assert message.count("\n") == 1
     return message
+
+
+def written_in(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix() for path in files}
 
 
 def saved_run(folder, model=None, size=tiny.VOCAB, **flags):
@@ -111,8 +118,7 @@ def test_a_run_goes_out_and_comes_back_to_the_bit(finished, tmp_path, format_nam
     out, back = tmp_path / "out", tmp_path / "back"
     run(finished, out, f"--format={format_name}")
     module = convert.FORMATS[format_name]
-    written = {path.name for path in out.iterdir()}
-    assert written <= set(module.OUTPUTS)
+    assert written_in(out) <= set(module.OUTPUTS)
     assert module.detect(Source(str(out)))
     said = run(out, back, "--nolower_case", "--nostrip_accents")
     assert "warning" not in said
@@ -169,6 +175,10 @@ def test_masked_lm_alone(tmp_path):
     files = {path.name for path in (tmp_path / "back").glob("*.keras")}
     assert files == {"encoder.keras", "generator.keras"}
     told = json.loads((tmp_path / "back" / "config.json").read_text())["config"]
+    # It may as well have been the half of an ELECTRA.
+    assert "objective" not in told
+    run(source, tmp_path / "kept")
+    told = json.loads((tmp_path / "kept" / "config.json").read_text())["config"]
     assert told["objective"] == "mlm"
 
 
@@ -205,6 +215,13 @@ def test_existing_output_needs_permission(tmp_path, capsys):
     message = refused(capsys, GOLDEN / "equal", to, "--overwrite")
     assert "not of this format (mine.txt)" in message
     assert (to / "mine.txt").read_text() == "precious"
+    deep = tmp_path / "deep"
+    run(GOLDEN / "equal", deep, "--format=hugging_face")
+    (deep / "generator" / "notes.txt").write_text("precious")
+    flags = ("--format=hugging_face", "--overwrite")
+    message = refused(capsys, GOLDEN / "equal", deep, *flags)
+    assert "not of this format (generator/notes.txt)" in message
+    assert (deep / "generator" / "notes.txt").exists()
 
 
 def vocabulary_flag(case):
@@ -228,6 +245,64 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert "disk full" in message
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert len(list((tmp_path / "out").iterdir())) == 5
+
+
+def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
+    run(finished, tmp_path / "lower", "--lower_case", "--nostrip_accents")
+    described = model_folder.read_config(tmp_path / "lower")
+    casing = {"lower_case": True, "strip_accents": False}
+    assert model_folder.casing(described) == casing
+    run(tmp_path / "lower", tmp_path / "hf", "--format=hugging_face")
+    told = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert (told["do_lower_case"], told["strip_accents"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("case", "flag", "message"),
+    [
+        ("run", "--generator=/x", "nothing to say for --generator"),
+        ("run", "--num_heads=2", "nothing to say for --num_heads"),
+        ("google_tf1", "--generator=/x", "nothing to say for --generator"),
+        ("generator", "--num_heads=2", "--num_heads is the discriminator's"),
+        ("bare", "--generator_num_heads=2", "no generator is taken"),
+    ],
+)
+def test_flags_without_a_use_are_refused(
+    finished, tmp_path, capsys, case, flag, message
+):
+    source, more = finished, []
+    if case == "google_tf1":
+        run(finished, tmp_path / "tf1", "--format=google_tf1")
+        source = tmp_path / "tf1"
+    elif case == "generator":
+        source, more = GOLDEN / "equal" / "generator", [vocabulary_flag("equal")]
+    elif case == "bare":
+        source = shutil.copytree(GOLDEN / "equal", tmp_path / "bare")
+        shutil.rmtree(source / "generator")
+    assert message in refused(capsys, source, tmp_path / "out", flag, *more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_name", ["hugging_face", "google_tf1"])
+def test_a_full_disk_is_one_line(finished, tmp_path, format_name):
+    """A limit on the size of files stands in for it."""
+    program = (
+        "import resource, signal, sys; from electra_tf import convert; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
+        "sys.exit(convert.main(sys.argv[1:]))"
+    )
+    flags = [f"--from={finished}", f"--to={tmp_path / 'out'}"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *flags, f"--format={format_name}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "cannot be written: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_vocabulary_is_needed_and_must_fit(tmp_path, capsys):
@@ -314,7 +389,7 @@ def test_keras_hub_keeps_one_encoder_and_says_what_it_drops(finished, tmp_path):
     said = run(finished, tmp_path / "preset", "--format=keras_hub")
     assert "no place for the heads" in said
     assert "GELU" in said
-    written = {path.name for path in (tmp_path / "preset").iterdir()}
+    written = written_in(tmp_path / "preset")
     assert written <= set(convert.FORMATS["keras_hub"].OUTPUTS)
 
     said = run(tmp_path / "preset", tmp_path / "back")

@@ -252,6 +252,7 @@ def test_weight_decay_of_deltas_and_not_of_norms():
     assert not any("layer_norm" in path or "bias" in path for path in decayed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
     """All state comes back by name; a tied run's tables are found under theirs."""

@@ -31,6 +31,12 @@ def make(folder, kind=Classification, *, pair=False, **kwargs):
     return task, model, path
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Task, model and path of the SavedModel of a text classifier."""
+    return make(tmp_path_factory.mktemp("exported"))
+
+
 def python_answers(task, model, *columns, batch_size=5):
     examples = [
         common.Example(str(i), texts)
@@ -123,8 +129,8 @@ def test_fresh_process_gives_the_answers_that_are_scored(tmp_path):
     assert found["label"] == task.readable(in_batches[order])
 
 
-def test_three_signatures_agree_on_hard_strings(tmp_path):
-    task, model, path = make(tmp_path)
+def test_three_signatures_agree_on_hard_strings(exported):
+    task, model, path = exported
     loaded = tf.saved_model.load(path)
     rows, expected = python_answers(task, model, HARD)
     served = loaded.signatures["serving_default"](text=tf.constant(HARD))
@@ -191,8 +197,8 @@ RUNS = {
 
 
 @pytest.mark.slow
-def test_saved_model_cli_shows_and_runs_it(tmp_path):
-    _, _, path = make(tmp_path)
+def test_saved_model_cli_shows_and_runs_it(exported):
+    _, _, path = exported
 
     def cli(program, *arguments):
         done = subprocess.run(
@@ -218,8 +224,8 @@ def test_saved_model_cli_shows_and_runs_it(tmp_path):
     assert "Op type not registered" in err
 
 
-def test_the_graph_needs_no_other_operations_than_the_docs_say(tmp_path):
-    _, _, path = make(tmp_path)
+def test_the_graph_needs_no_other_operations_than_the_docs_say(exported):
+    _, _, path = exported
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString((Path(path) / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0].graph_def
@@ -256,9 +262,8 @@ def run_predict(monkeypatch, capsys, *arguments, stdin=""):
     return code, [json.loads(line) for line in out.splitlines()], err
 
 
-def test_predict_from_arguments_lines_and_jsonl(tmp_path, monkeypatch, capsys):
-    make(tmp_path)
-    model = f"--model={tmp_path}"
+def test_predict_from_arguments_lines_and_jsonl(exported, monkeypatch, capsys):
+    model = f"--model={Path(exported[2]).parent}"
     _, (one,), _ = run_predict(monkeypatch, capsys, model, "good movie")
     assert set(one["probabilities"]) == {"neg", "n\u00e9utral", "pos"}
     assert one["probability"] == max(one["probabilities"].values())
@@ -280,10 +285,9 @@ def test_predict_from_arguments_lines_and_jsonl(tmp_path, monkeypatch, capsys):
         ("[1]", "not a JSON object"),
     ],
 )
-def test_predict_says_what_is_wrong(tmp_path, monkeypatch, capsys, line, message):
-    make(tmp_path)
+def test_predict_says_what_is_wrong(exported, monkeypatch, capsys, line, message):
     code, _, err = run_predict(
-        monkeypatch, capsys, f"--model={tmp_path}", "--jsonl", stdin=line + "\n"
+        monkeypatch, capsys, f"--model={exported[2]}", "--jsonl", stdin=line + "\n"
     )
     assert code == 1
     assert message in err

@@ -155,11 +155,15 @@ def config(init_from, **flags):
     return config_lib.from_flat(flat)
 
 
-def described(folder, vocabulary=VOCABULARY, **flags):
-    """A folder that says of itself what an imported one says."""
+def described(folder, vocabulary=VOCABULARY, data=None, **flags):
+    """A folder that says of itself what a run says, with a file where weights are."""
     told = {**SIZES, "max_positions": 512, "lower_case": True, "strip_accents": True}
     told |= {"objective": "electra", "generator_layers": 1.0, **flags}
-    (folder / "config.json").write_text(json.dumps({"config": told}))
+    (folder / "config.json").write_text(
+        json.dumps({"config": told, "data": data or {}})
+    )
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    (folder / "checkpoints" / "ckpt-100.index").write_text("")
     vocabulary.save(folder / "vocab.txt")
     return folder
 
@@ -233,6 +237,27 @@ def test_the_casing_is_that_of_the_records(tmp_path):
     check(given, lower_case=False)
     with pytest.raises(ValueError, match="lower_case is False there and True here"):
         check(given, lower_case=True)
+
+
+def test_what_the_records_were_wins_over_the_flags_of_the_other_run(tmp_path):
+    """With --records a run's flags of casing are left at their defaults."""
+    data = {"lower_case": False, "strip_accents": False}
+    folder = described(tmp_path, data=data)
+    check(config(folder, records=("x.tfrecord",)), lower_case=False)
+    with pytest.raises(ValueError, match=r"lower_case is False.*Pass --nolower_case"):
+        check(config(folder))
+
+
+def test_a_folder_without_weights_is_refused_before_anything_is_built(tmp_path):
+    (tmp_path / "run").mkdir()
+    run = described(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="has no weights: name the folder"):
+        warm_start.check(config(tmp_path))
+    (tmp_path / "model.safetensors").write_text("")
+    with pytest.raises(ValueError, match=r"convert them first .*--to=imported"):
+        warm_start.check(config(tmp_path))
+    # A run that goes on has its own weights.
+    warm_start.check(config(tmp_path / "gone", model_dir=str(run)))
 
 
 def test_the_generator_of_a_masked_lm_run_is_not_compared(tmp_path):

@@ -98,7 +98,8 @@ def heads(subject: Subject) -> Iterator[Finding]:
                 "replaced tokens nor fills in masks, and cannot be trained further",
                 "Take the weights from a source with heads if you need these.",
             )
-    if subject.kind == "google_tf1" and "generator" not in subject.towers:
+    found = subject.towers.keys()
+    if subject.kind == "google_tf1" and found and "generator" not in found:
         yield warning(
             "there is no generator: a fine-tuned or stripped checkpoint",
             "Take the pretraining checkpoint to fill in masks or to train further.",

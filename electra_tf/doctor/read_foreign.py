@@ -6,6 +6,7 @@ numbers its variables: there the backbone is loaded).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -24,10 +25,12 @@ from electra_tf.doctor.subject import (
     Tower,
     count_layers,
     problem,
+    vocabulary_in,
     warning,
 )
+from electra_tf.interop import google_tf1, tensor_files
 from electra_tf.interop import keras_hub as keras_hub_format
-from electra_tf.interop import tensor_files
+from electra_tf.interop.tokenizer_files import read_tokenizer
 
 _HF_TABLES = dict(
     zip(
@@ -70,6 +73,7 @@ _TF1_SCOPES = {
     "discriminator": ("electra/", "discriminator_predictions/"),
     "generator": ("generator/", "generator_predictions/"),
 }
+_COPY = "Copy or download it again."
 _SLOT = re.compile(r"/adam_[mv]$")
 
 
@@ -100,9 +104,13 @@ def read_hugging_face(path: Path) -> Subject:
     }
     there = {k for k, start in _HF_HEADS.items() if _starting(tensors, start)}
     names = (there | wanted) or {"encoder"}
-    vocab_file = path / model_folder.VOCABULARY
-    tokenizer = _json(path / "tokenizer_config.json")
-    lower_case = tokenizer.get("do_lower_case")
+    whole, config_of_it = (
+        _json(path / f"tokenizer{part}.json") for part in ("", "_config")
+    )
+    lower_case = config_of_it.get(
+        "do_lower_case", (whole.get("normalizer") or {}).get("lowercase")
+    )
+    has_vocabulary = whole or (path / model_folder.VOCABULARY).is_file()
     return Subject(
         kind="hugging_face",
         path=path,
@@ -111,7 +119,9 @@ def read_hugging_face(path: Path) -> Subject:
             for name in sorted(names)
             if tensors
         },
-        vocab_file=vocab_file if vocab_file.is_file() else None,
+        vocabulary=(lambda: read_tokenizer(path).vocabulary)
+        if has_vocabulary
+        else None,
         casing={} if lower_case is None else {"lower_case": bool(lower_case)},
         findings=tuple(findings),
     )
@@ -119,18 +129,22 @@ def read_hugging_face(path: Path) -> Subject:
 
 def _hf_tensors(path) -> tuple[dict[str, Tensor], list[Finding]]:
     if any(path.glob("model*.safetensors")):
-        arrays = tensor_files.read_tensors(path)
+        try:
+            arrays = tensor_files.read_tensors(path)
+        except (ValueError, OSError) as error:
+            return {}, [problem(str(error), _COPY)]
         return {name: _tensor(array) for name, array in arrays.items()}, []
-    save = "Load it with transformers and call save_pretrained(..., safe_serialization)"
-    if (path / "pytorch_model.bin").is_file():
+    save = "Load it with transformers and call save_pretrained."
+    pickles = sorted(file.name for file in path.glob("pytorch_model*.bin"))
+    if pickles:
         return {}, [
-            warning("pytorch_model.bin is a pickle and was not looked at", save)
+            warning(f"{', '.join(pickles)}: pickles, which were not looked at", save)
         ]
     return {}, [problem("there are no weights (model.safetensors)", save)]
 
 
 def _tensor(array) -> Tensor:
-    return Tensor(array.shape, lambda: array.astype(np.float32))
+    return Tensor(array.shape, lambda: array.astype(np.float32, copy=False))
 
 
 def _hf_tower(name, tensors, config, has_head) -> Tower:
@@ -175,25 +189,27 @@ def read_google_tf1(path: Path) -> Subject:
     """Reads the names, shapes and values of Google's TensorFlow 1 code.
 
     Raises:
-        ValueError: It is another checkpoint, or damaged.
+        ValueError: It is another checkpoint.
     """
     prefix = checkpoint_prefix(path)
+    subject = Subject(
+        kind="google_tf1",
+        path=Path(prefix),
+        vocabulary=vocabulary_in(
+            *(folder / model_folder.VOCABULARY for folder in Path(prefix).parents[:3])
+        ),
+    )
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        shapes = dict(reader.get_variable_to_shape_map())
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{prefix} cannot be read: {error}") from error
+        shapes, arrays = _tf1_arrays(prefix)
+    except ValueError as error:
+        return dataclasses.replace(subject, findings=(problem(str(error), _COPY),))
     if not _starting(shapes, "electra/"):
         raise ValueError(
             f"{prefix} has no variables under electra/, so it is not a checkpoint of "
             "Google's ELECTRA. For a checkpoint of a run of this library, give the "
             "folder of the run."
         )
-    tensors = {
-        name: Tensor(tuple(shape), lambda name=name: reader.get_tensor(name))
-        for name, shape in shapes.items()
-        if not _SLOT.search(name) and name != "global_step"
-    }
+    tensors = {name: _tensor(array) for name, array in arrays.items()}
     findings = []
     if _starting(tensors, "generator_ltr/") or _starting(tensors, "cloze_"):
         findings.append(
@@ -203,22 +219,29 @@ def read_google_tf1(path: Path) -> Subject:
                 "masked language model.",
             )
         )
-    folder = Path(prefix).parent
-    vocabularies = [folder / model_folder.VOCABULARY]
-    vocabularies += [parent / model_folder.VOCABULARY for parent in folder.parents[:2]]
     towers = {
         name: _tf1_tower(name, tensors, *scopes)
         for name, scopes in _TF1_SCOPES.items()
         if any(_starting(tensors, scope) for scope in scopes)
     }
-    return Subject(
-        kind="google_tf1",
-        path=Path(prefix),
+    return dataclasses.replace(
+        subject,
         towers=towers,
-        vocab_file=next((file for file in vocabularies if file.is_file()), None),
         findings=tuple(findings),
         optimizer_slots=sum(bool(_SLOT.search(name)) for name in shapes),
     )
+
+
+def _tf1_arrays(prefix):
+    """Shapes of all variables, and the values of those that are weights."""
+    with google_tf1.whole(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+        return shapes, {
+            name: reader.get_tensor(name)
+            for name in shapes
+            if not _SLOT.search(name) and name != "global_step"
+        }
 
 
 def _tf1_tower(name, tensors, scope, head) -> Tower:
@@ -263,7 +286,6 @@ def read_keras_hub(path: Path) -> Subject:
         table.gamma,
         table.beta,
     )
-    vocab_file = path / keras_hub_format.VOCABULARY
     tokenizer = _json(path / keras_hub_format.TOKENIZER).get("config", {})
     tower = Tower(
         name="encoder",
@@ -287,7 +309,7 @@ def read_keras_hub(path: Path) -> Subject:
         kind="keras_hub",
         path=path,
         towers={"encoder": tower},
-        vocab_file=vocab_file if vocab_file.is_file() else None,
+        vocabulary=vocabulary_in(path / keras_hub_format.VOCABULARY),
         casing={
             ours: bool(tokenizer[k]) for k, ours in casing.items() if k in tokenizer
         },

@@ -20,6 +20,7 @@ from electra_tf.doctor.subject import (
     Tensor,
     Tower,
     problem,
+    vocabulary_in,
     warning,
 )
 from electra_tf.encoder import TextEncoder
@@ -75,14 +76,13 @@ def read_run(path: Path) -> Subject:
         else:
             text = f"{file.name} holds a {type(model).__name__}, which is not looked at"
             findings.append(warning(text, "Its encoder cannot be checked."))
-    vocab_file = path / model_folder.VOCABULARY
     data = described.get("data")
     metrics = path / "metrics.jsonl"
     return Subject(
         kind="run",
         path=path,
         towers=towers,
-        vocab_file=vocab_file if vocab_file.is_file() else None,
+        vocabulary=vocabulary_in(path / model_folder.VOCABULARY),
         flags=flags,
         casing=model_folder.casing(described),
         vocabulary_sha256=data.get("vocabulary_sha256") if data else None,

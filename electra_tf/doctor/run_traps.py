@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor.subject import Finding, Subject, ok, problem, warning
 from electra_tf.training.health import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
@@ -77,16 +76,16 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
     """File, size of the word table, special tokens, hash and casing fit together."""
     if subject.kind == "config":
         return
-    if subject.vocab_file is None:
+    if subject.vocabulary is None:
         yield warning(
             "there is no vocabulary beside the model",
             "Put the vocab.txt it was trained with into the folder.",
         )
         return
     try:
-        found = Vocabulary.load(subject.vocab_file)
+        found = subject.vocabulary()
     except ValueError as error:
-        yield problem(str(error), "Put the vocab.txt it was trained with in its place.")
+        yield problem(str(error), "Put the one it was trained with in its place.")
         return
     faults = [*_size_faults(subject, found), *_hash_faults(subject, found)]
     faults += [*_padding_faults(found), *_casing_faults(subject, found)]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf.data.vocabulary import Vocabulary
+
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 
 # The tables that generator and discriminator share, by the names of `TextEmbedding`.
@@ -125,7 +127,7 @@ class Subject:
         kind: "run", "hugging_face", "google_tf1", "keras_hub" or "config".
         path: Where it lies.
         towers: By name.
-        vocab_file: The vocabulary beside it; None if there is none.
+        vocabulary: Reads the vocabulary beside it; None if there is none.
         flags: Of the pretraining run, if known.
         casing: `lower_case` and `strip_accents`, as far as known.
         vocabulary_sha256: Hash of the vocabulary that it was trained with, if known.
@@ -137,7 +139,7 @@ class Subject:
     kind: str
     path: Path
     towers: Mapping[str, Tower] = dataclasses.field(default_factory=dict)
-    vocab_file: Path | None = None
+    vocabulary: Callable[[], Vocabulary] | None = None
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     casing: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     vocabulary_sha256: str | None = None
@@ -165,6 +167,14 @@ def part_of(name: str) -> str:
         if re.search(pattern, name):
             return part
     return "embeddings"
+
+
+def vocabulary_in(*files: Path) -> Callable[[], Vocabulary] | None:
+    """Reads the first of the files that is there; None if none is."""
+    for file in files:
+        if file.is_file():
+            return functools.partial(Vocabulary.load, file)
+    return None
 
 
 def is_scale(name: str) -> bool:

@@ -220,14 +220,21 @@ class Inspector:
         return model
 
     def _why(self):
-        if self._flags.get("objective") == "mlm":
+        has_models = any(self.folder.glob("*.keras"))
+        if has_models and self._flags.get("objective") == "mlm":
             return ": it was pretrained with --objective=mlm. --fill works there."
-        if any(self.folder.glob("*.keras")):
+        if has_models:
             return (
                 ". Verdicts need discriminator.keras, --fill needs generator.keras, "
                 "--corrupt needs both; an import has what its source had."
             )
-        return ": the run has not finished. Run the same command again to go on."
+        if (self.folder / "checkpoints").is_dir():
+            return ": the run has not finished. Run the same command again to go on."
+        return (
+            ": it is no run of this library. Weights of another kind have to be "
+            f"converted first (python -m electra_tf.convert --from={self.folder} "
+            "--to=imported)."
+        )
 
     def _setting(self, name, given, default):
         return self._flags.get(name, default) if given is None else given

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +72,13 @@ def _prefixes(path: Path) -> list[str]:
 
 
 def _shapes(prefix):
-    with _whole(prefix):
+    with whole(prefix):
         return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
 
 
 @contextlib.contextmanager
-def _whole(prefix):
+def whole(prefix: str) -> Iterator[None]:
+    """Turns whatever reading a damaged checkpoint raises into a ValueError."""
     try:
         yield
     except Exception as error:  # The reader maps its states to builtins of all kinds.
@@ -91,11 +93,12 @@ def read(source: Source) -> Imported:
         ValueError: It is damaged, or has variables that are missing, misshapen or
             unknown, or the generator has embeddings of its own.
     """
+    source.refuse("generator")
     prefix = _prefixes(Path(source.path))[-1]
     folder = Path(prefix).parent
     stored = _shapes(prefix)
     weights = [name for name in stored if not _NOT_WEIGHTS.fullmatch(name)]
-    with _whole(prefix):
+    with whole(prefix):
         reader = tf.train.load_checkpoint(prefix)
         tensors = Tensors({name: reader.get_tensor(name) for name in weights}, prefix)
     notes: list[str] = []
@@ -171,8 +174,13 @@ def _num_heads(role, given, folder, notes):
                 f"{path} describes a variant that cannot be imported: hidden_act is "
                 f"{config['hidden_act']!r}, not 'gelu'."
             )
-        if "num_attention_heads" in config:
-            return config["num_attention_heads"]
+        heads = config.get("num_attention_heads")
+        if heads is not None:
+            if type(heads) is not int:
+                raise ValueError(
+                    f"{path} is damaged: num_attention_heads is {heads!r}, no integer."
+                )
+            return heads
     notes.append(
         f"a checkpoint does not tell the number of attention heads: the {role}'s is "
         "taken to be its hidden size // 64"
@@ -210,6 +218,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
     Raises:
         ValueError: A variable has no place in the format.
+        OSError: A file cannot be written.
     """
     alone = model.discriminator is None
     arrays = {}
@@ -236,12 +245,15 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 def _save(prefix: Path, arrays: dict[str, np.ndarray]) -> None:
     tensor_names = sorted(arrays)
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=tensor_names,
-        shape_and_slices=[""] * len(tensor_names),
-        tensors=[tf.constant(arrays[name]) for name in tensor_names],
-    )
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=tensor_names,
+            shape_and_slices=[""] * len(tensor_names),
+            tensors=[tf.constant(arrays[name]) for name in tensor_names],
+        )
+    except tf.errors.OpError as error:
+        raise OSError(f"{prefix} cannot be written: {error.message}") from error
     # By name only, so that the folder can be moved.
     state = f'model_checkpoint_path: "{prefix.name}"\n'
     (prefix.parent / "checkpoint").write_text(state, "utf-8")

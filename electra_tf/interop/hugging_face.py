@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,10 @@ OUTPUTS = (
     "config.json",
     "model.safetensors",
     "README.md",
-    GENERATOR,
     *tokenizer_files.OUTPUTS,
+    f"{GENERATOR}/config.json",
+    f"{GENERATOR}/model.safetensors",
+    *(f"{GENERATOR}/{name}" for name in tokenizer_files.OUTPUTS),
 )
 
 # What every model here is, by their name; absent is the same.
@@ -93,14 +96,18 @@ def read(source: Source) -> Imported:
         OSError: Something is missing.
     """
     folder = tensor_files.local_folder(source.path)
-    first = _read_half(folder, source.num_heads)
+    num_heads = {
+        "discriminator": source.num_heads,
+        "generator": source.generator_num_heads,
+    }
+    first = _read_half(folder, num_heads)
     halves = {first.role: first}
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
     if other is not None and source.only != "discriminator":
         below = tensor_files.local_folder(other)
-        second = _read_half(below, source.generator_num_heads)
+        second = _read_half(below, num_heads)
         if (first.role, second.role) != ("discriminator", "generator"):
             raise ValueError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; "
@@ -127,12 +134,15 @@ def read(source: Source) -> Imported:
     )
 
 
-def _read_half(folder: Path, num_heads: int | None) -> _Half:
+def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
     config = tensor_files.read_json(folder / "config.json")
     if not config:
         raise FileNotFoundError(f"{folder} has no config.json.")
     _refuse_variants(config, folder)
     tensors = Tensors(tensor_files.read_tensors(folder), str(folder))
+    is_generator = tensors.starting_with("generator_")
+    role = "generator" if is_generator else "discriminator"
+    num_heads = heads_given[role]
     # The bare encoder is saved without this prefix.
     prefix = "electra." if tensors.starting_with("electra.") else ""
     sizes = tensors.sizes(
@@ -148,8 +158,6 @@ def _read_half(folder: Path, num_heads: int | None) -> _Half:
     _check_config(config, sizes, folder, ignore=num_heads and "num_attention_heads")
     rows = prefixed([*HUGGING_FACE.embeddings(), *HUGGING_FACE.body(sizes)], prefix)
     encoder = tensors.read(rows, encoder_shapes(sizes))
-    is_generator = tensors.starting_with("generator_")
-    role = "generator" if is_generator else "discriminator"
     head = {}
     if is_generator or tensors.starting_with("discriminator_predictions."):
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
@@ -162,6 +170,10 @@ def _refuse_variants(config, folder):
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
         if config.get(name, value) != value
+    ] + [
+        f"{name} is {config[name]!r}, not a number"
+        for name in _SIZES
+        if type(config.get(name, 0)) not in (int, float)
     ]
     if wrong:
         raise ValueError(
@@ -212,6 +224,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
     Raises:
         ValueError: A variable has no place in the format.
+        OSError: A file cannot be written.
     """
     (main, tower), *others = model.towers.items()
     _write_half(folder, model, main, tower)
@@ -224,6 +237,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _write_half(folder, model, role, tower):
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     prefix = "electra." if tower.head else ""
@@ -232,8 +246,12 @@ def _write_half(folder, model, role, tower):
     arrays = names.scatter(rows, tower.encoder)
     if tower.head:
         arrays |= names.scatter(HEAD_ROWS[role], tower.head)
-    # "pt" is what `transformers` asks for; it says nothing of the content.
-    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    try:
+        # "pt" is what `transformers` asks for; it says nothing of the content.
+        save_file(arrays, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
     config = {
         "architectures": [CLASSES[role] if tower.head else "ElectraModel"],
         **_FIXED,

@@ -2,7 +2,7 @@
 
 A format is a module with
 
-    OUTPUTS               the names of everything that `write` may leave in a folder
+    OUTPUTS               paths of all files that `write` may leave in a folder
     detect(source)        `Source` -> whether this format can read it
     read(source)          `Source` -> `Imported`
     write(folder, model)  `Imported` -> files in an existing, empty folder; returns
@@ -46,6 +46,19 @@ class Source:
     num_heads: int | None = None
     generator_num_heads: int | None = None
     only: str | None = None
+
+    def refuse(self, *names: str) -> None:
+        """For a format that says these itself, or has not what they are of.
+
+        Raises:
+            ValueError: One of the attributes `names` is given.
+        """
+        given = [f"--{name}" for name in names if getattr(self, name) is not None]
+        if given:
+            raise ValueError(
+                f"{self.path} leaves nothing to say for {' and '.join(given)}: leave "
+                "it out."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

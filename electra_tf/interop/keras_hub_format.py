@@ -9,7 +9,7 @@ from electra_tf.interop.imported import Imported, Source
 
 NAME = "keras_hub"
 OUTPUTS = (
-    "assets",
+    "assets/tokenizer/vocabulary.txt",
     "config.json",
     "metadata.json",
     "model.weights.h5",
@@ -35,11 +35,7 @@ def read(source: Source) -> Imported:
             f"{source.path} is a keras-hub backbone, which has no generator: leave out "
             "--generator and --only=generator."
         )
-    if source.num_heads or source.generator_num_heads:
-        raise ValueError(
-            f"{source.path} says its number of attention heads itself: leave out "
-            "--num_heads."
-        )
+    source.refuse("num_heads", "generator_num_heads")
     found = keras_hub.read(source.path, log=lambda _: None)
     return Imported(
         format=NAME,

@@ -34,9 +34,11 @@ def read(source: Source) -> Imported:
     """Reads the saved models, vocab.txt, config.json and the last held-out scores.
 
     Raises:
-        ValueError: A file is damaged, or holds a model that no other format has.
+        ValueError: A file is damaged, or holds a model that no other format has; or
+            `source` says what the files say.
         OSError: A file cannot be read.
     """
+    source.refuse("generator", "num_heads", "generator_num_heads")
     folder = Path(source.path)
     run = read_json(folder / "config.json")
     # The section `data` tells how the records were made and wins over the flags.
@@ -141,8 +143,11 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 def _config(model: Imported) -> dict[str, Any]:
     """What fine-tuning and pretraining read: flags by the names of a run's."""
     sizes = model.main.sizes
+    known = model.run.get("config", {})
+    # A generator alone may have been half of ELECTRA: only a run's own word tells.
+    objective = {"objective": "electra"} if model.discriminator else {}
     flags = {
-        "objective": "electra" if model.discriminator else "mlm",
+        **objective,
         "vocab_size": sizes.vocab_size,
         "max_seq_length": model.trained_length,
         "lower_case": model.lower_case,
@@ -163,7 +168,7 @@ def _config(model: Imported) -> dict[str, Any]:
         flags["generator_layers"] = small.num_layers / sizes.num_layers
     packages = ("tensorflow", "keras", "numpy")
     return {
-        "config": {**model.run.get("config", {}), **flags},
+        "config": {**known, **flags},
         "imported": {
             "format": model.format,
             "source": model.source,
@@ -173,6 +178,8 @@ def _config(model: Imported) -> dict[str, Any]:
         "data": {
             **model.run.get("data", {}),
             "vocabulary_sha256": model.vocabulary.sha256,
+            "lower_case": model.lower_case,
+            "strip_accents": model.strip_accents,
         },
         "versions": {name: importlib.metadata.version(name) for name in packages},
     }

@@ -94,9 +94,11 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
 def _read(path):
     if path.suffix != ".json":
         return (_safetensors if path.suffix == ".safetensors" else _pickled)(path)
-    parts = sorted(set(read_json(path).get("weight_map", {}).values()))
+    parts = read_json(path).get("weight_map")
+    if not isinstance(parts, dict):
+        raise ValueError(f"{path} is damaged: it has no weight_map of names to files.")
     found = {}
-    for part in parts:
+    for part in sorted(set(parts.values())):
         found |= _read(path.parent / part)
     return found
 
@@ -149,6 +151,11 @@ def _pickled(path):
     except Exception as error:  # Unpickling raises whatever it runs into.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read: {reason}") from error
+    if not isinstance(found, dict) or not all(map(torch.is_tensor, found.values())):
+        raise ValueError(
+            f"{path} holds more than the tensors of a model, such as the checkpoint of "
+            "a training run: save model.state_dict() alone, or call save_pretrained."
+        )
     return {
         name: (value.float() if value.is_floating_point() else value).numpy()
         for name, value in found.items()

@@ -33,7 +33,7 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads vocab.txt or tokenizer.json, and tokenizer_config.json.
+    """Reads vocab.txt or tokenizer.json, tokenizer_config.json and added tokens.
 
     Raises:
         ValueError: A file is damaged, or the tokenizer is not WordPiece.
@@ -61,8 +61,17 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if words != "basic":
         notes.append(f"words are found by {words!r}; here at spaces and punctuation")
     length = config.get("model_max_length")
+    added = _added_tokens(folder, whole)
+    vocabulary = _vocabulary(folder, whole, added)
+    if vocabulary:
+        words = [token for token in added if token not in vocabulary.special_tokens]
+        if words:
+            notes.append(
+                f"{len(words)} added tokens ({', '.join(words[:3])}, ...) are found "
+                "anywhere in the text; here where they are whole words"
+            )
     return Tokenizer(
-        _vocabulary(folder, whole),
+        vocabulary,
         **stated,
         # `transformers` writes 1e30 for "unknown".
         max_length=int(length) if length and length < 10**9 else None,
@@ -70,21 +79,32 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     )
 
 
-def _vocabulary(folder, whole):
-    if (folder / "vocab.txt").is_file():
-        return Vocabulary.load(folder / "vocab.txt")
-    if not whole:
-        return None
+def _added_tokens(folder, whole):
+    """Ids of tokens that were added to a vocabulary, by token."""
+    listed = {token["content"]: token["id"] for token in whole.get("added_tokens", ())}
+    return listed | read_json(folder / "added_tokens.json")
+
+
+def _vocabulary(folder, whole, added):
     path, model = folder / "tokenizer.json", whole.get("model", {})
-    if model.get("type") != "WordPiece":
+    if (folder / "vocab.txt").is_file():
+        path = folder / "vocab.txt"
+        ids = dict(Vocabulary.load(path).ids)
+    elif not whole:
+        return None
+    elif model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise ValueError(
             f"{path} is a {model.get('type')} tokenizer; ELECTRA here reads WordPiece."
         )
-    ids = dict(model["vocab"])
-    ids |= {token["content"]: token["id"] for token in whole.get("added_tokens", ())}
+    else:
+        ids = dict(model["vocab"])
+    ids |= added
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise ValueError(f"{path}: ids are not 0 to {len(tokens) - 1}, each once.")
+        raise ValueError(
+            f"{path}: with its added tokens, ids are not 0 to {len(tokens) - 1}, each "
+            "once."
+        )
     try:
         return Vocabulary(tuple(tokens))
     except ValueError as error:

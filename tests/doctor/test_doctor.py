@@ -495,8 +495,12 @@ def test_hugging_face_pair(tmp_path):
 def test_hugging_face_without_readable_weights(tmp_path):
     folder = files.hugging_face(tmp_path)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    check(examine(folder), "WARNING", "files", "pytorch_model.bin is a pickle")
-    (folder / "pytorch_model.bin").unlink()
+    found = "pytorch_model.bin: pickles, which were not looked at"
+    check(examine(folder), "WARNING", "files", found)
+    (folder / "pytorch_model.bin").rename(folder / "pytorch_model-00001-of-2.bin")
+    found = "pytorch_model-00001-of-2.bin: pickles"
+    check(examine(folder), "WARNING", "files", found)
+    (folder / "pytorch_model-00001-of-2.bin").unlink()
     check(examine(folder), "PROBLEM", "files", "no weights")
 
 
@@ -505,14 +509,45 @@ def test_hugging_face_files_that_are_cut_off(tmp_path):
     whole = path.read_bytes()
     for size in (0, 5, 100, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match=r"whole|damaged"):
-            doctor.read(tmp_path)
+        check(examine(tmp_path), "PROBLEM", "files", "damaged")
+
+
+def test_a_vocabulary_that_is_only_in_the_tokenizers_file(tmp_path):
+    """As `transformers` 5 saves it."""
+    folder = files.hugging_face(tmp_path)
+    names = (folder / "vocab.txt").read_text("utf-8").splitlines()
+    (folder / "vocab.txt").unlink()
+    model = {"type": "WordPiece", "vocab": {name: i for i, name in enumerate(names)}}
+    whole = {"model": model, "normalizer": {"lowercase": False}}
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    found = examine(folder)
+    check(found, "PROBLEM", "vocabulary", "no token has a capital")
+    (folder / "tokenizer.json").unlink()
+    check(examine(folder), "WARNING", "vocabulary", "there is no vocabulary")
 
 
 def test_hugging_face_casing(tmp_path):
     folder = files.hugging_face(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     check(examine(folder), "PROBLEM", "vocabulary", "no token has a capital")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "index"])
+def test_a_google_checkpoint_that_is_not_whole(tmp_path, damage):
+    folder = files.google_tf1(tmp_path, slots=False)
+    (data,) = folder.glob("*.data-*")
+    values = bytearray(data.read_bytes())
+    if damage == "cut":
+        data.write_bytes(values[: len(values) // 2])
+    elif damage == "flipped":
+        values[len(values) // 2] ^= 1
+        data.write_bytes(values)
+    elif damage == "gone":
+        data.unlink()
+    else:
+        (index,) = folder.glob("*.index")
+        index.write_bytes(index.read_bytes()[:40])
+    check(examine(folder), "PROBLEM", "files", "is not a whole checkpoint")
 
 
 def test_google_checkpoints(tmp_path):

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from safetensors.numpy import save as to_bytes
 
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.interop import hugging_face, networks, tensor_files, tokenizer_files
 from electra_tf.interop.imported import Source
 from electra_tf.interop.run_folder import NAME as RUN_FOLDER
@@ -154,6 +155,8 @@ def test_the_head_of_a_fine_tuned_model_is_left_and_named():
         ({"model_type": "bert"}, "model_type is 'bert'"),
         ({"hidden_size": 64}, "hidden_size is 64 there and 16 by the tensors"),
         ({"num_hidden_layers": 3}, "num_hidden_layers is 3 there and 2"),
+        ({"num_attention_heads": "2"}, "num_attention_heads is '2', not a number"),
+        ({"hidden_dropout_prob": None}, "hidden_dropout_prob is None, not a number"),
     ],
 )
 def test_variants_and_configs_of_other_weights_are_refused(folder, values, message):
@@ -231,6 +234,24 @@ def test_weights_in_several_files(folder):
     index.write_text(json.dumps({"weight_map": weight_map}))
     (folder / "model.safetensors").unlink()
     assert same(read(folder), read(GOLDEN / "projected"))
+    index.write_text(json.dumps({"weight_map": []}))
+    with pytest.raises(ValueError, match="damaged: it has no weight_map"):
+        read(folder)
+
+
+def test_tokens_that_were_added_to_the_vocabulary(folder):
+    """`transformers` lists them beside vocab.txt: in one file now, in another once."""
+    size = len(Vocabulary.load(folder / "vocab.txt"))
+    listed = [{"content": "covid19", "id": size}, {"content": "[PAD]", "id": 0}]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": listed}))
+    (folder / "added_tokens.json").write_text(json.dumps({"[DOC]": size + 1}))
+    found = tokenizer_files.read_tokenizer(folder)
+    assert found.vocabulary.tokens[size:] == ("covid19", "[DOC]")
+    (note,) = found.notes
+    assert "2 added tokens (covid19, [DOC], ...)" in note
+    (folder / "added_tokens.json").write_text(json.dumps({"[DOC]": size + 2}))
+    with pytest.raises(ValueError, match=r"vocab\.txt: with its added tokens, ids"):
+        tokenizer_files.read_tokenizer(folder)
 
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
