@@ -52,6 +52,7 @@ TOP = {
     "finetune",
     "finetune_build",
     "finetune_data",
+    "finetune_folder",
     "finetune_report",
     "finetune_tasks",
     "finetune_trainer",
