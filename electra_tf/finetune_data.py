@@ -43,6 +43,7 @@ class TaskData:
         max_seq_length: int,
         log: Log,
     ):
+        self._log = log
         self.train = self._subset(task.examples(task.train_split), config)
         self.task = task.prepare(self.train)
         self.examples: dict[str, list] = {}
@@ -86,6 +87,8 @@ class TaskData:
             except FileNotFoundError:
                 if required:
                     raise
+                # Of a benchmark's folder; files that the user names are there.
+                self._log(f"{self.task.name} has no {split} data here: left out")
 
     def _cut(self, rows: Rows, length: int) -> str:
         return f"{np.mean(rows.lengths == length):.1%}"

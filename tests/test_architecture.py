@@ -51,6 +51,7 @@ TOP = {
     "warm_start",
     "finetune",
     "finetune_build",
+    "finetune_checks",
     "finetune_data",
     "finetune_folder",
     "finetune_report",
