@@ -44,18 +44,19 @@ class TagSet:
         Args:
             sentences: Tags of each sentence.
             span_tags: Whether the tags must form spans.
-            encoding: "given", or "bioes" to learn the spans as BIOES.
+            encoding: "given", or "bioes" to learn the spans as BIOES, which they must
+                then form.
 
         Raises:
             ValueError: There is only one tag, or spans are asked for and these are not.
         """
         given = collections.Counter(tag for tags in sentences for tag in tags)
         wrong = [tag for tag in given if not is_span_tag(tag)]
-        if span_tags and wrong:
+        if wrong and (span_tags or encoding == "bioes"):
             raise ValueError(
                 f"The training data has the tag {wrong[0]!r}, but the tags of spans "
                 "are O, B-X, I-X, E-X and S-X. For tags of single words use "
-                "--task=pos."
+                "--task=pos, without --tag_encoding=bioes."
             )
         if len(given) < 2:
             raise ValueError(

@@ -28,7 +28,12 @@ from electra_tf.tasks.tagging_head import (
     position_outputs,
     word_outputs,
 )
-from electra_tf.tasks.tagging_metrics import span_scores, split_tag, word_accuracy
+from electra_tf.tasks.tagging_metrics import (
+    is_span_tag,
+    span_scores,
+    split_tag,
+    word_accuracy,
+)
 from electra_tf.tasks.word_pieces import word_rows, word_tensors
 
 # The mean is over words: one over the padded batch would depend on the padding.
@@ -122,7 +127,7 @@ class Tagging(Task):
         """One row per sentence, several for one that is too long.
 
         Raises:
-            ValueError: A tag is unknown; see `unknown_tags`.
+            ValueError: A tag is unknown, see `unknown_tags`; with spans, it is none.
         """
         found = word_rows(
             [example.words for example in examples],
@@ -157,17 +162,22 @@ class Tagging(Task):
         return np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
 
     def _check_tags(self, examples):
-        if self.unknown_tags == "allow":
-            return
+        of_spans = self._spans or self.tags.rewritten
 
         def part(tag):
             # Letters may differ: a type that was seen can be answered.
-            return split_tag(tag)[1] if self._spans else tag
+            return (tag == "O", split_tag(tag)[1]) if of_spans else tag
 
         known = {part(tag) for tag in self.tags.learned}
         for example in examples:
             for word, tag in zip(example.words, example.tags or (), strict=False):
-                if part(tag) not in known:
+                if of_spans and not is_span_tag(tag):
+                    raise ValueError(
+                        f"Sentence {example.id} has the tag {tag!r} (of {word!r}), but "
+                        "the tags of spans are O, B-X, I-X, E-X and S-X. Correct the "
+                        "tag, or use --task=pos for tags of single words."
+                    )
+                if self.unknown_tags == "error" and part(tag) not in known:
                     raise ValueError(
                         f"Sentence {example.id} has the tag {tag!r} (of {word!r}), "
                         "which the training data lacks: it has "
