@@ -56,6 +56,18 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
     assert labels(columns, kind="multilabel", label=("a", "b")) == [("a",), ("a", "b")]
 
 
+def test_labels_are_names_whatever_is_around_them(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\nt,a \nu, a\nv,a\nw,b c\n")
+    assert labels(path) == ["a", "a", "a", "b c"]
+    cells = ("1", "1.0", '"1 "', "1.5")
+    rows = "".join(f'{{"text": "t", "label": {cell}}}\n' for cell in cells)
+    assert labels(write(tmp_path, "b.jsonl", rows)) == ["1", "1", "1", "1.5"]
+    many = write(tmp_path, "c.jsonl", '{"text": "t", "label": ["x ", "x", 2.0, ""]}')
+    assert labels(many, kind="multilabel") == [("x", "2")]
+    one = write(tmp_path, "d.jsonl", '{"text": "t", "label": 2.0}')
+    assert labels(one, kind="multilabel") == [("2",)]
+
+
 def test_regression_reads_numbers(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,1.5\nu,-2\n")
     assert labels(path, kind="regression") == [1.5, -2.0]
@@ -113,6 +125,18 @@ def test_multilabel_column_that_is_no_flag(tmp_path):
 def test_missing_split_is_a_missing_file():
     with pytest.raises(FileNotFoundError, match="--eval"):
         source("x.csv")("eval")
+
+
+def test_held_out_and_training_examples_are_read_once():
+    read = []
+
+    def once(split):
+        read.append(split)
+        return list(range(40))
+
+    held = HeldOut(once)
+    assert sorted(held("train") + held("eval")) == held.whole
+    assert read == ["train"]
 
 
 def test_held_out_tenth_is_disjoint_and_complete(tmp_path):
