@@ -24,6 +24,7 @@ from typing import Any
 from electra_tf.tasks.base import Example
 
 csv.field_size_limit(1 << 30)
+_SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +56,17 @@ def read_text(path: str) -> str:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: cannot be unpacked ({error}).") from error
-    if not raw.strip():
-        raise ValueError(f"{path}: the file is empty.")
     try:
-        return raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ValueError(
             f"{path}: not UTF-8 at byte {error.start} (line {line}). Convert it, for "
             "example with: iconv -f latin1 -t utf-8"
         ) from error
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty.")
+    return text
 
 
 def read_table(path: str) -> Table:
@@ -109,6 +111,14 @@ def _tsv(text: str, path: str):
 
 
 def _named(header, found, path):
+    # One column is none of a table with texts and labels: another program's habit.
+    for separator, name in _SEPARATORS.items():
+        if len(header) == 1 and separator in header[0]:
+            raise ValueError(
+                f"{path}: the header {header[0]!r} seems to be separated by {name}s, "
+                "but .csv files are read as separated by commas, .tsv files by tabs. "
+                "Convert the file, or rename it."
+            )
     doubled = {name for name in header if header.count(name) > 1}
     if doubled:
         raise ValueError(f"{path}: the header names {sorted(doubled)} twice.")

@@ -83,6 +83,12 @@ def test_test_split_needs_no_label(tmp_path):
     [
         ("a.csv", "", "the file is empty"),
         ("a.csv", "\n \n", "the file is empty"),
+        ("a.csv", b"\xef\xbb\xbf", "the file is empty"),
+        ("a.tsv", b"\xef\xbb\xbf\r\n", "the file is empty"),
+        ("a.csv", "text;label\nt;x\n", "'text;label' seems .* by semicolons"),
+        ("a.csv", "text;label\nt, u;x\n", "separated by semicolons.*by commas"),
+        ("a.csv", "text\tlabel\nt\tx\n", "separated by tabs.*rename it"),
+        ("a.tsv", "text,label\nt,x\n", "separated by commas.*by tabs"),
         ("a.csv", "text,label\n", "not a single row"),
         ("a.csv", b"text,label\ncaf\xe9,x\n", r"not UTF-8 at byte 14 \(line 2\)"),
         ("a.csv", "texts,label\nt,x\n", "no column 'text' .did you mean 'texts'"),
