@@ -28,12 +28,7 @@ from electra_tf.tasks.tagging_head import (
     position_outputs,
     word_outputs,
 )
-from electra_tf.tasks.tagging_metrics import (
-    is_span_tag,
-    span_scores,
-    split_tag,
-    word_accuracy,
-)
+from electra_tf.tasks.tagging_metrics import span_scores, word_accuracy
 from electra_tf.tasks.word_pieces import word_rows, word_tensors
 
 # The mean is over words: one over the padded batch would depend on the padding.
@@ -140,7 +135,9 @@ class Tagging(Task):
         inputs = {"input_ids": ids, "segment_ids": zeros}
         pad_id = tokenizer.vocabulary.pad_id
         if not training:
-            self._check_tags(examples)
+            self.tags.check(
+                examples, span_tags=self._spans, unknown=self.unknown_tags == "allow"
+            )
             notes = {"word": found.word, "end": found.end}
             return Rows(inputs, {}, found.sentence, pad_id=pad_id, notes=notes)
         first = found.word.values >= 0
@@ -160,31 +157,6 @@ class Tagging(Task):
         owner = np.repeat(found.sentence, found.word.lengths)
         flat = np.concatenate(tags).astype(np.int32)
         return np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
-
-    def _check_tags(self, examples):
-        of_spans = self._spans or self.tags.rewritten
-
-        def part(tag):
-            # Letters may differ: a type that was seen can be answered.
-            return (tag == "O", split_tag(tag)[1]) if of_spans else tag
-
-        known = {part(tag) for tag in self.tags.learned}
-        for example in examples:
-            for word, tag in zip(example.words, example.tags or (), strict=False):
-                if of_spans and not is_span_tag(tag):
-                    raise ValueError(
-                        f"Sentence {example.id} has the tag {tag!r} (of {word!r}), but "
-                        "the tags of spans are O, B-X, I-X, E-X and S-X. Correct the "
-                        "tag, or use --task=pos for tags of single words."
-                    )
-                if self.unknown_tags == "error" and part(tag) not in known:
-                    raise ValueError(
-                        f"Sentence {example.id} has the tag {tag!r} (of {word!r}), "
-                        "which the training data lacks: it has "
-                        f"{', '.join(self.tags.learned)}. Correct the tag, add "
-                        "training sentences with it, or count it as wrong with "
-                        "--unknown_tags=allow."
-                    )
 
     def build_model(self, encoder: Any) -> TaskModel:
         """Encoder, dropout, one linear layer per position: ready for `fit`."""
