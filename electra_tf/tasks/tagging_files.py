@@ -194,7 +194,8 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
     """
     block: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
-        if line.strip() and _DOCUMENT not in line.split():
+        # The first cell, or the one after a number.
+        if line.strip() and _DOCUMENT not in line.split()[:2]:
             block.append(line)
         elif block:
             yield number - len(block), block

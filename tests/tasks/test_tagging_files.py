@@ -90,6 +90,7 @@ def test_tables_hold_lists_or_words_with_spaces(tmp_path):
     [
         "-DOCSTART- -X- O\n\na DT O\nb NN O\n\n-DOCSTART- -X- O\n\nc DT O\n",
         "-DOCSTART- -X- O\na DT O\nb NN O\n-DOCSTART- -X- O\nc DT O\n",
+        "a DT O\nb -X- -DOCSTART- O\n\nc DT O\n",
         "-DOCSTART-\na\tDT\tO\nb\tNN\tO\n-DOCSTART-\nc\tDT\tO\n",
     ],
 )
