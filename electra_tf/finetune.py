@@ -45,7 +45,7 @@ def main(config: FinetuneConfig, log: Log | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; nothing was exported\n")
+        sys.stderr.write("interrupted; without results.json the run is not finished\n")
         return 1
     return 0
 
