@@ -6,22 +6,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import json
-import shutil
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
 
-from electra_tf import config as config_lib
 from electra_tf import finetune_build as build
 from electra_tf import serving
 from electra_tf.finetune_config import FinetuneConfig
 from electra_tf.finetune_data import Scorer, TaskData
+from electra_tf.finetune_folder import check_output, new_folder
 from electra_tf.finetune_report import (
     RESULTS,
     MetricsFile,
@@ -35,22 +31,6 @@ from electra_tf.tasks import plots
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 
 Log = Callable[[str], None]
-_OUTPUTS = (
-    RESULTS,
-    "config.json",
-    "task.json",
-    "metrics.jsonl",
-    "labels.txt",
-    "vocab.txt",
-    "model.keras",
-    "model.tflite",
-    "model.onnx",
-    "saved_model",
-    "submission",
-    "*.png",
-    "*predictions*",
-    "null_odds*",
-)
 
 
 def main(config: FinetuneConfig, log: Log | None = None) -> int:
@@ -65,7 +45,7 @@ def main(config: FinetuneConfig, log: Log | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; nothing was exported\n")
+        sys.stderr.write("interrupted; without results.json the run is not finished\n")
         return 1
     return 0
 
@@ -98,7 +78,7 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
     data = TaskData(config, task, start.tokenizer, settings.max_seq_length, log)
     task = data.task
 
-    folder = _new_folder(config, task, settings, start)
+    folder = new_folder(config, task, settings, start)
     with strategy.scope():
         model, trainer = _trainer(config, task, start, settings, data, log)
     scorer = Scorer(model, config.run.eval_batch_size)
@@ -120,91 +100,14 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
     report = summary(results, baseline, (data.eval_splits[0], task.main_metric))
     report |= {"task": task.name, "exported_seed": best_seed, "init": config.run.init}
     log(table(report))
-    _write(task, data, scorer, folder)
-    if config.run.seeds > 1:
-        _draw_seeds(report, folder)
+    answers = _write(task, data, scorer, folder)
     _export(config, task, start, settings, scorer.model, folder, log)
     record({"summary": report["summary"]})
-    # Last: this file says that the run is finished.
+    # After all that is needed: this file says that the run is finished.
     write_json(folder / RESULTS, report)
+    _draw(task, answers, data.examples[data.eval_splits[0]], report, folder, log)
     log(f"seed {best_seed} is in {folder}; took {clock(time.monotonic() - began)}")
     return report
-
-
-def check_output(output_dir: str, task: str, *, overwrite: bool) -> None:
-    """Refuses a folder that holds something else, or a finished run.
-
-    Raises:
-        ValueError: The folder must not be written to.
-    """
-    folder = Path(output_dir)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output_dir={folder} is a file: name a folder.")
-    if (folder / "encoder.keras").exists():
-        raise ValueError(
-            f"{folder} holds a pretraining run: set --output_dir to another folder."
-        )
-    known = folder / "task.json"
-    if not known.exists():
-        _check_foreign(folder, overwrite)
-        return
-    try:
-        other = json.loads(known.read_text("utf-8")).get("task")
-    except (ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{known} is damaged ({error}): set --output_dir to another folder."
-        ) from error
-    if other != task and not overwrite:
-        raise ValueError(
-            f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
-            "--output_dir to another folder, or pass --overwrite."
-        )
-    if (folder / RESULTS).exists() and not overwrite:
-        raise ValueError(
-            f"{folder} holds a finished run: pass --overwrite to replace it, or set "
-            "--output_dir to another folder."
-        )
-
-
-def _check_foreign(folder, overwrite):
-    """Refuses files that the run would replace and no run has written."""
-    found = sorted(path.name for name in _OUTPUTS for path in folder.glob(name))
-    if found and not overwrite:
-        raise ValueError(
-            f"{folder} holds no fine-tuning run, but {', '.join(found[:5])}: set "
-            "--output_dir to another folder, or pass --overwrite."
-        )
-
-
-def _new_folder(config, task, settings, start) -> Path:
-    """Makes the folder, without what an earlier run left, and writes the config."""
-    folder = Path(config.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    for pattern in _OUTPUTS:
-        for path in folder.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    tokenizer = start.tokenizer
-    described = task.to_json() | {
-        "max_seq_length": settings.max_seq_length,
-        "lower_case": tokenizer.lower_case,
-        "strip_accents": tokenizer.strip_accents,
-        "vocabulary_sha256": tokenizer.vocabulary.sha256,
-    }
-    write_json(folder / "task.json", described)
-    packages = ("tensorflow", "keras", "tensorflow-text", "numpy")
-    write_json(
-        folder / "config.json",
-        {
-            "config": config_lib.to_flat(config),
-            "settings": settings.__dict__,
-            "versions": {name: importlib.metadata.version(name) for name in packages},
-        },
-    )
-    tokenizer.vocabulary.save(folder / "vocab.txt")
-    if described.get("labels"):
-        lines = "".join(f"{label}\n" for label in described["labels"])
-        (folder / "labels.txt").write_text(lines, "utf-8")
-    return folder
 
 
 def _trainer(config, task, start, settings, data, log):
@@ -296,15 +199,26 @@ class _Seeds:
 
 
 def _write(task, data, scorer, folder):
-    """Predictions, submissions and pictures of the model that is exported."""
+    """Predictions and submissions of the exported model; returns the main answers."""
+    written = {}
     for split in (*data.eval_splits, *data.test_splits):
-        answers, examples = data.answers(scorer, split), data.examples[split]
-        is_main = split == data.eval_splits[0]
-        suffix = "" if is_main else f"_{split}"
-        task.write(answers, examples, str(folder / f"predictions{suffix}.tsv"))
-        task.submit(answers, examples, split, str(folder / "submission"))
-        if is_main:
-            task.picture(answers, examples, str(folder))
+        answers = written[split] = data.answers(scorer, split)
+        suffix = f"_{split}" if len(written) > 1 else ""
+        path = str(folder / f"predictions{suffix}.tsv")
+        task.write(answers, data.examples[split], path)
+        task.submit(answers, data.examples[split], split, str(folder / "submission"))
+    return written[data.eval_splits[0]]
+
+
+def _draw(task, answers, examples, report, folder, log):
+    """Pictures; one that cannot be drawn is no reason to lose a trained model."""
+    try:
+        task.picture(answers, examples, str(folder))
+        if len(report["seeds"]) > 1:
+            _draw_seeds(report, folder)
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        log(f"warning: a picture is missing: {type(error).__name__} {said}")
 
 
 def _draw_seeds(report, folder):

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf import model_folder
+from electra_tf import finetune_checks, model_folder
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.encoder import TextEncoder
@@ -209,13 +209,16 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     """The task called `--task`.
 
     Raises:
-        ValueError: There is none of that name, or a flag it needs is missing.
+        ValueError: There is none of that name, a flag it needs is missing, or one is
+            given that it does not read.
+        FileNotFoundError: A file that a flag names is missing.
     """
     name = config.run.task
     if name not in TASKS:
         close = difflib.get_close_matches(name, TASKS, 3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise ValueError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
+    finetune_checks.check(config)
     return TASKS[name](config, log)
 
 

@@ -7,6 +7,7 @@ that are None (or "preset") take the value of the task or of the recipe.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 
@@ -17,6 +18,14 @@ def _field(default: Any, help_text: str) -> Any:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
+
+
+def _is_range(values: tuple[str, ...]) -> bool:
+    try:
+        low, high = map(float, values)
+    except ValueError:
+        return False
+    return -math.inf < low < high < math.inf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,9 +142,9 @@ class FinetuneDataConfig:
             f"{', '.join(self.text) or 'none'}.",
         )
         _require(
-            len(self.label_range) in (0, 2),
-            "--label_range must be two numbers, such as 0,5; got "
-            f"{','.join(self.label_range)}.",
+            not self.label_range or _is_range(self.label_range),
+            "--label_range must be two numbers, the smaller one first, such as 0,5; "
+            f"got {','.join(self.label_range)}.",
         )
 
 

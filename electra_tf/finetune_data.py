@@ -11,6 +11,8 @@ from electra_tf.finetune_config import FinetuneConfig
 from electra_tf.tasks.base import Rows, Task
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.cache import cached_rows
+from electra_tf.tasks.classification import nearly_equal
+from electra_tf.tasks.tables import HeldOut
 
 Log = Callable[[str], None]
 
@@ -43,8 +45,15 @@ class TaskData:
         max_seq_length: int,
         log: Log,
     ):
-        self.train = self._subset(task.examples(task.train_split), config)
-        self.task = task.prepare(self.train)
+        self._log = log
+        examples = task.examples(task.train_split)
+        # From the whole table: a rare label may be in no example that is trained on.
+        source = getattr(task, "source", None)
+        whole = source.whole if isinstance(source, HeldOut) else examples
+        self.task = task.prepare(whole)
+        if pair := nearly_equal(getattr(self.task, "labels", None) or ()):
+            log(f"warning: {pair[0]!r} and {pair[1]!r} are two labels: are they one?")
+        self.train = self._subset(examples, config)
         self.examples: dict[str, list] = {}
         self._read(self.task.eval_splits[:1], required=True)
         self._read(self.task.eval_splits[1:])
@@ -86,6 +95,8 @@ class TaskData:
             except FileNotFoundError:
                 if required:
                     raise
+                # Of a benchmark's folder; files that the user names are there.
+                self._log(f"{self.task.name} has no {split} data here: left out")
 
     def _cut(self, rows: Rows, length: int) -> str:
         return f"{np.mean(rows.lengths == length):.1%}"

@@ -8,7 +8,8 @@ r"""Answers from a fine-tuned model, without a server.
 
 One JSON object per text on standard output. A line of --jsonl input is an object with
 "text" (and "text_pair" for pair tasks; "question" and "context" for question
-answering); what else it holds is copied to the output.
+answering); what else it holds is copied to the output, except for fields that are
+called like an answer, such as "label": there the answer takes their place.
 --model is the folder of a fine-tuning run, or a SavedModel.
 """
 
@@ -18,6 +19,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -61,18 +63,25 @@ class Predictor:
             )
         self.text_names = tuple(sorted(specs))
         self._constant = tf.constant
+        self._failure = tf.errors.OpError
 
     def __call__(self, rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
         """Answers of a batch, as plain values.
 
         Raises:
-            ValueError: A row lacks a text.
+            ValueError: A row lacks a text, or the model cannot answer.
         """
         texts = {
             name: self._constant([self._text(row, name) for row in rows])
             for name in self.text_names
         }
-        found = self._serve(**texts)
+        try:
+            found = self._serve(**texts)
+        except self._failure as error:
+            said = error.message.partition("\n")[0]
+            raise ValueError(
+                f"The model failed on a batch of {len(rows)} texts: {said}"
+            ) from error
         found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
         return [
             _readable({name: values[index] for name, values in sorted(found.items())})
@@ -137,6 +146,7 @@ def _rows(options, stdin: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield _row(text, options)
         return
     for number, line in enumerate(stdin, 1):
+        line = line.removeprefix("\ufeff") if number == 1 else line
         if not line.strip():
             continue
         if not options.jsonl:
@@ -169,13 +179,16 @@ def run(options: argparse.Namespace) -> None:
         ValueError: The input or the model is not what it should be.
         OSError: There is no model.
     """
+    if options.batch_size < 1:
+        raise ValueError(f"--batch_size must be at least 1, got {options.batch_size}.")
     predictor = Predictor(options.model)
     rows = _rows(options, sys.stdin)
     while batch := list(itertools.islice(rows, options.batch_size)):
         for row, answer in zip(batch, predictor(batch), strict=True):
             # "label" may be both; the answer wins.
             line = json.dumps({**row, **answer}, ensure_ascii=False)
-            sys.stdout.write(line + "\n")
+            # JSON can hold halves of surrogate pairs, UTF-8 cannot.
+            sys.stdout.write(re.sub("[\ud800-\udfff]", "\ufffd", line) + "\n")
         sys.stdout.flush()
 
 

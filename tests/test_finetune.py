@@ -11,6 +11,7 @@ from electra_tf import config as config_lib
 from electra_tf import finetune
 from electra_tf import finetune_build as build
 from electra_tf.finetune_config import FinetuneConfig
+from electra_tf.finetune_folder import OUTPUTS, check_output, new_folder
 from electra_tf.finetune_report import SeedResult, summary
 from electra_tf.finetune_trainer import Trainer, Watch, clock
 from electra_tf.tasks import Classification, glue_task
@@ -206,6 +207,7 @@ def test_a_run_leaves_everything(finished):
         *("metrics.jsonl", "model.keras", "predictions.tsv", "predictions_test.tsv"),
         *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
     }
+    assert names - set(OUTPUTS) == {"cache"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"
     lines = (folder / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "id\tlabel\tprediction\tp(neg)\tp(pos)"
@@ -243,7 +245,7 @@ def test_overwrite_replaces_the_run_also_in_bfloat16(finished, pretrained, tmp_p
         "export_saved_model": False,
     }
     assert finetune.main(config(**new), lambda line: None) == 0
-    stale = tmp_path / "out" / "predictions_old.tsv"
+    stale = tmp_path / "out" / "predictions_dev_mismatched.tsv"
     stale.write_text("")
     assert finetune.main(config(**new, overwrite=True), lambda line: None) == 0
     assert not stale.exists()
@@ -278,7 +280,19 @@ def bad(tmp_path, pretrained, **values):
     ("values", "message"),
     [
         ({"task": "colla"}, "Unknown --task=colla. Did you mean cola?"),
-        ({"task": "cola"}, "--task=cola needs --data_dir"),
+        ({"task": "cola"}, "--task=cola does not read --train"),
+        ({"task": "cola", "train": None, "eval": None}, "--task=cola needs --data_dir"),
+        ({"train": "x.csv"}, "No file x.csv: correct --train"),
+        ({"eval": "x.csv"}, "No file x.csv: correct --eval"),
+        ({"test": "nope.csv"}, "No file nope.csv: correct --test"),
+        ({"task": "ner", "test": "nope.conll"}, "No file nope.conll: correct --test"),
+        ({"label": ["a", "b"]}, r"2 columns \(a, b\), .*use --task=multilabel"),
+        ({"task": "regression", "label": ["a", "b"]}, "--task=regression has one"),
+        ({"data_dir": "."}, "--task=classification does not read --data_dir"),
+        ({"task": "ner", "data_dir": "."}, "--data_dir and --train, --eval exclude"),
+        ({"task": "ner", "label": ["tag"]}, "--task=ner does not read --label:"),
+        ({"label_range": ["0", "5"]}, "does not read --label_range.*for regression"),
+        ({"task": "multilabel", "class_weights": "balanced"}, "read --class_weights"),
         ({"train": None}, "needs --train"),
         ({"encoder": "nowhere/encoder.keras"}, "No encoder at nowhere/encoder.keras"),
         ({"max_seq_length": 65}, "--max_seq_length=65 .*exceeds the 64 positions"),
@@ -341,12 +355,43 @@ def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
 def test_a_folder_with_other_files_is_left_alone(tmp_path, pretrained, capsys):
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "my_predictions.txt").write_text("precious")
+    (folder / "predictions.tsv").write_text("precious")
     values = bad(tmp_path, pretrained, output_dir=str(folder))
-    assert "holds no fine-tuning run, but my_predictions.txt" in error(capsys, **values)
-    assert (folder / "my_predictions.txt").read_text() == "precious"
-    values["output_dir"] = str(folder / "my_predictions.txt")
+    assert "holds no fine-tuning run, but predictions.tsv" in error(capsys, **values)
+    assert (folder / "predictions.tsv").read_text() == "precious"
+    values["output_dir"] = str(folder / "predictions.tsv")
     assert "is a file: name a folder" in error(capsys, **values)
+
+
+def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
+    """Those of an unfinished run, which needs no --overwrite."""
+    mine = ("photo.png", "my_predictions.txt", "null_odds_notes.md", "scatter.svg")
+    theirs = ("task.json", "predictions_ax.tsv", "scatter.png", "null_odds_dev.json")
+    for name in (*mine, *theirs):
+        (tmp_path / name).write_text('{"task": "cola"}')
+    chosen = config(task="cola", encoder=pretrained, output_dir=str(tmp_path))
+    check_output(chosen.output_dir, "cola", overwrite=False)
+    resolved, start = settings(pretrained, max_seq_length=32)
+    new_folder(chosen, glue_task("cola", "."), resolved, start)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*mine, "task.json", "config.json", "labels.txt", "vocab.txt"}
+
+
+def test_a_picture_that_fails_costs_nothing_else(
+    tmp_path, pretrained, capsys, monkeypatch
+):
+    def broken(*_):
+        raise RuntimeError("no\nink")
+
+    monkeypatch.setattr(Classification, "picture", broken)
+    said = []
+    values = bad(tmp_path, pretrained, epochs=0.1, export_saved_model=False)
+    assert finetune.main(config(**values), said.append) == 0
+    assert [line for line in said if line.startswith("warning: a pic")] == [
+        "warning: a picture is missing: RuntimeError no ink"
+    ]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {"results.json", "model.keras", "predictions.tsv"}
 
 
 def test_a_folder_of_another_task_is_left_alone(tmp_path, pretrained, capsys):
@@ -374,6 +419,11 @@ def test_output_into_a_pretraining_run(tmp_path, pretrained, capsys):
         {"train_fraction": 0.0},
         {"text": ["a", "b", "c"]},
         {"label_range": ["1"]},
+        {"label_range": ["3", "3"]},
+        {"label_range": ["5", "0"]},
+        {"label_range": ["0", "inf"]},
+        {"label_range": ["nan", "1"]},
+        {"label_range": ["a", "b"]},
         {"epochs": -1.0},
         {"warmup_proportion": 1.0},
         {"max_seq_length": 4},

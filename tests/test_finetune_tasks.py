@@ -221,8 +221,11 @@ def test_question_answering_tasks_are_built_from_flags(tmp_path):
     assert "held out" in lines[0]
     with pytest.raises(ValueError, match="--task=squad2 needs --data_dir"):
         built(task="squad2")
+    train = str(tmp_path / "train-v1.1.json")
     with pytest.raises(ValueError, match="answerability must be on"):
-        built(task="squad2", train="x.json", answerability="off")
+        built(task="squad2", train=train, answerability="off")
+    with pytest.raises(FileNotFoundError, match=r"No file no\.json: correct --test"):
+        built(task="squad2", train=train, test=f"{train},no.json")
     with pytest.raises(ValueError, match="--doc_stride must be at least 1"):
         config(doc_stride=0)
 

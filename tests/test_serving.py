@@ -306,3 +306,59 @@ def test_predict_refuses_other_folders(tmp_path, monkeypatch, capsys):
     unfinished.mkdir()
     (unfinished / "task.json").write_text("{}")
     assert "did not finish" in complaint(unfinished)
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging", "squad2"])
+def test_batches_without_texts_or_without_words_are_answered(kind):
+    tasks = {
+        "classification": Classification(name="mood", source=None, labels=("a", "b")),
+        "tagging": tagging(),
+        "squad2": QuestionAnswering(
+            name="squad2",
+            source=None,
+            unanswerable=True,
+            answerability=True,
+            max_query_length=8,
+            doc_stride=8,
+        ),
+    }
+    task = tasks[kind]
+    model = task.build_model(common.encoder())
+    module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
+
+    # Operation by operation: traces of three signatures would take seconds.
+    def sizes(serve, texts, names):
+        columns = {name: tf.constant(texts, tf.string) for name in names}
+        return {len(tensor) for tensor in serve(**columns).values()}
+
+    assert sizes(module.serve, ["", " \t"], task.text_names) == {2}
+    assert sizes(module.serve, [], task.text_names) == {0}
+    assert sizes(module.serve_examples, [], ["examples"]) == {0}
+
+
+def test_predict_takes_what_json_allows(tmp_path, monkeypatch, capsys):
+    make(tmp_path)
+    lines = '\ufeff{"text": "good", "note": "\\ud800", "label": 7}\n'
+    model = f"--model={tmp_path}"
+    code, (row,), err = run_predict(monkeypatch, capsys, model, "--jsonl", stdin=lines)
+    assert (code, err) == (0, "")
+    assert row["note"] == "\ufffd"
+    assert row["label"] in ("neg", "n\u00e9utral", "pos")
+    code, rows, err = run_predict(monkeypatch, capsys, model, "--batch_size=0", "good")
+    assert (code, rows) == (1, [])
+    assert "--batch_size must be at least 1, got 0" in err
+
+
+def test_predict_says_in_one_line_that_the_model_fails(monkeypatch, capsys):
+    class Broken(predict.Predictor):
+        def __init__(self, path):
+            self.text_names = ("text",)
+            self._constant, self._failure = tf.constant, tf.errors.OpError
+
+        def _serve(self, text):
+            raise tf.errors.InvalidArgumentError(None, None, "Bad graph\nat node x")
+
+    monkeypatch.setattr(predict, "Predictor", Broken)
+    code, _, err = run_predict(monkeypatch, capsys, "--model=any", "good")
+    assert code == 1
+    assert err == "error: The model failed on a batch of 1 texts: Bad graph\n"

@@ -208,6 +208,20 @@ def sorted_labels(labels: set[str]) -> tuple[str, ...]:
         return tuple(sorted(labels))
 
 
+def nearly_equal(labels: Sequence[str]) -> tuple[str, str] | None:
+    """Two labels that differ in case only, or in how a number is written, if any do."""
+    seen: dict[Any, str] = {}
+    for label in labels:
+        try:
+            key = float(label)
+        except ValueError:
+            key = label.casefold()
+        if key in seen:
+            return seen[key], label
+        seen[key] = label
+    return None
+
+
 def _listed(labels: Sequence[str], most: int = 20) -> str:
     more = f", ... ({len(labels)} in all)" if len(labels) > most else ""
     return ", ".join(labels[:most]) + more

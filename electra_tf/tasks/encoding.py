@@ -92,10 +92,19 @@ def encode_tensors(
     pieces = [tokenizer.tokenize(text) for text in texts]
     input_ids, segment_ids = pack(pieces, tokenizer.vocabulary, max_seq_length)
     return {
-        "input_ids": input_ids.to_tensor(tokenizer.vocabulary.pad_id),
-        "input_mask": tf.ones_like(input_ids).to_tensor(0),
-        "segment_ids": segment_ids.to_tensor(0),
+        "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
+        "input_mask": padded(tf.ones_like(input_ids)),
+        "segment_ids": padded(segment_ids),
     }
+
+
+def padded(rows: tf.RaggedTensor, value: float = 0) -> tf.Tensor:
+    """Rows [B, None] as one tensor [B, S], filled up with `value`.
+
+    S is at least 1: of an empty batch, too, there is a first column to look at.
+    """
+    width = tf.maximum(rows.bounding_shape(1), 1)
+    return rows.to_tensor(value, shape=tf.stack([-1, width]))
 
 
 def encode_texts(

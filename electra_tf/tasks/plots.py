@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
+# All that this module writes.
+FILES = ("confusion_matrix.png", "scatter.png", "seeds.png", "thresholds.png")
+# Classes of a confusion matrix: with numbers in the cells, and with a name each.
+_MOST_NUMBERED, _MOST_NAMED = 30, 60
+
 
 def confusion_matrix(counts: np.ndarray, labels: Sequence[str], folder: str) -> str:
-    """Draws counts [C, C] (row: label, column: prediction); returns the path."""
-    figure, axes = _figure(max(4.5, 0.6 * len(labels) + 2.5))
+    """Draws counts [C, C] (row: label, column: prediction); returns the path.
+
+    At most 20 inches wide: many classes have no numbers in the cells, and more still
+    have not all of their names at the sides.
+    """
+    figure, axes = _figure(min(max(4.5, 0.6 * len(labels) + 2.5), 20))
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for (row, column), count in np.ndenumerate(counts):
+    numbered = np.ndenumerate(counts) if len(labels) <= _MOST_NUMBERED else ()
+    for (row, column), count in numbered:
         color = "white" if shares[row, column] > 0.55 else "black"
         axes.text(column, row, count, ha="center", va="center", color=color, size=8)
-    ticks = range(len(labels))
-    axes.set_xticks(ticks, labels, rotation=45, ha="right")
-    axes.set_yticks(ticks, labels)
+    ticks = range(0, len(labels), math.ceil(len(labels) / _MOST_NAMED))
+    names = [labels[tick] for tick in ticks]
+    # Labels are the user's: $ is a character like any other.
+    axes.set_xticks(ticks, names, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(ticks, names, parse_math=False)
     axes.set(xlabel="prediction", ylabel="label")
     axes.set_title(f"{np.trace(counts)} of {counts.sum()} right", size=10)
     return _save(figure, folder, "confusion_matrix.png")

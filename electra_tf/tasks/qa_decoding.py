@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.span_head import FORBIDDEN
 
 
@@ -176,16 +177,17 @@ def best_span(outputs: dict, inputs: dict, max_answer_length: int) -> dict:
     score = tf.where(allowed, score, -np.inf)
 
     def by_question(values):  # [R, K, K] to [B, rows * K * K], ragged
-        flat = tf.reshape(values, [tf.shape(values)[0], -1])
+        rows, starts, ends = tf.unstack(tf.shape(values))
+        flat = tf.reshape(values, [rows, starts * ends])
         grouped = tf.RaggedTensor.from_value_rowids(flat, inputs["example"])
         return grouped.merge_dims(1, 2)
 
-    scores = by_question(score).to_tensor(-np.inf)
+    scores = padded(by_question(score), -np.inf)
     best = tf.argmax(scores, axis=1)
     found = tf.reduce_max(scores, axis=1)
 
     def chosen(values):
-        picked = tf.gather(by_question(values).to_tensor(-1), best, batch_dims=1)
+        picked = tf.gather(padded(by_question(values), -1), best, batch_dims=1)
         return tf.where(found > -np.inf, picked, -1)
 
     return {"start": chosen(begins), "end": chosen(ends), "score": tf.exp(found)}

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.tasks.base import Ragged
+from electra_tf.tasks.encoding import padded
 
 _BATCH = 256
 
@@ -143,12 +144,11 @@ class Windows:
             "max_context": 0,
         }
         example = columns.pop("example")
-        mask = tf.ones_like(columns["input_ids"]).to_tensor(0)
-        padded = {
-            name: column.to_tensor(pads.get(name, -1))
-            for name, column in columns.items()
+        mask = padded(tf.ones_like(columns["input_ids"]))
+        tensors = {
+            name: padded(column, pads.get(name, -1)) for name, column in columns.items()
         }
-        return {**padded, "input_mask": mask, "example": example}
+        return {**tensors, "input_mask": mask, "example": example}
 
 
 def answer_positions(

@@ -108,6 +108,9 @@ class QuestionAnswering(Task):
 
         In training, windows without the answer have [CLS] as target, but still the
         answerability of the question; questions whose answer has no piece are left out.
+
+        Raises:
+            ValueError: There is no room for the paragraph, or no row to train on.
         """
         found = self._windows(tokenizer, max_seq_length).encode(
             [example.question for example in examples],
@@ -121,6 +124,12 @@ class QuestionAnswering(Task):
         answers = [e.answers[0] if e.answers else None for e in examples]
         start, end, usable = answer_positions(answers, found)
         kept = np.flatnonzero(usable[found["example"]])
+        if not len(kept):
+            raise ValueError(
+                f"Of {len(examples)} training questions of {self.name}, none has an "
+                "answer of which the tokenizer leaves a piece: check the data, and the "
+                "vocabulary."
+            )
         owner = found["example"][kept]
         targets = {"start_logits": start[kept], "end_logits": end[kept]}
         if self.answerability:

@@ -118,6 +118,11 @@ class SquadSource:
                 f"warning: {missing} training questions are left out, because the "
                 "answer is not where the file says"
             )
+        if not found:
+            raise ValueError(
+                f"{', '.join(self.files['train'])}: no training question is left. Does "
+                "answer_start count characters of context, from 0?"
+            )
         return found
 
 

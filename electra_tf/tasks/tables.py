@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import difflib
+import functools
 import gzip
 import io
 import json
@@ -23,6 +24,7 @@ from typing import Any
 from electra_tf.tasks.base import Example
 
 csv.field_size_limit(1 << 30)
+_SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +56,17 @@ def read_text(path: str) -> str:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: cannot be unpacked ({error}).") from error
-    if not raw.strip():
-        raise ValueError(f"{path}: the file is empty.")
     try:
-        return raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ValueError(
             f"{path}: not UTF-8 at byte {error.start} (line {line}). Convert it, for "
             "example with: iconv -f latin1 -t utf-8"
         ) from error
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty.")
+    return text
 
 
 def read_table(path: str) -> Table:
@@ -108,6 +111,14 @@ def _tsv(text: str, path: str):
 
 
 def _named(header, found, path):
+    # One column is none of a table with texts and labels: another program's habit.
+    for separator, name in _SEPARATORS.items():
+        if len(header) == 1 and separator in header[0]:
+            raise ValueError(
+                f"{path}: the header {header[0]!r} seems to be separated by {name}s, "
+                "but .csv files are read as separated by commas, .tsv files by tabs. "
+                "Convert the file, or rename it."
+            )
     doubled = {name for name in header if header.count(name) > 1}
     if doubled:
         raise ValueError(f"{path}: the header names {sorted(doubled)} twice.")
@@ -218,7 +229,7 @@ class TableSource:
                 f"{where}: the label (column {self.label[0]}) is empty. Fill it in or "
                 "remove the row; for texts to predict use --test."
             )
-        return self._number(value, where) if self.kind == "regression" else str(value)
+        return self._number(value, where) if self.kind == "regression" else _name(value)
 
     def _number(self, value: Any, where: str) -> float:
         try:
@@ -237,15 +248,23 @@ class TableSource:
             return tuple(n for n in self.label if self._flag(row.get(n), n, where))
         value = row.get(self.label[0])
         if isinstance(value, list):
-            return tuple(dict.fromkeys(map(str, value)))
-        parts = str(value if value is not None else "").split(self.separator)
-        return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+            parts = value
+        else:
+            parts = _name("" if value is None else value).split(self.separator)
+        return tuple(dict.fromkeys(filter(None, map(_name, parts))))
 
     def _flag(self, value: Any, name: str, where: str) -> bool:
         flags = {"1": True, "0": False, "true": True, "false": False}
         if str(value).strip().lower() not in flags:
             raise ValueError(f"{where}: column {name} must be 0 or 1, got {value!r}.")
         return flags[str(value).strip().lower()]
+
+
+def _name(value: Any) -> str:
+    """A label as it is compared: without blanks around it; 1.0 in JSON is 1."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
 
 
 def _text(value: Any, name: str, where: str) -> str:
@@ -277,7 +296,7 @@ class HeldOut:
         """
         if split not in ("train", self.name):
             return self.source(split)
-        examples = self.source("train")
+        examples = self.whole
         if len(examples) < 2 * self.period:
             raise ValueError(
                 f"{len(examples)} training examples are too few to hold some out: "
@@ -289,3 +308,8 @@ class HeldOut:
         cut = len(examples) // self.period
         chosen = order[:cut] if split == self.name else order[cut:]
         return [examples[index] for index in sorted(chosen)]
+
+    @functools.cached_property
+    def whole(self) -> list[Any]:
+        """The training table, held-out examples included: it has all labels."""
+        return self.source("train")

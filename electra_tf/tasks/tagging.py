@@ -28,7 +28,7 @@ from electra_tf.tasks.tagging_head import (
     position_outputs,
     word_outputs,
 )
-from electra_tf.tasks.tagging_metrics import span_scores, split_tag, word_accuracy
+from electra_tf.tasks.tagging_metrics import span_scores, word_accuracy
 from electra_tf.tasks.word_pieces import word_rows, word_tensors
 
 # The mean is over words: one over the padded batch would depend on the padding.
@@ -122,7 +122,7 @@ class Tagging(Task):
         """One row per sentence, several for one that is too long.
 
         Raises:
-            ValueError: A tag is unknown; see `unknown_tags`.
+            ValueError: A tag is unknown, see `unknown_tags`; with spans, it is none.
         """
         found = word_rows(
             [example.words for example in examples],
@@ -135,7 +135,9 @@ class Tagging(Task):
         inputs = {"input_ids": ids, "segment_ids": zeros}
         pad_id = tokenizer.vocabulary.pad_id
         if not training:
-            self._check_tags(examples)
+            self.tags.check(
+                examples, span_tags=self._spans, unknown=self.unknown_tags == "allow"
+            )
             notes = {"word": found.word, "end": found.end}
             return Rows(inputs, {}, found.sentence, pad_id=pad_id, notes=notes)
         first = found.word.values >= 0
@@ -155,26 +157,6 @@ class Tagging(Task):
         owner = np.repeat(found.sentence, found.word.lengths)
         flat = np.concatenate(tags).astype(np.int32)
         return np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
-
-    def _check_tags(self, examples):
-        if self.unknown_tags == "allow":
-            return
-
-        def part(tag):
-            # Letters may differ: a type that was seen can be answered.
-            return split_tag(tag)[1] if self._spans else tag
-
-        known = {part(tag) for tag in self.tags.learned}
-        for example in examples:
-            for word, tag in zip(example.words, example.tags or (), strict=False):
-                if part(tag) not in known:
-                    raise ValueError(
-                        f"Sentence {example.id} has the tag {tag!r} (of {word!r}), "
-                        "which the training data lacks: it has "
-                        f"{', '.join(self.tags.learned)}. Correct the tag, add "
-                        "training sentences with it, or count it as wrong with "
-                        "--unknown_tags=allow."
-                    )
 
     def build_model(self, encoder: Any) -> TaskModel:
         """Encoder, dropout, one linear layer per position: ready for `fit`."""

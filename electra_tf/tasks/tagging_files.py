@@ -69,7 +69,7 @@ class SentenceSource:
     3-4 and empty nodes such as 3.1 are no words. `.csv`, `.tsv`, `.jsonl`: a table with
     a header, one sentence per row; words and tags are lists, or separated by spaces.
     Anything else: columns separated by tabs (if there are any) or spaces, one word per
-    line, a blank line after each sentence; -DOCSTART- lines are left out.
+    line, a blank line after each sentence. A line of -DOCSTART- is a blank one.
 
     Attributes:
         files: Path of each split.
@@ -116,9 +116,10 @@ class SentenceSource:
                 if conllu and not re.match(r"\d+\t", line):
                     continue
                 where, cells = f"{path}, line {first + offset}", cells_of(line)
-                found_tag = _tag(cells, tag, where) if labeled else ""
-                found.append((offset, _cell(cells, word, "word", where), found_tag))
-            if not found or found[0][1] == _DOCUMENT:
+                found_word = _cell(cells, word, "word", where)
+                found_tag = _tag(cells, tag, word, where) if labeled else ""
+                found.append((offset, found_word, found_tag))
+            if not found:
                 continue
             at, words, tags = zip(*found, strict=True)
             name = (_sentence_id(block) if conllu else "") or f"line {first}"
@@ -187,10 +188,14 @@ def find_files(folder: str) -> dict[str, str]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Groups of lines between blank ones, with the number of their first line."""
+    """Groups of lines between blank ones, with the number of their first line.
+
+    A line of -DOCSTART- ends a sentence too, whether or not blank lines are around it.
+    """
     block: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
-        if line.strip():
+        # The first cell, or the one after a number.
+        if line.strip() and _DOCUMENT not in line.split()[:2]:
             block.append(line)
         elif block:
             yield number - len(block), block
@@ -210,8 +215,14 @@ def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
     return cells[column]
 
 
-def _tag(cells: list[str], column: int, where: str) -> str:
+def _tag(cells: list[str], column: int, word: int, where: str) -> str:
     tag = _cell(cells, column, "tag", where)
+    if column % len(cells) == word % len(cells):
+        raise ValueError(
+            f"{where}: the word {tag!r} is its own tag, because the line has "
+            f"{len(cells)} columns. Add the tag, or change --word_column={word} or "
+            f"--tag_column={column}."
+        )
     if not tag.strip():
         raise ValueError(
             f"{where}: the tag is empty. Fill it in (O is the tag of words outside of "

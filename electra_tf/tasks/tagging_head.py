@@ -90,7 +90,7 @@ def word_outputs(logits: tf.Tensor, inputs: dict, tags: TagSet) -> dict:
 
 def _answered(best, tags):
     """`TagSet.answer` of numbers [B, W]: looked up by tag and tag before it."""
-    before = tf.pad(best[:, :-1] + 1, [[0, 0], [1, 0]])  # 0: nothing before
+    before = tf.pad(best + 1, [[0, 0], [1, 0]])[:, :-1]  # 0: nothing before
     table = [
         [tags.answer_tag(tag, other) for tag in tags.learned]
         for other in ("O", *tags.learned)

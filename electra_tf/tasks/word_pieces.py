@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.tasks.base import Ragged
+from electra_tf.tasks.encoding import padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +127,9 @@ def word_tensors(tokenizer: Any, texts: tf.Tensor, max_seq_length: int) -> dict:
     first = 1 + before - tf.gather(body.row_starts(), row_of_word)
     first = tf.where(pieces.row_lengths() > 0, first, 0)
     return {
-        "input_ids": input_ids.to_tensor(vocabulary.pad_id),
-        "input_mask": tf.ones_like(input_ids).to_tensor(0),
-        "segment_ids": tf.zeros_like(input_ids).to_tensor(0),
+        "input_ids": padded(input_ids, vocabulary.pad_id),
+        "input_mask": padded(tf.ones_like(input_ids)),
+        "segment_ids": padded(tf.zeros_like(input_ids)),
         "words": words.to_tensor(""),
         "num_words": tf.cast(words.row_lengths(), tf.int32),
         "word_row": rows,

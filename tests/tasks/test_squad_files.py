@@ -62,6 +62,9 @@ def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
     assert [q.id for q in source("train", path, log=lines.append)("train")] == ["q2"]
     assert "1 training questions are left out" in lines[0]
     assert len(source("dev", path)("dev")) == 2
+    path = write(tmp_path, ("a cat", [question("q1", ("cat", 1))]))
+    with pytest.raises(ValueError, match=r"no training question is left.*answer_start"):
+        source("train", path, log=lines.append)("train")
 
 
 def test_bad_files_are_named(tmp_path):

@@ -56,6 +56,18 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
     assert labels(columns, kind="multilabel", label=("a", "b")) == [("a",), ("a", "b")]
 
 
+def test_labels_are_names_whatever_is_around_them(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\nt,a \nu, a\nv,a\nw,b c\n")
+    assert labels(path) == ["a", "a", "a", "b c"]
+    cells = ("1", "1.0", '"1 "', "1.5")
+    rows = "".join(f'{{"text": "t", "label": {cell}}}\n' for cell in cells)
+    assert labels(write(tmp_path, "b.jsonl", rows)) == ["1", "1", "1", "1.5"]
+    many = write(tmp_path, "c.jsonl", '{"text": "t", "label": ["x ", "x", 2.0, ""]}')
+    assert labels(many, kind="multilabel") == [("x", "2")]
+    one = write(tmp_path, "d.jsonl", '{"text": "t", "label": 2.0}')
+    assert labels(one, kind="multilabel") == [("2",)]
+
+
 def test_regression_reads_numbers(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,1.5\nu,-2\n")
     assert labels(path, kind="regression") == [1.5, -2.0]
@@ -71,6 +83,12 @@ def test_test_split_needs_no_label(tmp_path):
     [
         ("a.csv", "", "the file is empty"),
         ("a.csv", "\n \n", "the file is empty"),
+        ("a.csv", b"\xef\xbb\xbf", "the file is empty"),
+        ("a.tsv", b"\xef\xbb\xbf\r\n", "the file is empty"),
+        ("a.csv", "text;label\nt;x\n", "'text;label' seems .* by semicolons"),
+        ("a.csv", "text;label\nt, u;x\n", "separated by semicolons.*by commas"),
+        ("a.csv", "text\tlabel\nt\tx\n", "separated by tabs.*rename it"),
+        ("a.tsv", "text,label\nt,x\n", "separated by commas.*by tabs"),
         ("a.csv", "text,label\n", "not a single row"),
         ("a.csv", b"text,label\ncaf\xe9,x\n", r"not UTF-8 at byte 14 \(line 2\)"),
         ("a.csv", "texts,label\nt,x\n", "no column 'text' .did you mean 'texts'"),
@@ -113,6 +131,18 @@ def test_multilabel_column_that_is_no_flag(tmp_path):
 def test_missing_split_is_a_missing_file():
     with pytest.raises(FileNotFoundError, match="--eval"):
         source("x.csv")("eval")
+
+
+def test_held_out_and_training_examples_are_read_once():
+    read = []
+
+    def once(split):
+        read.append(split)
+        return list(range(40))
+
+    held = HeldOut(once)
+    assert sorted(held("train") + held("eval")) == held.whole
+    assert read == ["train"]
 
 
 def test_held_out_tenth_is_disjoint_and_complete(tmp_path):

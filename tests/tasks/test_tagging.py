@@ -208,6 +208,8 @@ def test_labels_that_training_lacks_are_named():
     unknown = [sentence("the book", "B-A B-C", name="line 7")]
     with pytest.raises(ValueError, match=r"line 7 has the tag 'B-C' \(of 'book'\)"):
         task().featurize(unknown, common.tokenizer(), 16)
+    with pytest.raises(ValueError, match=r"line 7 has the tag 'B' .*lacks"):
+        task().featurize([sentence("a", "B", name="line 7")], common.tokenizer(), 16)
     allowed = task(unknown_tags="allow")
     answers, _ = predict(allowed, unknown)
     assert allowed.score(answers, unknown)["recall"] < 100
@@ -238,6 +240,26 @@ def test_learning_bioes_and_answering_iob2():
     bioes = [sentence("a b c", "B-A E-A S-B")]
     kept = task(encoding="bioes", train=bioes)
     assert kept.tags.answer(bioes[0].tags) == list(bioes[0].tags)
+
+
+@pytest.mark.parametrize("unknown_tags", ["error", "allow"])
+def test_evaluation_tags_of_spans_are_tags_of_spans(unknown_tags):
+    chosen = task(unknown_tags=unknown_tags)
+    for tag in ("movie", "A", "-", "o"):
+        wrong = [sentence("the movie", f"O {tag}", name="line 7")]
+        with pytest.raises(ValueError, match=rf"line 7 has the tag '{tag}' .*--task=p"):
+            chosen.featurize(wrong, common.tokenizer(), 16)
+    words = task(main_metric="accuracy", unknown_tags="allow")
+    words.featurize([sentence("a", "movie")], common.tokenizer(), 16)
+
+
+def test_only_spans_are_learned_as_bioes():
+    pos = [sentence("the movie is", "DET NOUN VERB")]
+    with pytest.raises(ValueError, match=r"'DET'.*without --tag_encoding=bioes"):
+        task(train=pos, main_metric="accuracy", encoding="bioes")
+    spans = task(main_metric="accuracy", encoding="bioes")
+    # I-B never occurs, but the type does.
+    spans.featurize([sentence("a b", "B-B I-B")], common.tokenizer(), 16)
 
 
 def test_baseline_is_the_most_frequent_tag_of_each_word():

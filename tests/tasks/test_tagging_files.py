@@ -86,9 +86,25 @@ def test_tables_hold_lists_or_words_with_spaces(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "-DOCSTART- -X- O\n\na DT O\nb NN O\n\n-DOCSTART- -X- O\n\nc DT O\n",
+        "-DOCSTART- -X- O\na DT O\nb NN O\n-DOCSTART- -X- O\nc DT O\n",
+        "a DT O\nb -X- -DOCSTART- O\n\nc DT O\n",
+        "-DOCSTART-\na\tDT\tO\nb\tNN\tO\n-DOCSTART-\nc\tDT\tO\n",
+    ],
+)
+def test_documents_begin_with_or_without_blank_lines(tmp_path, text):
+    first, second = source(write(tmp_path, "x.conll", text))("train")
+    assert (first.words, second.words) == (("a", "b"), ("c",))
+    assert text.split("\n")[int(second.id.removeprefix("line ")) - 1][0] == "c"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a\tO\nb\t\n", "line 2: the tag is empty"),
+        ("a O\nb\n", "line 2: the word 'b' is its own tag.*1 columns.*--tag_column=-1"),
         ("", "empty"),
         ("# c\n\n-DOCSTART- O\n", "x.conll.*not a single word"),
     ],

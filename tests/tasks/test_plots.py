@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from electra_tf.tasks import plots
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures, in place of files."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
+    return figures
+
+
+def test_labels_are_not_read_as_formulas(tmp_path):
+    labels = ("$5^ to $6", "$x$", r"$\frac{$")
+    path = plots.confusion_matrix(np.eye(3, dtype=int), labels, str(tmp_path))
+    assert path.endswith(plots.FILES[0])
+    assert (tmp_path / plots.FILES[0]).exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "numbers", "names"),
+    [(3, 9, 3), (30, 900, 30), (31, 0, 31), (500, 0, 56)],
+)
+def test_many_classes_are_drawn_with_less_in_them(drawn, classes, numbers, names):
+    labels = [f"class {number}" for number in range(classes)]
+    plots.confusion_matrix(np.eye(classes, dtype=int), labels, "nowhere")
+    (figure,) = drawn
+    (axes,) = figure.axes
+    assert max(figure.get_size_inches()) <= 20
+    assert len(axes.texts) == numbers
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(shown) == names
+    assert shown[-1] == labels[int(axes.get_yticks()[-1])]
