@@ -98,7 +98,8 @@ class RunConfig:
     jit_compile: bool = _field(False, "Compile the whole training step with XLA.")
     steps_per_execution: int = _field(
         1,
-        "Steps per call into the runtime; logs and checkpoints come at multiples.",
+        "Steps per call into the runtime; logs and checkpoints come at multiples, and "
+        "at the end.",
         resumable=True,
     )
     overwrite: bool = _field(

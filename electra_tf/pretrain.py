@@ -194,9 +194,11 @@ def _fit(
     )
     guard = callbacks.NonFiniteGuard(store=session.store, **counted)
     more = session.callbacks_from(first_step)
+    steps = last_step - first_step
     phase.model.fit(
-        build.train_dataset(config, data, start_step=first_step),
-        steps_per_epoch=last_step - first_step,
+        # Keras rounds up to whole executions; the last one ends with the data.
+        build.train_dataset(config, data, start_step=first_step).take(steps),
+        steps_per_epoch=steps,
         verbose=0,
         shuffle=False,
         callbacks=[guard, logger, *evaluating, *more, saving],

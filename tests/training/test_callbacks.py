@@ -94,6 +94,18 @@ def test_steps_per_execution_jumps():
     assert losses(rows) == [(3, 2.0), (6, 5.0), (9, 8.0), (12, 11.0)]
 
 
+@pytest.mark.parametrize("known_length", [True, False])
+def test_a_last_execution_that_is_not_full(known_length):
+    rows, store = [], Store()
+    data = numbered(1, 9) if known_length else numbered(1, 9).filter(lambda x: True)
+    callbacks = [cb.StepLogger(3, [record(rows)]), cb.CheckpointEvery(store, 5)]
+    model = make_model(steps_per_execution=4)
+    fit(model, data.take(6), callbacks, steps_per_epoch=6)
+    assert losses(rows) == [(4, 2.5), (6, 5.5)]
+    assert store.saved == [6]
+    assert int(model.optimizer.iterations.numpy()) == 6
+
+
 def test_optimizer_values_and_speed_are_added():
     rows = []
     logger = cb.StepLogger(2, [record(rows)], tokens_per_step=64)
