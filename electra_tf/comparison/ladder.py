@@ -30,9 +30,25 @@ _IN_STEPS = (
     "temperature_steps",
     "mask_rate_steps",
 )
-# What the comparison sets itself, run by run.
-_OURS = ("model_dir", "seed", "overwrite", "dry_run", "num_processes")
-_OUR_PROBE_FLAGS = ("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir")
+# Flags in which runs may differ that stand in one table. All others are compared.
+_MAY_DIFFER = frozenset(
+    (
+        # What the comparison sets itself, run by run.
+        *("model_dir", "seed", "overwrite", "dry_run", "num_processes"),
+        # Where the text is; what is read is compared by its hash (``Plan.settings``).
+        *("corpus", "tfds_data_dir", "vocab_file", "records", "eval_records"),
+        "data_dir",
+        # Logs, checkpoints, devices.
+        *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
+        *("distribution", "tpu", "steps_per_execution"),
+    )
+)
+_PROBES_MAY_DIFFER = frozenset(
+    (
+        *("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir"),
+        *("log_steps", "export_saved_model"),
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +60,7 @@ class System:
 
     def settings(self) -> dict[str, Any]:
         """What must not change between runs that are compared, by flag name."""
-        ignored = config_lib.resumable_fields() | set(_OURS)
-        return _plain(self.config, ignored)
+        return _plain(self.config, _MAY_DIFFER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +72,10 @@ class Probe:
 
     def settings(self) -> dict[str, Any]:
         """As of a ``System``."""
-        ignored = {*_OUR_PROBE_FLAGS, "data_dir", "log_steps", "export_saved_model"}
-        return _plain(self.config, ignored)
+        return _plain(self.config, _PROBES_MAY_DIFFER)
 
 
-def _plain(config: Any, ignored: Sequence[str] | set[str]) -> dict[str, Any]:
+def _plain(config: Any, ignored: frozenset[str]) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in config_lib.to_flat(config).items()

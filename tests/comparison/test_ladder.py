@@ -1,8 +1,10 @@
 import pytest
 
+from electra_tf import config as config_lib
 from electra_tf import costs
 from electra_tf.comparison import ladder
 from electra_tf.comparison.config import LadderConfig
+from electra_tf.config import PretrainConfig
 
 SIZES = (
     "--num_train_steps=100 --warmup_steps=10 --num_layers=2 --hidden_size=32 "
@@ -141,3 +143,45 @@ def test_settings_leave_out_paths_and_seeds():
     assert first == other
     changed = ladder.systems(config(system=("electra: --mask_rate=0.2",)))[0]
     assert changed.settings() != other
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--init_from=b",
+        "--generator_init_from=b",
+        "--eval_batch_size=7",
+        "--max_eval_batches=7",
+    ],
+)
+def test_settings_hold_what_changes_the_numbers(flag):
+    """Though a single run may be resumed with another value."""
+    first, other = (
+        ladder.systems(config(system=(f"electra: {flags}",)))[0].settings()
+        for flags in ("", flag)
+    )
+    assert first != other
+
+
+def test_every_flag_of_a_resumed_run_is_compared_or_known_not_to_matter():
+    """A new one must be put on one side or the other."""
+    compared = set(ladder.systems(config(system=("electra:",)))[0].settings())
+    assert config_lib.resumable_fields() & compared == {
+        "init_from",
+        "generator_init_from",
+        "eval_batch_size",
+        "max_eval_batches",
+    }
+    assert set(config_lib.to_flat(PretrainConfig())) - compared == {
+        *config_lib.resumable_fields() - compared,
+        "seed",
+    }
+
+
+def test_settings_of_a_probe_hold_its_data():
+    first, other, log = (
+        ladder.probes(config(probe=(f"cola: --task=cola {flags}",)))[0].settings()
+        for flags in ("--data_dir=a", "--data_dir=b", "--data_dir=a --log_steps=7")
+    )
+    assert first != other
+    assert first == log
