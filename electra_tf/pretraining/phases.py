@@ -63,7 +63,7 @@ def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, 
     for phase in phases:
         begin, end = end, end + phase.steps
         if done < end:
-            if not int(phase.model.step):
+            if not phase.model.step.numpy():
                 phase.hand_over()
             yield phase, max(begin, done), end
 

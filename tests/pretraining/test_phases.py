@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import electra_tf as et
 from electra_tf.pretraining.phases import Phase, copy_weights, remaining
@@ -13,7 +14,7 @@ from tests import tiny
 
 def phase(name, steps, done, called):
     """A phase whose model has done some steps."""
-    model = types.SimpleNamespace(step=done)
+    model = types.SimpleNamespace(step=tf.constant(done))
     return Phase(name, model, steps, hand_over=lambda: called.append(name))
 
 
