@@ -21,15 +21,15 @@ from electra_tf.finetune_config import FinetuneConfig
 UNTRAINED = "untrained"
 # They become folders.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-# Times within a run, which shrink or grow with its number of steps.
-_IN_STEPS = (
-    "warmup_steps",
-    "generator_steps",
-    "adversarial_start",
-    "adversarial_steps",
-    "temperature_steps",
-    "mask_rate_steps",
-)
+# Times within a run, which shrink or grow with its number of steps, to these at least.
+_IN_STEPS = {
+    "warmup_steps": 0,
+    "generator_steps": 1,
+    "adversarial_start": 0,
+    "adversarial_steps": 0,
+    "temperature_steps": 1,
+    "mask_rate_steps": 1,
+}
 # Flags in which runs may differ that stand in one table. All others are compared.
 _MAY_DIFFER = frozenset(
     (
@@ -214,6 +214,16 @@ def _scaled(system, budget, config, vocab_size) -> System:
         )
     given = config_lib.to_flat(system.config)
     share = steps / given["num_train_steps"]
-    scaled = {name: round(given[name] * share) for name in _IN_STEPS if given.get(name)}
+    scaled = {
+        name: max(least, round(given[name] * share))
+        for name, least in _IN_STEPS.items()
+        if given[name] is not None
+    }
     flat = given | scaled | {"num_train_steps": steps}
-    return System(system.name, config_lib.from_flat(flat))
+    try:
+        return System(system.name, config_lib.from_flat(flat))
+    except ValueError as error:
+        raise ValueError(
+            f"--system={system.name} does not fit into the {steps} steps that the "
+            f"budget buys: {error}"
+        ) from error
