@@ -179,10 +179,10 @@ def test_impossible_choices_are_refused(arguments, message):
 
 def test_a_generator_that_cannot_be_names_its_own_flag():
     sizes = ["--hidden_size=2", "--num_heads=1", "--generator_hidden_size=0.1"]
-    for flags, width in ((["--generator_hidden_size=0.7"], 179), (sizes, 0)):
+    for given, width in ((["--generator_hidden_size=0.7"], 179), (sizes, 0)):
         message = rf"--generator_hidden_size=0\.\d makes a generator of width {width} "
         with pytest.raises(ValueError, match=message):
-            _ = parse(*flags).generator_encoder
+            _ = parse(*given).generator_encoder
 
 
 def test_edges_are_allowed():
