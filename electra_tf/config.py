@@ -13,6 +13,13 @@ import dataclasses
 from typing import Any, Literal
 
 from electra_tf import config_checks
+from electra_tf.config_fields import (
+    NOT_NEGATIVE,
+    SEED,
+    Allowed,
+    at_least,
+    check_numbers,
+)
 from electra_tf.config_fields import field as _field
 from electra_tf.config_fields import require as _require
 from electra_tf.config_system import (
@@ -43,6 +50,7 @@ __all__ = [
 
 # Share of rows that stay uncorrupted beside a sentence-level loss (the paper's).
 LEFT_ROWS = 0.2
+_HELD_OUT = Allowed("be in (0, 0.5)", lambda value: 0 < value < 0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,32 +60,52 @@ class RunConfig:
     model_dir: str = _field(
         "runs/electra", "Folder for everything the run leaves.", resumable=True
     )
-    num_train_steps: int = _field(1_000_000, "Optimizer updates in total.")
+    num_train_steps: int = _field(
+        1_000_000, "Optimizer updates in total.", allowed=at_least(1)
+    )
     train_batch_size: int = _field(
-        128, "Rows per update, over all replicas and micro-batches."
+        128,
+        "Rows per update, over all replicas and micro-batches.",
+        allowed=at_least(1),
     )
     gradient_accumulation_steps: int = _field(
-        1, "Micro-batches per update: the memory of one, the result of all."
+        1,
+        "Micro-batches per update: the memory of one, the result of all.",
+        allowed=at_least(1),
     )
-    eval_batch_size: int = _field(128, "Rows per evaluation batch.", resumable=True)
+    eval_batch_size: int = _field(
+        128, "Rows per evaluation batch.", resumable=True, allowed=at_least(1)
+    )
     eval_steps: int = _field(
         10_000,
         "Evaluate on the held-out text every so many steps; 0: only at the end.",
         resumable=True,
+        allowed=NOT_NEGATIVE,
     )
     max_eval_batches: int = _field(
-        100, "Batches of held-out text per evaluation; 0: all.", resumable=True
+        100,
+        "Batches of held-out text per evaluation; 0: all.",
+        resumable=True,
+        allowed=NOT_NEGATIVE,
     )
     save_checkpoint_steps: int = _field(
-        1000, "Steps between checkpoints.", resumable=True
+        1000, "Steps between checkpoints.", resumable=True, allowed=at_least(1)
     )
     keep_checkpoints: int = _field(
-        5, "Checkpoints to keep; older ones are deleted.", resumable=True
+        5,
+        "Checkpoints to keep; older ones are deleted.",
+        resumable=True,
+        allowed=at_least(1),
     )
     log_steps: int = _field(
-        100, "Steps between log lines and logged points.", resumable=True
+        100,
+        "Steps between log lines and logged points.",
+        resumable=True,
+        allowed=at_least(1),
     )
-    seed: int = _field(0, "Of weights, data order, masks, samples and dropout.")
+    seed: int = _field(
+        0, "Of weights, data order, masks, samples and dropout.", allowed=SEED
+    )
     init_from: str | None = _field(
         None,
         "Start from the weights (not the optimizer) of this folder, and with its "
@@ -98,8 +126,10 @@ class RunConfig:
     jit_compile: bool = _field(False, "Compile the whole training step with XLA.")
     steps_per_execution: int = _field(
         1,
-        "Steps per call into the runtime; logs and checkpoints come at multiples.",
+        "Steps per call into the runtime; logs and checkpoints come at multiples, and "
+        "at the end.",
         resumable=True,
+        allowed=at_least(1),
     )
     overwrite: bool = _field(
         False,
@@ -113,21 +143,7 @@ class RunConfig:
     )
 
     def __post_init__(self):
-        for name in (
-            "num_train_steps",
-            "train_batch_size",
-            "gradient_accumulation_steps",
-            "eval_batch_size",
-            "save_checkpoint_steps",
-            "keep_checkpoints",
-            "log_steps",
-            "steps_per_execution",
-        ):
-            value = getattr(self, name)
-            _require(value >= 1, f"--{name} must be at least 1, got {value}.")
-        for name in ("eval_steps", "max_eval_batches", "seed"):
-            value = getattr(self, name)
-            _require(value >= 0, f"--{name} must not be negative, got {value}.")
+        check_numbers(self)
         _require(
             self.train_batch_size % self.gradient_accumulation_steps == 0,
             f"--train_batch_size={self.train_batch_size} is not divisible by "
@@ -173,7 +189,9 @@ class DataConfig:
         "WordPiece vocabulary, one token per line; default: trained on the corpus.",
         resumable=True,
     )
-    vocab_size: int = _field(30522, "Entries of a vocabulary that is trained.")
+    vocab_size: int = _field(
+        30522, "Entries of a vocabulary that is trained.", allowed=at_least(1)
+    )
     records: tuple[str, ...] = _field(
         (),
         "TFRecord files or globs made earlier; the corpus is then not read.",
@@ -197,22 +215,22 @@ class DataConfig:
         "How documents become examples: carry overflow on to the next one, or discard "
         "it as the original code.",
     )
-    max_seq_length: int = _field(128, "Tokens per example.")
-    eval_fraction: float = _field(0.01, "Share of documents held out.")
-    num_processes: int = _field(
-        0, "Processes that build records; 0: one per core.", resumable=True
+    max_seq_length: int = _field(128, "Tokens per example.", allowed=at_least(8))
+    eval_fraction: float = _field(
+        0.01, "Share of documents held out.", allowed=_HELD_OUT
     )
-    shuffle_buffer: int = _field(100_000, "Records shuffled together.")
+    num_processes: int = _field(
+        0,
+        "Processes that build records; 0: one per core.",
+        resumable=True,
+        allowed=NOT_NEGATIVE,
+    )
+    shuffle_buffer: int = _field(
+        100_000, "Records shuffled together.", allowed=at_least(1)
+    )
 
     def __post_init__(self):
-        _require(
-            self.max_seq_length >= 8,
-            f"--max_seq_length must be at least 8, got {self.max_seq_length}.",
-        )
-        _require(
-            0 < self.eval_fraction < 0.5,
-            f"--eval_fraction must be in (0, 0.5), got {self.eval_fraction}.",
-        )
+        check_numbers(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,7 +277,8 @@ class PretrainConfig:
         """Updates of the generator alone, before the discriminator's."""
         if self.training.training != "two_stage":
             return 0
-        return self.training.generator_steps or self.run.num_train_steps // 2
+        given = self.training.generator_steps
+        return self.run.num_train_steps // 2 if given is None else given
 
     @property
     def generator_encoder(self) -> EncoderConfig:
@@ -269,6 +288,9 @@ class PretrainConfig:
         times that (as the discriminator's ratio), heads = max(1, hidden // head size).
         Untied tables have its hidden size. A generator that is never trained and
         sampled from without dropout has none.
+
+        Raises:
+            ValueError: the fraction gives no generator.
         """
         encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)
@@ -287,7 +309,14 @@ class PretrainConfig:
             changed["embedding_size"] = hidden_size
         if self.training.freeze_generator and not self.generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
-        return dataclasses.replace(encoder, **changed)
+        try:
+            return dataclasses.replace(encoder, **changed)
+        except ValueError as error:
+            raise ValueError(
+                f"--generator_hidden_size={fraction:g} makes a generator of width "
+                f"{hidden_size} with {changed['num_heads']} heads, which cannot be: "
+                f"{error} Choose another fraction."
+            ) from error
 
     @property
     def samples_apart(self) -> bool:
@@ -311,7 +340,8 @@ class PretrainConfig:
         """Slots per row for masked positions: the original's number by default."""
         highest = max(self.masking.mask_rate, self.last_mask_rate)
         given = self.masking.max_predictions_per_seq
-        return given or max(1, int((highest + 0.005) * self.data.max_seq_length))
+        default = max(1, int((highest + 0.005) * self.data.max_seq_length))
+        return default if given is None else given
 
     @property
     def sampled_rate(self) -> float:

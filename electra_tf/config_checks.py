@@ -104,6 +104,14 @@ def _fractions_differ_from_1(c):
     return (c.generator.generator_hidden_size, c.generator.generator_layers) != (1, 1)
 
 
+def _shortest_phase(c):
+    return min(
+        steps
+        for steps in (c.generator_steps, c.run.num_train_steps - c.generator_steps)
+        if steps
+    )
+
+
 CHECKS: tuple[tuple[Predicate, Predicate, str], ...] = (
     (
         _is_mlm,
@@ -263,15 +271,15 @@ CHECKS: tuple[tuple[Predicate, Predicate, str], ...] = (
         "--training=gumbel trains the generator by the discriminator's gradient: "
         "--discriminator_weight must be positive.",
     ),
+    (
+        lambda c: c.optimizer.lr_schedule == "sequential",
+        lambda c: c.optimizer.warmup_steps >= _shortest_phase(c),
+        "--lr_schedule=sequential decays after the warm-up, and --warmup_steps="
+        "{c.optimizer.warmup_steps} leaves no step for it in a phase (--num_train_steps"
+        "={c.run.num_train_steps}): shorten the warm-up, train longer, or use "
+        "--lr_schedule=product.",
+    ),
 )
-
-
-def _shortest_phase(c):
-    return min(
-        steps
-        for steps in (c.generator_steps, c.run.num_train_steps - c.generator_steps)
-        if steps
-    )
 
 
 WARNINGS: tuple[tuple[Predicate, str], ...] = (

@@ -9,7 +9,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from electra_tf.config_fields import field, require
+from electra_tf.config_fields import (
+    ANY,
+    BELOW_1,
+    CLIP,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    WEIGHT,
+    at_least,
+    check_numbers,
+    field,
+    require,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,17 +33,23 @@ class MaskingConfig:
         "static: a record is masked in the same mask_variants ways, pass after pass; "
         "dynamic: anew in every pass.",
     )
-    mask_variants: int = field(10, "Ways to mask a record under static masking.")
-    mask_rate: float = field(0.15, "Share of a row's tokens that is chosen.")
+    mask_variants: int = field(
+        10, "Ways to mask a record under static masking.", allowed=at_least(1)
+    )
+    mask_rate: float = field(
+        0.15, "Share of a row's tokens that is chosen.", allowed=SHARE
+    )
     mask_rule: Literal["electra", "bert"] = field(
         "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
     final_mask_rate: float | None = field(
-        None, "Rate that mask_rate goes to, linearly; default: it stays."
+        None, "Rate that mask_rate goes to, linearly; default: it stays.", allowed=SHARE
     )
     mask_rate_steps: int | None = field(
-        None, "Steps until final_mask_rate is reached; default: num_train_steps."
+        None,
+        "Steps until final_mask_rate is reached; default: num_train_steps.",
+        allowed=at_least(1),
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
@@ -41,30 +59,22 @@ class MaskingConfig:
         "rare tokens more often, or the original's draws with replacement.",
     )
     mask_rarity_power: float = field(
-        0.5, "rare_tokens: a token that occurs n times weighs n to the minus this."
+        0.5,
+        "rare_tokens: a token that occurs n times weighs n to the minus this.",
+        allowed=ANY,
     )
     max_predictions_per_seq: int | None = field(
-        None, "Slots per row; default int((mask_rate + 0.005) * max_seq_length)."
+        None,
+        "Slots per row; default int((mask_rate + 0.005) * max_seq_length).",
+        allowed=at_least(1),
     )
 
     def __post_init__(self):
+        check_numbers(self)
         require(
-            0 < self.mask_rate <= 1,
-            f"--mask_rate must be in (0, 1], got {self.mask_rate}.",
-        )
-        require(
-            self.final_mask_rate is None or 0 < self.final_mask_rate <= 1,
-            f"--final_mask_rate must be in (0, 1], got {self.final_mask_rate}.",
-        )
-        require(
-            self.mask_rate_steps is None
-            or (self.mask_rate_steps >= 1 and self.final_mask_rate is not None),
-            f"--mask_rate_steps={self.mask_rate_steps} must be at least 1 and needs "
-            "--final_mask_rate, the rate after these steps.",
-        )
-        require(
-            self.mask_variants >= 1,
-            f"--mask_variants must be at least 1, got {self.mask_variants}.",
+            self.mask_rate_steps is None or self.final_mask_rate is not None,
+            f"--mask_rate_steps={self.mask_rate_steps} needs --final_mask_rate, the "
+            "rate after these steps.",
         )
 
 
@@ -72,19 +82,28 @@ class MaskingConfig:
 class EncoderConfig:
     """The discriminator (or BERT's) encoder; defaults are ELECTRA-Small's."""
 
-    num_layers: int = field(12, "Transformer layers.")
-    hidden_size: int = field(256, "Width of the hidden states.")
-    num_heads: int = field(4, "Attention heads.")
-    intermediate_size: int = field(1024, "Width of the feed-forward layer.")
-    embedding_size: int = field(128, "Width of the embedding tables.")
-    max_positions: int = field(512, "Rows of the position table.")
-    dropout: float = field(0.1, "Of embeddings, attention output, feed-forward.")
-    attention_dropout: float = field(0.1, "Of attention probabilities.")
+    num_layers: int = field(12, "Transformer layers.", allowed=at_least(1))
+    hidden_size: int = field(256, "Width of the hidden states.", allowed=at_least(1))
+    num_heads: int = field(4, "Attention heads.", allowed=at_least(1))
+    intermediate_size: int = field(
+        1024, "Width of the feed-forward layer.", allowed=at_least(1)
+    )
+    embedding_size: int = field(
+        128, "Width of the embedding tables.", allowed=at_least(1)
+    )
+    max_positions: int = field(512, "Rows of the position table.", allowed=at_least(1))
+    dropout: float = field(
+        0.1, "Of embeddings, attention output, feed-forward.", allowed=BELOW_1
+    )
+    attention_dropout: float = field(
+        0.1, "Of attention probabilities.", allowed=BELOW_1
+    )
     initializer_range: float = field(
         0.02,
         "Standard deviation of tables and layers at the start (truncated normal); of "
         "heads it is 0.02. The paper's 0.02 leaves narrow networks with uniform "
         "attention; about sqrt(1 / hidden_size) does not (docs/experiments.md).",
+        allowed=POSITIVE,
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(
         "truncated_normal",
@@ -93,10 +112,7 @@ class EncoderConfig:
     )
 
     def __post_init__(self):
-        require(
-            self.initializer_range > 0,
-            f"--initializer_range must be positive, got {self.initializer_range}.",
-        )
+        check_numbers(self)
         require(
             self.position_init != "sinusoidal" or self.embedding_size % 2 == 0,
             "--position_init=sinusoidal needs an even --embedding_size, got "
@@ -128,17 +144,20 @@ class GeneratorConfig:
         "plus its own deltas; all: one encoder.",
     )
     generator_hidden_size: float = field(
-        0.25, "Width as a fraction: hidden, feed-forward and heads."
+        0.25, "Width as a fraction: hidden, feed-forward and heads.", allowed=SHARE
     )
-    generator_layers: float = field(1.0, "Depth as a fraction.")
-    temperature: float = field(1.0, "Divides the logits that are sampled from.")
+    generator_layers: float = field(1.0, "Depth as a fraction.", allowed=SHARE)
+    temperature: float = field(
+        1.0, "Divides the logits that are sampled from.", allowed=POSITIVE
+    )
     final_temperature: float | None = field(
-        None, "Where the temperature goes; default: it stays."
+        None, "Where the temperature goes; default: it stays.", allowed=POSITIVE
     )
     temperature_steps: int | None = field(
         None,
         "linear: updates until final_temperature; exponential: the time constant, "
         "updates until 37 % of the way are left.",
+        allowed=at_least(1),
     )
     temperature_shape: Literal["linear", "exponential"] = field(
         "linear", "How the temperature changes; exponential as in Fast-ELECTRA."
@@ -151,23 +170,12 @@ class GeneratorConfig:
     )
 
     def __post_init__(self):
-        for name in ("generator_hidden_size", "generator_layers"):
-            value = getattr(self, name)
-            require(0 < value <= 1, f"--{name} must be in (0, 1], got {value}.")
-        for name in ("temperature", "final_temperature"):
-            value = getattr(self, name)
-            require(
-                value is None or value > 0, f"--{name} must be positive, got {value}."
-            )
+        check_numbers(self)
         require(
             (self.final_temperature is None) == (self.temperature_steps is None),
             f"--final_temperature={self.final_temperature} and --temperature_steps="
             f"{self.temperature_steps}: a schedule needs both, a constant temperature "
             "neither.",
-        )
-        require(
-            self.temperature_steps is None or self.temperature_steps >= 1,
-            f"--temperature_steps must be at least 1, got {self.temperature_steps}.",
         )
 
 
@@ -184,19 +192,21 @@ class ObjectiveConfig:
         "all_tokens_mlm: the original of every token, with a copy gate; electric: "
         "energies against the noise of a two-tower generator; mlm: BERT's masked LM.",
     )
-    generator_weight: float = field(1.0, "Weight of the generator's loss.")
-    discriminator_weight: float = field(50.0, "Weight of the discriminator's loss.")
+    generator_weight: float = field(
+        1.0, "Weight of the generator's loss.", allowed=NOT_NEGATIVE
+    )
+    discriminator_weight: float = field(
+        50.0, "Weight of the discriminator's loss.", allowed=NOT_NEGATIVE
+    )
     sentence_weight: float = field(
         0.0,
         "Above 0: also ask whether the input was corrupted at all, and leave a fifth "
         "of the rows as they are; weight beside the discriminator's token loss.",
+        allowed=NOT_NEGATIVE,
     )
 
     def __post_init__(self):
-        require(
-            self.sentence_weight >= 0,
-            f"--sentence_weight must not be negative, got {self.sentence_weight}.",
-        )
+        check_numbers(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,7 +220,9 @@ class TrainingConfig:
         "discriminator.",
     )
     generator_steps: int | None = field(
-        None, "two_stage: updates of the first stage; default: half of all."
+        None,
+        "two_stage: updates of the first stage; default: half of all.",
+        allowed=at_least(1),
     )
     two_stage_copy: bool = field(
         True, "two_stage: start the discriminator from the generator's weights."
@@ -219,15 +231,22 @@ class TrainingConfig:
         1.0,
         "reinforce, gumbel: share of the adversarial term in the generator's loss; the "
         "rest is maximum likelihood.",
+        allowed=WEIGHT,
     )
     adversarial_start: int = field(
-        0, "reinforce, gumbel: updates of maximum likelihood only, at first."
+        0,
+        "reinforce, gumbel: updates of maximum likelihood only, at first.",
+        allowed=NOT_NEGATIVE,
     )
     adversarial_steps: int = field(
-        0, "reinforce, gumbel: updates from there until adversarial_weight; 0: at once."
+        0,
+        "reinforce, gumbel: updates from there until adversarial_weight; 0: at once.",
+        allowed=NOT_NEGATIVE,
     )
     gumbel_temperature: float = field(
-        1.0, "gumbel: of the softmax that gradients take for the samples."
+        1.0,
+        "gumbel: of the softmax that gradients take for the samples.",
+        allowed=POSITIVE,
     )
     freeze_generator: bool = field(
         False, "Sample from the generator without training it."
@@ -240,46 +259,46 @@ class TrainingConfig:
     )
 
     def __post_init__(self):
-        require(
-            0 <= self.adversarial_weight <= 1,
-            f"--adversarial_weight must be in [0, 1], got {self.adversarial_weight}.",
-        )
-        for name in ("adversarial_start", "adversarial_steps"):
-            value = getattr(self, name)
-            require(value >= 0, f"--{name} must not be negative, got {value}.")
-        require(
-            self.gumbel_temperature > 0,
-            f"--gumbel_temperature must be positive, got {self.gumbel_temperature}.",
-        )
+        check_numbers(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """Adam as the original code has it."""
 
-    learning_rate: float = field(5e-4, "Peak, before the product with the decay.")
-    warmup_steps: int = field(10_000, "Steps of linear warm-up.")
-    lr_decay_power: float = field(1.0, "Power of the polynomial decay; 1: linear.")
+    learning_rate: float = field(
+        5e-4, "Peak, before the product with the decay.", allowed=POSITIVE
+    )
+    warmup_steps: int = field(10_000, "Steps of linear warm-up.", allowed=NOT_NEGATIVE)
+    lr_decay_power: float = field(
+        1.0, "Power of the polynomial decay; 1: linear.", allowed=NOT_NEGATIVE
+    )
     lr_schedule: Literal["product", "sequential"] = field(
         "product",
         "product: warm-up times decay, as the original code; sequential: decay "
         "begins after the warm-up.",
     )
-    weight_decay: float = field(0.01, "Decoupled; not on biases and LayerNorm.")
-    adam_beta_1: float = field(0.9, "Decay of the first moment.")
-    adam_beta_2: float = field(0.999, "Decay of the second moment.")
-    adam_epsilon: float = field(1e-6, "Added outside the root.")
+    weight_decay: float = field(
+        0.01, "Decoupled; not on biases and LayerNorm.", allowed=NOT_NEGATIVE
+    )
+    adam_beta_1: float = field(0.9, "Decay of the first moment.", allowed=BELOW_1)
+    adam_beta_2: float = field(0.999, "Decay of the second moment.", allowed=BELOW_1)
+    adam_epsilon: float = field(1e-6, "Added outside the root.", allowed=POSITIVE)
     adam_bias_correction: bool = field(False, "Textbook Adam; the original has none.")
-    clip_norm: float = field(1.0, "Joint norm that gradients are clipped to.")
+    clip_norm: float = field(
+        1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
+    )
     generator_learning_rate: float | None = field(
         None,
         "Peak rate of the generator's own variables; default: learning_rate. What both "
         "networks share goes with the discriminator.",
+        allowed=POSITIVE,
     )
     generator_clip_norm: float | None = field(
         None,
         "Clip the generator's own gradient to this norm, apart from the rest; default: "
         "one joint norm.",
+        allowed=CLIP,
     )
     clipping: Literal["after_reduction", "per_replica"] = field(
         "after_reduction",
@@ -287,16 +306,4 @@ class OptimizerConfig:
     )
 
     def __post_init__(self):
-        require(
-            self.learning_rate > 0,
-            f"--learning_rate must be positive, got {self.learning_rate}.",
-        )
-        require(
-            self.warmup_steps >= 0,
-            f"--warmup_steps must not be negative, got {self.warmup_steps}.",
-        )
-        for name in ("generator_learning_rate", "generator_clip_norm"):
-            value = getattr(self, name)
-            require(
-                value is None or value > 0, f"--{name} must be positive, got {value}."
-            )
+        check_numbers(self)

@@ -73,7 +73,12 @@ class FinetuneRunConfig:
         for name in ("seeds", "eval_batch_size", "log_steps"):
             value = getattr(self, name)
             _require(value >= 1, f"--{name} must be at least 1, got {value}.")
-        _require(self.seed >= 0, f"--seed must not be negative, got {self.seed}.")
+        # As in pretraining; a seed too many would fail after all others have run.
+        _require(
+            0 <= self.seed <= 2**31 - self.seeds,
+            f"--seed={self.seed} with --seeds={self.seeds}: all seeds must be in "
+            "[0, 2147483647]; begin with another one.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from electra_tf import build, build_training, results, warm_start
+from electra_tf import build, build_training, overwrite, results, warm_start
 from electra_tf.config import PretrainConfig
 from electra_tf.pretraining.phases import Phase, remaining
 from electra_tf.training import callbacks, checkpoints
@@ -53,33 +53,37 @@ def run(
     strategy = strategy_for(config.run.distribution, tpu=config.run.tpu)
     chief = is_chief(strategy)
     model_dir = Path(config.run.model_dir)
-    if config.run.overwrite and chief and not config.run.dry_run:
-        results.delete_run(model_dir)
-    results.check_flags(config)
+    starts_anew = config.run.overwrite
     config = warm_start.with_vocabulary(config)
+    (overwrite.check if starts_anew else results.check_flags)(config)
     warm_start.check(config)
-    data = build.pretraining_data(config, log)
-    warm_start.check(config, data)
-    settings = results.settings(config, data)
-    if not config.run.dry_run:
-        ignore = results.may_differ(type(config))
-        checkpoints.check_config(model_dir, settings, ignore=ignore)
-    with strategy.scope():
-        phases = build.compiled_phases(
-            config, len(data.vocabulary), build.special_ids(data.vocabulary)
-        )
-    model = phases[-1].model
     if config.run.dry_run:
-        log(results.dry_run_report(config, model, data))
+        apart = overwrite.dry(config, log) if starts_anew else None
+        with apart or contextlib.nullcontext(config) as config:
+            data, phases = _build(config, strategy, log)
+            log(results.dry_run_report(config, phases[-1].model, data))
         return 0
 
+    if starts_anew and chief:
+        overwrite.delete_records(config)
+    data, phases = _build(config, strategy, log)
+    model = phases[-1].model
+    settings = results.settings(config, data)
+    if starts_anew:
+        # Weights to start from may be refused too, so they come first.
+        _initialize(config, model, data, log)
+        if chief:
+            overwrite.delete(config)
+    else:
+        ignore = results.may_differ(type(config))
+        checkpoints.check_config(model_dir, settings, ignore=ignore)
     store = checkpoints.CheckpointStore(
         model_dir / "checkpoints",
         _state(phases),
         keep=config.run.keep_checkpoints,
         log=log,
     )
-    first_step = _start(config, model, data, store, log)
+    first_step = 0 if starts_anew else _start(config, model, data, store, log)
     if chief:
         checkpoints.write_config(model_dir, settings)
         data.vocabulary.save(model_dir / "vocab.txt")
@@ -98,6 +102,20 @@ def run(
     return 0
 
 
+def _build(
+    config: PretrainConfig, strategy: tf.distribute.Strategy, log: Log
+) -> tuple[build.PretrainingData, list[Phase]]:
+    """Data and compiled phases; whatever does not fit is refused here."""
+    data = build.pretraining_data(config, log)
+    warm_start.check(config, data)
+    build.masking(config, data)
+    with strategy.scope():
+        phases = build.compiled_phases(
+            config, len(data.vocabulary), build.special_ids(data.vocabulary)
+        )
+    return data, phases
+
+
 def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
     """Everything a checkpoint holds, by name: the whole model, all optimizers."""
     model = phases[-1].model
@@ -113,14 +131,19 @@ def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
 def _start(config, model, data, store, log: Log) -> int:
     """Restores, initializes or leaves the weights; returns the steps done."""
     step = store.restore_latest()
-    if step is not None:
-        log(f"resuming after step {step}, from {store.directory}")
-        return step
+    if step is None:
+        _initialize(config, model, data, log)
+        return 0
+    log(f"resuming after step {step}, from {store.directory}")
+    return step
+
+
+def _initialize(config, model, data, log: Log) -> None:
+    """Gives a fresh run the weights that it is to start from."""
     if config.run.init_from:
         loaded = warm_start.load(config.run.init_from, model)
         log(f"weights from {config.run.init_from}: {loaded}")
     build_training.initialize_generator(config, model, data, log)
-    return 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,9 +194,11 @@ def _fit(
     )
     guard = callbacks.NonFiniteGuard(store=session.store, **counted)
     more = session.callbacks_from(first_step)
+    steps = last_step - first_step
     phase.model.fit(
-        build.train_dataset(config, data, start_step=first_step),
-        steps_per_epoch=last_step - first_step,
+        # Keras rounds up to whole executions; the last one ends with the data.
+        build.train_dataset(config, data, start_step=first_step).take(steps),
+        steps_per_epoch=steps,
         verbose=0,
         shuffle=False,
         callbacks=[guard, logger, *evaluating, *more, saving],

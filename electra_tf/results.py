@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import importlib.metadata
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,20 +26,6 @@ from electra_tf.training.sinks import MetricsLog
 Log = Callable[[str], None]
 
 METRICS = "metrics.jsonl"
-# Everything a run writes into its folder; what is not listed is never deleted.
-_OUTPUTS = (
-    "checkpoints",
-    "config.json",
-    "curves.png",
-    "data",
-    "discriminator.keras",
-    "encoder.keras",
-    "generator.keras",
-    METRICS,
-    "samples.txt",
-    "tensorboard",
-    "vocab.txt",
-)
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tokenizers", "numpy")
 
 # Held-out number -> (what to call it, format, the trivial predictor beside it).
@@ -59,16 +44,6 @@ _ROWS = {
     "sentence_loss": ("sentence loss (nats)", "{:.4f}", "base rate"),
     "sentence_accuracy": ("sentence accuracy", "{:.2%}", "majority class"),
 }
-
-
-def delete_run(model_dir: Path) -> None:
-    """Deletes what a run wrote into ``model_dir``, and nothing else."""
-    for name in _OUTPUTS:
-        path = model_dir / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def check_flags(config: PretrainConfig) -> None:

@@ -43,7 +43,8 @@ def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
     if not config.run.init_from or config.data.vocab_file or config.data.records:
         return config
     # A run that goes on does not need the other one anymore.
-    for folder in (_home(config.run.init_from), Path(config.run.model_dir)):
+    own = () if config.run.overwrite else (Path(config.run.model_dir),)
+    for folder in (_home(config.run.init_from), *own):
         path = folder / "vocab.txt"
         if path.is_file():
             data = dataclasses.replace(config.data, vocab_file=str(path))

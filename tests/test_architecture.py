@@ -41,6 +41,7 @@ TOP = {
     "flags",
     "networks",
     "samples",
+    "overwrite",
     "pretrain",
     "results",
     "serving",

@@ -7,12 +7,14 @@ import pytest
 from absl import flags
 
 from electra_tf import config as config_lib
+from electra_tf.comparison.config import CompareConfig
 from electra_tf.config import (
     EncoderConfig,
     GeneratorConfig,
     PretrainConfig,
     RunConfig,
 )
+from electra_tf.finetune_config import FinetuneRunConfig
 from tests.flag_parsing import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -146,11 +148,69 @@ def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
         (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
         (["--mask_rate_steps=9"], "needs --final_mask_rate"),
         (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
+        (["--seed=-1"], r"--seed must be in \[0, 2147483647\], got -1"),
+        (["--seed=2147483648"], r"--seed must be in \[0, 2147483647\], got 21"),
+        (["--num_layers=-1"], "--num_layers must be at least 1, got -1"),
+        (["--num_heads=0"], "--num_heads must be at least 1, got 0"),
+        (["--hidden_size=0"], "--hidden_size must be at least 1, got 0"),
+        (["--embedding_size=0"], "--embedding_size must be at least 1, got 0"),
+        (["--shuffle_buffer=0"], "--shuffle_buffer must be at least 1, got 0"),
+        (["--discriminator_weight=-50"], "--discriminator_weight must not be neg"),
+        (["--discriminator_weight=nan"], "--discriminator_weight must be a finite"),
+        (["--generator_weight=-1"], "--generator_weight must not be negative"),
+        (["--dropout=1"], r"--dropout must be in \[0, 1\), got 1"),
+        (["--adam_beta_2=1.5"], r"--adam_beta_2 must be in \[0, 1\), got 1.5"),
+        (["--weight_decay=-1"], "--weight_decay must not be negative, got -1"),
+        (["--learning_rate=inf"], "--learning_rate must be a finite number, got inf"),
+        (["--clip_norm=0"], r"--clip_norm must be positive \(inf: clip nothing\)"),
+        (["--clip_norm=nan"], "--clip_norm must be a finite number, got nan"),
+        (["--max_predictions_per_seq=0"], "--max_predictions_per_seq must be at least"),
+        (["--training=two_stage", "--generator_steps=0"], "at least 1, got 0"),
+        (
+            ["--lr_schedule=sequential", "--warmup_steps=10", "--num_train_steps=6"],
+            "--warmup_steps=10 leaves no step .* use --lr_schedule=product",
+        ),
     ],
 )
 def test_impossible_choices_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
+
+
+def test_a_generator_that_cannot_be_names_its_own_flag():
+    sizes = ["--hidden_size=2", "--num_heads=1", "--generator_hidden_size=0.1"]
+    for given, width in ((["--generator_hidden_size=0.7"], 179), (sizes, 0)):
+        message = rf"--generator_hidden_size=0\.\d makes a generator of width {width} "
+        with pytest.raises(ValueError, match=message):
+            _ = parse(*given).generator_encoder
+
+
+def test_edges_are_allowed():
+    assert parse("--seed=2147483647").run.seed == 2**31 - 1
+    assert parse("--clip_norm=inf").optimizer.clip_norm == float("inf")
+    assert parse("--objective=mlm", "--hidden_size=1", "--num_heads=1")
+    stages = ["--training=two_stage", "--generator_hidden_size=1", "--sharing=nes"]
+    assert parse(*stages, "--generator_steps=1").generator_steps == 1
+    assert parse("--max_predictions_per_seq=1").predictions_per_seq == 1
+
+
+def test_all_seeds_of_a_fine_tuning_run_fit():
+    assert FinetuneRunConfig(seed=2**31 - 2, seeds=2).seeds == 2
+    with pytest.raises(ValueError, match=r"--seed=2147483646 with --seeds=3: all"):
+        FinetuneRunConfig(seed=2**31 - 2, seeds=3)
+    with pytest.raises(ValueError, match="--seed=-1"):
+        FinetuneRunConfig(seed=-1)
+
+
+@pytest.mark.parametrize("config_class", [PretrainConfig, CompareConfig])
+def test_every_number_has_a_range(config_class):
+    numbers = [
+        leaf
+        for _, leaf in config_lib.fields(config_class)
+        if leaf.type.split(" ")[0] in ("int", "float")
+    ]
+    assert len(numbers) >= 5
+    assert [leaf.name for leaf in numbers if "allowed" not in leaf.metadata] == []
 
 
 def test_towers_and_the_last_mask_rate():

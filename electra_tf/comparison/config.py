@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from electra_tf.config_fields import field, require
+from electra_tf.config_fields import (
+    NOT_NEGATIVE,
+    SEED,
+    at_least,
+    check_numbers,
+    field,
+    require,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +44,9 @@ class LadderConfig:
     budget: str = field(
         "electra:1000", "SYSTEM:STEPS: every run gets what this system's steps cost."
     )
-    budget_flops: float = field(0.0, "Or the FLOPs of a run, in place of --budget.")
+    budget_flops: float = field(
+        0.0, "Or the FLOPs of a run, in place of --budget.", allowed=NOT_NEGATIVE
+    )
     equal: Literal["flops", "steps"] = field(
         "flops",
         "What is equal: FLOPs, or (as in Figure 3, left, of the paper) steps.",
@@ -47,9 +56,15 @@ class LadderConfig:
         "How FLOPs are counted: matmul: matrix products, backward twice forward; "
         "original: as the paper's script, look-ups as dense products.",
     )
-    seeds: int = field(5, "Pretraining runs per system, with seeds seed, seed + 1...")
-    seed: int = field(0, "Seed of the first run of every system.")
-    probe_seeds: int = field(1, "Fine-tuning runs per encoder and probe, averaged.")
+    seeds: int = field(
+        5,
+        "Pretraining runs per system, with seeds seed, seed + 1...",
+        allowed=at_least(1),
+    )
+    seed: int = field(0, "Seed of the first run of every system.", allowed=SEED)
+    probe_seeds: int = field(
+        1, "Fine-tuning runs per encoder and probe, averaged.", allowed=at_least(1)
+    )
     checkpoints: tuple[str, ...] = field(
         ("1",), "Shares of a run after which its encoder is probed; 1 is the end."
     )
@@ -58,7 +73,9 @@ class LadderConfig:
         "", "Also probe this system's encoder as initialized, in a row 'untrained'."
     )
     workers: int = field(
-        1, "Runs at a time, each in a process of its own with its share of the cores."
+        1,
+        "Runs at a time, each in a process of its own with its share of the cores.",
+        allowed=at_least(1),
     )
     keep: Literal["results", "models", "all"] = field(
         "models",
@@ -73,13 +90,14 @@ class LadderConfig:
     )
 
     def __post_init__(self):
-        for name in ("seeds", "probe_seeds", "workers"):
-            value = getattr(self, name)
-            require(value >= 1, f"--{name} must be at least 1, got {value}.")
-        require(self.seed >= 0, f"--seed must not be negative, got {self.seed}.")
+        check_numbers(self)
+        # Fine-tuning seeds are the multiples of probe_seeds and those between.
+        last = (self.seed + self.seeds) * self.probe_seeds - 1
         require(
-            self.budget_flops >= 0,
-            f"--budget_flops must not be negative, got {self.budget_flops}.",
+            SEED.holds(last),
+            f"--seed={self.seed} with --seeds={self.seeds} and --probe_seeds="
+            f"{self.probe_seeds} needs seeds up to {last}, which must {SEED.rule}: "
+            "begin with a smaller one.",
         )
         require(
             self.equal == "flops" or not self.budget_flops,

@@ -21,18 +21,34 @@ from electra_tf.finetune_config import FinetuneConfig
 UNTRAINED = "untrained"
 # They become folders.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-# Times within a run, which shrink or grow with its number of steps.
-_IN_STEPS = (
-    "warmup_steps",
-    "generator_steps",
-    "adversarial_start",
-    "adversarial_steps",
-    "temperature_steps",
-    "mask_rate_steps",
+# Times within a run, which shrink or grow with its number of steps, to these at least.
+_IN_STEPS = {
+    "warmup_steps": 0,
+    "generator_steps": 1,
+    "adversarial_start": 0,
+    "adversarial_steps": 0,
+    "temperature_steps": 1,
+    "mask_rate_steps": 1,
+}
+# Flags in which runs may differ that stand in one table. All others are compared.
+_MAY_DIFFER = frozenset(
+    (
+        # What the comparison sets itself, run by run.
+        *("model_dir", "seed", "overwrite", "dry_run", "num_processes"),
+        # Where the text is; what is read is compared by its hash (``Plan.settings``).
+        *("corpus", "tfds_data_dir", "vocab_file", "records", "eval_records"),
+        "data_dir",
+        # Logs, checkpoints, devices.
+        *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
+        *("distribution", "tpu", "steps_per_execution"),
+    )
 )
-# What the comparison sets itself, run by run.
-_OURS = ("model_dir", "seed", "overwrite", "dry_run", "num_processes")
-_OUR_PROBE_FLAGS = ("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir")
+_PROBES_MAY_DIFFER = frozenset(
+    (
+        *("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir"),
+        *("log_steps", "export_saved_model"),
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +60,7 @@ class System:
 
     def settings(self) -> dict[str, Any]:
         """What must not change between runs that are compared, by flag name."""
-        ignored = config_lib.resumable_fields() | set(_OURS)
-        return _plain(self.config, ignored)
+        return _plain(self.config, _MAY_DIFFER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +72,10 @@ class Probe:
 
     def settings(self) -> dict[str, Any]:
         """As of a ``System``."""
-        ignored = {*_OUR_PROBE_FLAGS, "data_dir", "log_steps", "export_saved_model"}
-        return _plain(self.config, ignored)
+        return _plain(self.config, _PROBES_MAY_DIFFER)
 
 
-def _plain(config: Any, ignored: Sequence[str] | set[str]) -> dict[str, Any]:
+def _plain(config: Any, ignored: frozenset[str]) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in config_lib.to_flat(config).items()
@@ -200,6 +214,16 @@ def _scaled(system, budget, config, vocab_size) -> System:
         )
     given = config_lib.to_flat(system.config)
     share = steps / given["num_train_steps"]
-    scaled = {name: round(given[name] * share) for name in _IN_STEPS if given.get(name)}
+    scaled = {
+        name: max(least, round(given[name] * share))
+        for name, least in _IN_STEPS.items()
+        if given[name] is not None
+    }
     flat = given | scaled | {"num_train_steps": steps}
-    return System(system.name, config_lib.from_flat(flat))
+    try:
+        return System(system.name, config_lib.from_flat(flat))
+    except ValueError as error:
+        raise ValueError(
+            f"--system={system.name} does not fit into the {steps} steps that the "
+            f"budget buys: {error}"
+        ) from error

@@ -99,7 +99,8 @@ class Store:
         """Refuses settings other than those that results were made with.
 
         With ``overwrite`` what they made is deleted instead: runs of a system that
-        changed, lines of a probe that changed.
+        changed, lines of a probe that changed. Flags that were not noted then count
+        as unchanged, and are noted now.
 
         Args:
             settings: "systems" and "probes", each name -> flag -> value; further
@@ -154,8 +155,9 @@ class Store:
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]):
-    for name in sorted(was.keys() | now.keys()):
-        old, new = was.get(name, _ABSENT), now.get(name, _ABSENT)
+    # What an older version did not note counts as unchanged.
+    for name in sorted(was):
+        old, new = was[name], now.get(name, _ABSENT)
         if old != new:
             yield f"{name} was {old}, now {new}"
 

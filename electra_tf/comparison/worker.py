@@ -169,6 +169,9 @@ def training_seconds(rows: list[dict[str, Any]], tokens_per_step: int) -> float:
     """
     seconds, previous = 0.0, 0
     for row in rows:
+        if any(name.startswith(EVAL_PREFIX) for name in row):
+            # Of an evaluation, which may lie within a window.
+            continue
         if row.get("tokens_per_second"):
             done = (row["step"] - previous) * tokens_per_step
             seconds += done / row["tokens_per_second"]

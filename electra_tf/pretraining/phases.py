@@ -28,7 +28,8 @@ class Phase:
         model: what is fitted.
         steps: how many updates.
         frozen: a part of the model that is used and not trained.
-        hand_over: called once, before the first step of the phase.
+        hand_over: called once, before the first step of the phase. Whether it was is
+            read from ``model.step``, which checkpoints hold.
     """
 
     name: str
@@ -62,7 +63,7 @@ def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, 
     for phase in phases:
         begin, end = end, end + phase.steps
         if done < end:
-            if done <= begin:
+            if not phase.model.step.numpy():
                 phase.hand_over()
             yield phase, max(begin, done), end
 

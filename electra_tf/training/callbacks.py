@@ -1,6 +1,6 @@
 """Keras callbacks around `fit`, counted in steps (optimizer updates), not epochs.
 
-`StepLogger` reads the logs of the model once per window, adds what the optimizer and
+`StepLogger` reads the metrics of the model once per window, adds what the optimizer and
 the clock know, and hands one dict to every sink (`electra_tf.training.sinks`); it alone
 resets the metrics, so all sinks see the same window. The order in `fit` matters:
 
@@ -46,9 +46,9 @@ Sink = Callable[[int, dict[str, float]], None]
 class StepLogger(StepCallback):
     """Gives every sink one dict per window of `every` steps, then resets the metrics.
 
-    The dict holds the logs of the model (means over the window), `learning_rate` (of
-    the next update), `gradient_norm` (of the last update, if the optimizer has it;
-    `<name>_gradient_norm` of its clip groups), and
+    The dict holds the metrics of the model, over the window and all replicas, and what
+    else its logs have; `learning_rate` (of the next update); `gradient_norm` (of the
+    last update, if the optimizer has it; `<name>_gradient_norm` of its clip groups);
     from the second execution on `steps_per_second` and `tokens_per_second`, measured
     over training only. A run that starts at step 0 also reports its first execution,
     whose losses are the baselines of an untrained model; an unfinished window is
@@ -87,8 +87,8 @@ class StepLogger(StepCallback):
         """Reports if a window ended."""
         self._logs = logs
         if previous == 0 or self.is_due(previous, step):
-            # Reading the logs waits for the device, so it comes before the clock stops.
-            values = _numbers(logs)
+            # Reading metrics waits for the device, so it comes before the clock stops.
+            values = self._values(logs)
             self._clock.stop(step - previous)
             self._report(step, values)
         else:
@@ -99,9 +99,14 @@ class StepLogger(StepCallback):
     def on_train_end(self, logs=None):
         """Reports the unfinished window and closes the sinks."""
         if self.step > self._reported:
-            self._report(self.step, _numbers(self._logs))
+            self._report(self.step, self._values(self._logs))
         for sink in self.sinks:
             getattr(sink, "finish", _ignore)()
+
+    def _values(self, logs):
+        # Logs average what each replica computed from its own rows; metrics are read
+        # over all replicas, so that a row counts the same wherever it was.
+        return _numbers({**logs, **self.model.get_metrics_result()})
 
     def _report(self, step, values):
         values |= _optimizer_values(self.model.optimizer)

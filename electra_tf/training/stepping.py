@@ -37,6 +37,9 @@ class StepCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts the steps since the last call."""
+        # Keras reports a last execution as whole, however few steps it had left.
+        steps = (self.params or {}).get("steps")
+        batch = batch if steps is None else min(batch, steps - 1)
         previous, self.step = self.step, self.step + batch - self._last_batch
         self._last_batch = batch
         self.after_step(previous, self.step, logs or {})

@@ -1,8 +1,10 @@
 import pytest
 
+from electra_tf import config as config_lib
 from electra_tf import costs
 from electra_tf.comparison import ladder
 from electra_tf.comparison.config import LadderConfig
+from electra_tf.config import PretrainConfig
 
 SIZES = (
     "--num_train_steps=100 --warmup_steps=10 --num_layers=2 --hidden_size=32 "
@@ -10,6 +12,9 @@ SIZES = (
 )
 SYSTEMS = ("electra:", "mlm: --objective=mlm --mask_rule=bert")
 VOCAB = 500
+TWO_STAGES = (
+    "--training=two_stage --sharing=nes --generator_hidden_size=1 --generator_steps=10"
+)
 
 
 def config(**values):
@@ -53,6 +58,23 @@ def test_warm_up_in_proportion():
     for run in steps(budget="mlm:4000").values():
         share = run.optimizer.warmup_steps / run.run.num_train_steps
         assert share == pytest.approx(0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        (TWO_STAGES, "generator_steps"),
+        ("--final_mask_rate=0.3 --mask_rate_steps=10", "mask_rate_steps"),
+        ("--final_temperature=2 --temperature_steps=10", "temperature_steps"),
+    ],
+)
+def test_times_do_not_shrink_to_nothing(flags, name):
+    system = (f"electra: {flags}",)
+    for budget, expected in ((1000, 100), (50, 5), (4, 1)):
+        run = steps(system=system, budget=f"electra:{budget}", equal="steps")["electra"]
+        assert config_lib.to_flat(run)[name] == expected
+    assert run.generator_steps in (0, 1)
+    assert run.optimizer.warmup_steps == 0
 
 
 def test_equal_steps():
@@ -121,6 +143,13 @@ def test_points():
         ({"budget_flops": 10.0}, "less than a step of electra"),
         ({"budget_flops": 1e9, "equal": "steps"}, "--equal=steps needs --budget"),
         ({"seeds": 0}, "--seeds must be at least 1, got 0"),
+        ({"seed": 2**31}, r"--seed must be in \[0, 2147483647\]"),
+        ({"seed": 2**31 - 5, "seeds": 6}, "needs seeds up to 2147483648"),
+        ({"seed": 2**30, "seeds": 1, "probe_seeds": 2}, "seeds up to 2147483649"),
+        (
+            {"system": (f"electra: {TWO_STAGES}",), "budget": "electra:1"},
+            "--system=electra does not fit into the 1 steps that .*--generator_steps",
+        ),
     ],
 )
 def test_mistakes(values, message):
@@ -141,3 +170,45 @@ def test_settings_leave_out_paths_and_seeds():
     assert first == other
     changed = ladder.systems(config(system=("electra: --mask_rate=0.2",)))[0]
     assert changed.settings() != other
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--init_from=b",
+        "--generator_init_from=b",
+        "--eval_batch_size=7",
+        "--max_eval_batches=7",
+    ],
+)
+def test_settings_hold_what_changes_the_numbers(flag):
+    """Though a single run may be resumed with another value."""
+    first, other = (
+        ladder.systems(config(system=(f"electra: {flags}",)))[0].settings()
+        for flags in ("", flag)
+    )
+    assert first != other
+
+
+def test_every_flag_of_a_resumed_run_is_compared_or_known_not_to_matter():
+    """A new one must be put on one side or the other."""
+    compared = set(ladder.systems(config(system=("electra:",)))[0].settings())
+    assert config_lib.resumable_fields() & compared == {
+        "init_from",
+        "generator_init_from",
+        "eval_batch_size",
+        "max_eval_batches",
+    }
+    assert set(config_lib.to_flat(PretrainConfig())) - compared == {
+        *config_lib.resumable_fields() - compared,
+        "seed",
+    }
+
+
+def test_settings_of_a_probe_hold_its_data():
+    first, other, log = (
+        ladder.probes(config(probe=(f"cola: --task=cola {flags}",)))[0].settings()
+        for flags in ("--data_dir=a", "--data_dir=b", "--data_dir=a --log_steps=7")
+    )
+    assert first != other
+    assert first == log

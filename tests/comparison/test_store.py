@@ -90,6 +90,15 @@ def test_changed_settings_are_refused_by_name(store):
     assert (store.run_folder("mlm", 0) / "encoder.keras").exists()
 
 
+def test_a_flag_that_was_not_noted_then_counts_as_unchanged(store):
+    before = store.path.read_text()
+    store.check(changed("systems", "mlm", rate=0.2, init_from="a"), overwrite=False)
+    assert store.path.read_text() == before
+    # It is noted now.
+    with pytest.raises(ValueError, match="mlm: --init_from was a, now b"):
+        store.check(changed("systems", "mlm", rate=0.2, init_from="b"), overwrite=False)
+
+
 def test_overwrite_deletes_the_runs_of_the_changed_system_only(store):
     settings = changed("systems", "mlm", rate=0.3)
     store.check(settings, overwrite=True)

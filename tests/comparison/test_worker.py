@@ -8,7 +8,12 @@ import pytest
 
 from electra_tf import build_models
 from electra_tf import config as config_lib
-from electra_tf.comparison.worker import EncoderAt, encoder_folder, run
+from electra_tf.comparison.worker import (
+    EncoderAt,
+    encoder_folder,
+    run,
+    training_seconds,
+)
 from electra_tf.config import PretrainConfig
 from electra_tf.data.build_records import build_records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -114,6 +119,17 @@ def test_encoders_are_saved_at_their_steps(tmp_path):
     got = keras.saving.load_model(folders[5] / "encoder.keras").get_weights()
     for one, other in zip(got, saving.model.discriminator.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_training_seconds_are_those_of_whole_windows():
+    rows = [
+        {"step": 1, "loss": 3.0},
+        {"step": 101, "tokens_per_second": 1000.0},
+        {"step": 150, "eval_loss": 1.0},
+        {"step": 201, "tokens_per_second": 500.0},
+        {"step": 201, "eval_loss": 1.0},
+    ]
+    assert training_seconds(rows, 10) == 1 + 2
 
 
 def test_where_encoders_are(tmp_path):

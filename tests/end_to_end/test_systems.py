@@ -107,6 +107,24 @@ def test_stopped_and_rerun_equals_uninterrupted_to_the_bit(
 
 
 @pytest.mark.slow
+def test_executions_end_with_their_phase(text, whole, tmp_path, monkeypatch):
+    """Stages of four steps, three at a time; stopped at the border and continued."""
+    flags = [*TWO_STAGE, "--steps_per_execution=3"]
+    with monkeypatch.context() as patch:
+        stop_at(4, patch)
+        assert in_process(text, tmp_path, *flags)[0] == pretrain.EXIT_STOPPED
+    assert in_process(text, tmp_path, *flags)[0] == 0
+    steps = [row["step"] for row in rows(tmp_path) if "learning_rate" in row]
+    assert steps == [3, 4, 7, 8]
+    first, second = final_weights(whole("two_stage")[0], 8), final_weights(tmp_path, 8)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_allclose(
+            value, second[name], rtol=1e-4, atol=1e-6, err_msg=name
+        )
+
+
+@pytest.mark.slow
 def test_what_two_stages_log(whole):
     folder, said = whole("two_stage")
     assert "phase generator: steps 1 to 4" in said

@@ -1,43 +1,49 @@
 """Two stages: who is trained when, what is handed over, where a run goes on."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import electra_tf as et
 from electra_tf.pretraining.phases import Phase, copy_weights, remaining
 from tests import tiny
 
 
-def test_remaining_phases_and_their_hand_overs():
+def phase(name, steps, done, called):
+    """A phase whose model has done some steps."""
+    model = types.SimpleNamespace(step=tf.constant(done))
+    return Phase(name, model, steps, hand_over=lambda: called.append(name))
+
+
+@pytest.mark.parametrize(
+    ("done", "of_each", "spans", "handed_over"),
+    [
+        (0, (0, 0), [("one", 0, 3), ("two", 3, 7)], ["one", "two"]),
+        (2, (2, 0), [("one", 2, 3), ("two", 3, 7)], ["two"]),
+        # At the border the weights are those before the hand-over.
+        (3, (3, 0), [("two", 3, 7)], ["two"]),
+        (4, (3, 1), [("two", 4, 7)], []),
+        (7, (3, 4), [], []),
+        # Older runs could overshoot the end of a phase: its model tells.
+        (4, (4, 0), [("two", 4, 7)], ["two"]),
+    ],
+)
+def test_remaining_phases_and_their_hand_overs(done, of_each, spans, handed_over):
     called = []
-    phases = [
-        Phase("one", None, 3, hand_over=lambda: called.append("one")),
-        Phase("two", None, 4, hand_over=lambda: called.append("two")),
-    ]
-
-    def spans(done):
-        called.clear()
-        found = [(p.name, begin, end) for p, begin, end in remaining(phases, done)]
-        return found, list(called)
-
-    assert spans(0) == ([("one", 0, 3), ("two", 3, 7)], ["one", "two"])
-    assert spans(2) == ([("one", 2, 3), ("two", 3, 7)], ["two"])
-    # At the border the weights are those before the hand-over.
-    assert spans(3) == ([("two", 3, 7)], ["two"])
-    assert spans(4) == ([("two", 4, 7)], [])
-    assert spans(7) == ([], [])
+    phases = [phase("one", 3, of_each[0], called), phase("two", 4, of_each[1], called)]
+    assert [(p.name, a, b) for p, a, b in remaining(phases, done)] == spans
+    assert called == handed_over
 
 
 def test_the_hand_over_waits_for_the_phase_before():
     order = []
-    phases = [
-        Phase("one", None, 1),
-        Phase("two", None, 1, hand_over=lambda: order.append("hand over")),
-    ]
-    for phase, _, _ in remaining(phases, 0):
-        order.append(phase.name)
-    assert order == ["one", "hand over", "two"]
+    phases = [phase("one", 1, 1, order), phase("two", 1, 0, order)]
+    for current, _, _ in remaining(phases, 0):
+        order.append(f"train {current.name}")
+    assert order == ["train one", "two", "train two"]
 
 
 def equal_pair():

@@ -10,6 +10,8 @@ from electra_tf.training import callbacks as cb
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
+from tests import tiny
+from tests.layers.helpers import randomize
 from tests.strategy import two_cpus
 
 
@@ -94,6 +96,18 @@ def test_steps_per_execution_jumps():
     assert losses(rows) == [(3, 2.0), (6, 5.0), (9, 8.0), (12, 11.0)]
 
 
+@pytest.mark.parametrize("known_length", [True, False])
+def test_a_last_execution_that_is_not_full(known_length):
+    rows, store = [], Store()
+    data = numbered(1, 9) if known_length else numbered(1, 9).filter(lambda x: True)
+    callbacks = [cb.StepLogger(3, [record(rows)]), cb.CheckpointEvery(store, 5)]
+    model = make_model(steps_per_execution=4)
+    fit(model, data.take(6), callbacks, steps_per_epoch=6)
+    assert losses(rows) == [(4, 2.5), (6, 5.5)]
+    assert store.saved == [6]
+    assert int(model.optimizer.iterations.numpy()) == 6
+
+
 def test_optimizer_values_and_speed_are_added():
     rows = []
     logger = cb.StepLogger(2, [record(rows)], tokens_per_step=64)
@@ -159,6 +173,30 @@ def test_evaluation_disturbs_neither_window_nor_step(mirrored, strategy):
     held_out = [(s, v["eval_loss"]) for s, v in rows if "eval_loss" in v]
     assert held_out == [(2, 100.5), (4, 100.5), (6, 100.5), (7, 100.5)]
     assert int(model.optimizer.iterations.numpy()) == 7
+
+
+@pytest.mark.slow
+def test_rows_count_the_same_on_every_replica(strategy):
+    """Replica 0 gets the long rows; evaluations in between change nothing."""
+    lengths = (24, 24, 7, 5)
+
+    def windows(scope, callbacks=()):
+        rows = []
+        with scope.scope():
+            model = tiny.electra().generator
+            randomize(model.trainable_variables)
+            # Rate 0: only what is measured could differ.
+            model.compile(AdamW(WarmupPolynomialDecay(0.1, 1, warmup_steps=99)))
+            model.optimizer.build(model.trainable_variables)
+        logger = cb.StepLogger(3, [record(rows)])
+        fit(model, tiny.dataset(5, lengths), [logger, *callbacks])
+        return [(step, values["masked_lm_loss"]) for step, values in rows]
+
+    held_out = tiny.dataset(1, lengths)
+    evaluating = cb.EvaluateEvery(held_out, 2, [lambda *_: None])
+    expected = windows(tf.distribute.get_strategy())
+    assert [step for step, _ in expected] == [1, 3, 5]
+    np.testing.assert_allclose(windows(strategy, [evaluating]), expected, rtol=1e-5)
 
 
 class Store:

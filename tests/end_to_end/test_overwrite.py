@@ -1,0 +1,117 @@
+"""``--overwrite``: nothing is deleted before everything that can be refused is."""
+
+import json
+import shutil
+
+import pytest
+
+from electra_tf import overwrite
+from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from tests.end_to_end.in_process import config_of, run
+
+# Its records are in model_dir/data, as by default.
+OWN_DATA = ("--num_train_steps=2", "--eval_fraction=0.1", "--num_processes=1")
+
+
+def arguments(text, model_dir, *more):
+    return (text, model_dir, *OWN_DATA, f"--data_dir={model_dir / 'data'}", *more)
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("finished")
+    assert run(*arguments(text, model_dir))[0] == 0
+    return model_dir
+
+
+@pytest.fixture
+def model_dir(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def content(folder):
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--corpus=typo.txt"], "typo.txt"),
+        (["--vocab_file=typo.txt"], "typo.txt"),
+        (["--records=typo*.tfrecord"], "No TFRecord file matches"),
+        (["--init_from={run}"], "--init_from asks for"),
+        (["--init_from={run}/checkpoints"], "--init_from asks for"),
+        (["--vocab_file={run}/vocab.txt"], "--vocab_file asks for"),
+        (["--corpus={run}/data"], "--corpus asks for"),
+        (["--records={run}/data/train-*.tfrecord"], "--records asks for"),
+        (
+            ["--records={text}/x.tfrecord", "--eval_records={run}/data/eval-*"],
+            "--eval_records asks for",
+        ),
+        (
+            ["--generator_init_from={run}/generator.keras"],
+            "--generator_init_from asks for",
+        ),
+    ],
+)
+def test_what_cannot_start_deletes_nothing(text, model_dir, flags, message):
+    before = content(model_dir)
+    flags = [flag.format(run=model_dir, text=text) for flag in flags]
+    with pytest.raises((ValueError, OSError), match=message):
+        run(*arguments(text, model_dir, "--overwrite", *flags))
+    assert content(model_dir) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max_predictions_per_seq=1"], "needs 5 slots"),
+        (["--generator_init_from={text}/none"], "there is no"),
+        (["--init_from={text}"], "checkpoint"),
+    ],
+)
+def test_only_records_go_before_weights_are_read(text, model_dir, flags, message):
+    before = content(model_dir)
+    flags = [flag.format(text=text) for flag in flags]
+    with pytest.raises((ValueError, OSError), match=message):
+        run(*arguments(text, model_dir, "--overwrite", *flags))
+    # The new run's records are those of the old one.
+    assert content(model_dir).keys() == before.keys()
+    assert (model_dir / "checkpoints" / "ckpt-2.index").exists()
+    assert json.loads((model_dir / "config.json").read_text())
+
+
+def test_overwriting_starts_anew(text, model_dir):
+    (model_dir / "notes.md").write_text("mine")
+    code, said = run(*arguments(text, model_dir, "--overwrite", "--seed=3"))
+    assert code == 0
+    assert not any("resuming" in line for line in said)
+    assert not any("using" in line for line in said)
+    assert json.loads((model_dir / "config.json").read_text())["config"]["seed"] == 3
+    manifest = json.loads((model_dir / "data" / "manifest.json").read_text())
+    assert manifest["settings"]["seed"] == 3
+    assert (model_dir / "notes.md").read_text() == "mine"
+
+
+def test_a_dry_run_says_what_it_would_delete(text, model_dir):
+    before = content(model_dir)
+    flags = ("--overwrite", "--dry_run", "--seed=3", "--hidden_size=64")
+    code, said = run(*arguments(text, model_dir, *flags))
+    assert code == 0
+    (line,) = [line for line in said if "would delete" in line]
+    for name in (str(model_dir), "checkpoints", "config.json", "data"):
+        assert name in line
+    assert any("dry run: nothing was trained" in text for text in said)
+    assert content(model_dir) == before
+
+
+def test_records_elsewhere_are_kept(text, tmp_path):
+    config = config_of(text, tmp_path, f"--data_dir={tmp_path / 'mine'}")
+    for name in ("mine", "data", "checkpoints"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
+    overwrite.delete_records(config)
+    assert (tmp_path / "data").exists()
+    overwrite.delete(config)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
