@@ -52,6 +52,10 @@ from electra_tf.data.workers import Log, build_units, log_to_stderr
 
 _TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
 _VOCABULARY_BYTES = 256 << 20
+_NOTHING_HELD_OUT = (
+    "warning: nothing is held out: every document is too large a part of the corpus. "
+    "Separate documents by blank lines, or give other records with --eval_records."
+)
 
 
 def build_records(
@@ -88,8 +92,8 @@ def build_records(
         lower_case: Whether the text is lower-cased.
         strip_accents: Whether accents are removed, if it is lower-cased.
         blank_lines_separate: Whether a blank line ends a document; else a file is one.
-        eval_fraction: Share of the documents to hold out, at least one and never all;
-            0 holds out none.
+        eval_fraction: Share of the documents to hold out; 0 holds out none. Of few
+            documents one, if it has no more than this share, or 5 %, of the text.
         seed: Seed of the segment lengths, pairs and the order in a shard.
         num_processes: Processes; 0 means one per core, fewer for little text.
         shard_megabytes: Size of a shard, about; small corpora get smaller ones.
@@ -130,7 +134,7 @@ def build_records(
         lower_case=lower_case,
         strip_accents=strip_accents,
         seed=seed,
-        eval_below=0,
+        held_out=range(0),
         folder=str(Path(output_dir, WORK)),
     )
     recipe.example_builder(Unit(0, ()), "train")  # Refuses wrong settings early.
@@ -141,7 +145,10 @@ def build_records(
     keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
     unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
     sources = list(_readable(sources, folder / WORK, unit_bytes, log))
-    recipe = dataclasses.replace(recipe, eval_below=hold_out(sources, eval_fraction))
+    held_out = hold_out(sources, eval_fraction)
+    if eval_fraction and not held_out:
+        log(_NOTHING_HELD_OUT)
+    recipe = dataclasses.replace(recipe, held_out=held_out)
     units = plan_units(sources, unit_bytes)
     results = build_units(recipe, units, num_processes, log)
     manifest = finish(folder, recipe, settings, corpus, results)
@@ -290,8 +297,9 @@ def _define_flags():
     flags.DEFINE_float(
         "eval_fraction",
         0.01,
-        "Share of the documents to hold out for evaluation, chosen by their text; at "
-        "least one and never all. 0 holds out none.",
+        "Share of the documents to hold out for evaluation, chosen by their text. 0 "
+        "holds out none; of few documents one, if it has at most this share, or 5 %, "
+        "of the text.",
         lower_bound=0,
         upper_bound=0.999,
     )

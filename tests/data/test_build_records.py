@@ -109,9 +109,11 @@ def test_held_out_documents_are_chosen_by_their_text(corpus, tmp_path):
     longer.write_text(f"{text(50, seed=9)}\n\n{corpus.read_text()}")
     documents = longer.read_text().split("\n\n")
     sides = {d: units.document_hash(d.split("\n")) for d in documents}
-    bound = units.hold_out(sources_of(longer), 0.1)
-    assert bound == units.hold_out(sources_of(corpus), 0.1) == int(0.1 * 2**64)
-    assert 0.05 < sum(side < bound for side in sides.values()) / len(sides) < 0.2
+    held_out = units.hold_out(sources_of(longer), 0.1)
+    assert (
+        held_out == units.hold_out(sources_of(corpus), 0.1) == range(int(0.1 * 2**64))
+    )
+    assert 0.05 < sum(side in held_out for side in sides.values()) / len(sides) < 0.2
 
 
 def sources_of(path):
@@ -121,18 +123,45 @@ def sources_of(path):
 @pytest.mark.parametrize("fraction", [1e-9, 0.999999])
 def test_at_least_one_document_is_held_out_and_never_all(fraction, tmp_path):
     path = tmp_path / "corpus.txt"
-    path.write_text(text(3))
+    path.write_text(text(30))
     build(path, tmp_path / "records", eval_fraction=fraction)
     assert examples(tmp_path / "records", "train")
     assert examples(tmp_path / "records", "eval")
 
 
-def test_nothing_is_held_out_of_one_document_or_at_zero(tmp_path):
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fraction", [0.01, 0.3])
+def test_a_document_that_is_nearly_all_of_the_corpus_is_not_held_out(
+    seed, fraction, tmp_path
+):
+    """Whichever of the two has the lower hash, and on whichever side of the bound."""
+    (tmp_path / "large.txt").write_text(text(1, seed=seed, lines=900))
+    (tmp_path / "small.txt").write_text(text(1, seed=seed + 100, lines=3))
+    small = sum(map(len, (tmp_path / "small.txt").read_text().splitlines()))
+    manifest = build(tmp_path, tmp_path / "records", eval_fraction=fraction)
+    assert sum(shard.tokens for shard in manifest.eval) < small
+    assert manifest.eval
+    assert manifest.num_tokens > 900 * 20
+
+
+def test_nothing_is_held_out_of_few_large_documents_and_that_is_said(tmp_path):
     path = tmp_path / "corpus.txt"
-    path.write_text(text(1))
-    assert build(path, tmp_path / "a").eval == ()
+    for documents in (1, 3):
+        path.write_text(text(documents))
+        told = []
+        manifest = build(path, tmp_path / str(documents), log=told.append)
+        assert manifest.eval == ()
+        (line,) = [line for line in told if "nothing is held out" in line]
+        assert "--eval_records" in line
+
+
+def test_nothing_is_held_out_at_zero(tmp_path):
+    path = tmp_path / "corpus.txt"
     path.write_text(text(5))
-    assert build(path, tmp_path / "b", eval_fraction=0).eval == ()
+    told = []
+    manifest = build(path, tmp_path / "a", eval_fraction=0, log=told.append)
+    assert manifest.eval == ()
+    assert not [line for line in told if "nothing is held out" in line]
 
 
 def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
