@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,14 @@ def open_corpus(
     if not opened:
         raise ValueError("the corpus is empty: no sources were given")
     return list(opened.values())
+
+
+def corpus_hash(sources: Sequence[Source]) -> str:
+    """A sha256 that changes when the text of a source changes; reads all files."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
+    return digest.hexdigest()
 
 
 def _tfds(spec: str, **options) -> TfdsDataset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import itertools
 import os
 import time
@@ -22,7 +23,6 @@ from electra_tf.data.lines import (
     line_start,
     owned,
     read_lines,
-    sampled_hash,
     separated,
     whole,
 )
@@ -45,7 +45,7 @@ class Source:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """Changes when the text changes; cheap, so it does not read all of it."""
+        """Changes when the text changes: of a file, the hash of all of it."""
         raise NotImplementedError
 
     def split(self, size: int) -> list[Source]:
@@ -127,7 +127,7 @@ class TextFile(Source):
     def fingerprint(self) -> str:
         """Changes when the text changes."""
         with open(self.path, "rb") as file:
-            return sampled_hash(file, os.path.getsize(self.path))
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def split(self, size: int) -> list[Source]:
         """Cuts into ranges of about `size` bytes."""
@@ -186,7 +186,7 @@ class GzipFile(Source):
     def fingerprint(self) -> str:
         """Changes when the text changes."""
         with open(self.path, "rb") as file:
-            return sampled_hash(file, os.path.getsize(self.path))
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def documents(self) -> Iterator[list[str]]:
         """Yields the documents: lists of stripped lines, none of them empty."""

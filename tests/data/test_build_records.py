@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.data import records, units
-from electra_tf.data.build_records import build_records, prepare_vocabulary
+from electra_tf.data.build_records import build_records
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.records import parse_batch, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
@@ -316,17 +316,6 @@ def test_units_group_small_files_and_cut_big_ones(tmp_path):
     assert sum(unit.size for unit in planned) == 50 * 4000 + 600_000
     assert max(unit.size for unit in planned) < 1.6 * units.MIN_UNIT_BYTES
     assert len(planned[0].sources) > 10
-
-
-def test_prepare_vocabulary_trains_once(corpus, tmp_path):
-    path = tmp_path / "made" / "vocab.txt"
-    options = {"log": lambda message: None}
-    trained = prepare_vocabulary([str(corpus)], path, size=80, **options)
-    assert len(trained) == 80
-    corpus.write_text("nothing of this is read")
-    assert prepare_vocabulary([str(corpus)], path, size=80, **options) == trained
-    with pytest.raises(ValueError, match="has 80 tokens, asked for 40"):
-        prepare_vocabulary([str(corpus)], path, size=40, **options)
 
 
 @pytest.mark.slow
