@@ -22,13 +22,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
 
 from electra_tf.data import records
-from electra_tf.data.corpora import corpus_hash, open_corpus
+from electra_tf.data.corpora import (
+    about_long_documents,
+    corpus_hash,
+    open_corpus,
+    shareable,
+)
 from electra_tf.data.documents import SEGMENTING
 from electra_tf.data.folder_lock import locked
 from electra_tf.data.output_folder import (
@@ -38,7 +43,7 @@ from electra_tf.data.output_folder import (
     prepare_folder,
 )
 from electra_tf.data.records import Manifest
-from electra_tf.data.sources import Source, TextFile
+from electra_tf.data.sources import Source
 from electra_tf.data.units import (
     Recipe,
     Unit,
@@ -147,7 +152,9 @@ def build_records(
             return finished
         keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
         unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
-        sources = list(_readable(sources, folder / WORK, unit_bytes, log))
+        sources = list(shareable(sources, folder / WORK, unit_bytes // 16, log))
+        if warning := about_long_documents(sources):
+            log(warning)
         held_out = hold_out(sources, eval_fraction)
         if eval_fraction and not held_out:
             log(_NOTHING_HELD_OUT)
@@ -172,23 +179,6 @@ def _open(
         return sources, corpus_hash(sources), None
     except (ValueError, OSError) as error:
         return [], None, error
-
-
-def _readable(
-    sources: Sequence[Source], work: Path, unit_bytes: int, log: Log
-) -> Iterator[Source]:
-    """The sources, those that cannot be shared between processes as plain files."""
-    small = unit_bytes // 16
-    for number, source in enumerate(sources):
-        if not source.needs_spool or 0 < source.size <= small:
-            yield source
-            continue
-        path = work / f"source-{number:05d}.txt"
-        if path.exists():
-            yield TextFile.open(path, name=source.name)
-        else:
-            log(f"reading {source.name}")
-            yield source.spool(path, log)
 
 
 def _define_flags():

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import itertools
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -128,6 +129,13 @@ class TextFile(Source):
         """Changes when the text changes."""
         with open(self.path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def begins_with_document(self, size: int) -> bool:
+        """Whether blank lines separate documents, but none is in the first bytes."""
+        if not self.blank_lines_separate or self.size <= size:
+            return False
+        with open(self.path, "rb") as file:
+            return not re.search(rb"\n\s*\n", file.read(size))
 
     def split(self, size: int) -> list[Source]:
         """Cuts into ranges of about `size` bytes."""

@@ -28,6 +28,7 @@ UNITS_OF_A_SMALL_CORPUS = 16
 _HASHES = 1 << 64
 _MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
+_LINES_AT_ONCE = 1 << 12
 
 # Told after each batch: how many documents and characters were done.
 Report = Callable[[int, int], None]
@@ -199,9 +200,11 @@ class UnitBuilder:
         documents = lines = characters = 0
         read = itertools.chain.from_iterable(s.documents() for s in unit.sources)
         for batch in _batches(read):
-            for document, encoded in zip(batch, self._encode(batch), strict=True):
+            encoded = self._encode(itertools.chain.from_iterable(batch))
+            for document in batch:
                 split = self._split(document)
-                for example in builders[split].build([encoded]):
+                ids = itertools.islice(encoded, len(document))
+                for example in builders[split].build([ids]):
                     # Lists of Python integers would take ten times the memory.
                     examples[split].append(array.array("i", example))
             size = sum(len(line) + 1 for document in batch for line in document)
@@ -218,12 +221,10 @@ class UnitBuilder:
         write_json(_result_path(self._recipe.folder, unit), dataclasses.asdict(result))
         return result
 
-    def _encode(self, documents: list[list[str]]) -> Iterator[list[list[int]]]:
-        encoded = iter(
-            self._tokenizer.encode([line for lines in documents for line in lines])
-        )
-        for document in documents:
-            yield [ids.tolist() for ids in itertools.islice(encoded, len(document))]
+    def _encode(self, lines: Iterator[str]) -> Iterator[list[int]]:
+        # Some at a time: the ids of a document of megabytes are not all kept at once.
+        while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
+            yield from (ids.tolist() for ids in self._tokenizer.encode(some))
 
     def _split(self, document: Sequence[str]) -> str:
         held_out = document_hash(document) in self._recipe.held_out

@@ -10,7 +10,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from electra_tf.data import records, units
+from electra_tf.data import corpora, records, units
 from electra_tf.data.build_records import build_records
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.records import parse_batch, read_manifest, verify
@@ -305,6 +305,42 @@ def test_compressed_files_give_the_records_of_plain_ones(tmp_path):
     packed = build(tmp_path / "a.txt.gz", tmp_path / "packed", shard_megabytes=1)
     assert len(packed.train) > 1, "a compressed file is shared between processes too"
     assert plain.corpus["documents"] == packed.corpus["documents"] == 1500
+
+
+def test_a_long_document_is_encoded_some_lines_at_a_time(tmp_path, monkeypatch):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(1, lines=100) + "\n\n" + text(20))
+    build(path, tmp_path / "whole")
+    sizes = []
+    encode = WordPiece.encode
+
+    def recorded(self, texts):
+        sizes.append(len(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(units, "_LINES_AT_ONCE", 7)
+    monkeypatch.setattr(WordPiece, "encode", recorded)
+    build(path, tmp_path / "parts")
+    assert max(sizes) == 7
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_long_documents_are_questioned(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "LONG_DOCUMENT", 3 << 20)
+    content = text(1, lines=45_000).encode()
+    path = tmp_path / f"corpus.txt{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    options = {"eval_fraction": 0, "shard_megabytes": 1}
+    told = []
+    build(path, tmp_path / "a", log=told.append, **options)
+    (line,) = [line for line in told if "no blank line" in line]
+    assert f"the first 3 MB of {path}: is this one document?" in line
+    (tmp_path / "two.txt").write_bytes(content[:2_000_000] + b"\n \n" + content)
+    told.clear()
+    build(tmp_path / "two.txt", tmp_path / "b", log=told.append, **options)
+    build(path, tmp_path / "c", log=told.append, blank_lines_separate=False, **options)
+    assert not [line for line in told if "no blank line" in line]
 
 
 def test_units_group_small_files_and_cut_big_ones(tmp_path):
