@@ -55,6 +55,7 @@ from electra_tf.data.vocabulary_file import prepare_vocabulary
 from electra_tf.data.workers import Log, build_units, log_to_stderr
 
 _TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
+_MANY_UNKNOWN = 0.01
 _NOTHING_HELD_OUT = (
     "warning: nothing is held out: every document is too large a part of the corpus. "
     "Separate documents by blank lines, or give other records with --eval_records."
@@ -162,6 +163,13 @@ def build_records(
         units = plan_units(sources, unit_bytes)
         results = build_units(recipe, units, num_processes, log)
         manifest = finish(folder, recipe, settings, corpus, results)
+    unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
+    if unknown > _MANY_UNKNOWN:
+        log(
+            f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
+            "characters that the vocabulary lacks. Does it have the text's language "
+            "and casing? A larger one has more characters."
+        )
     log(
         f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
         f"{len(manifest.train)} shards, and "

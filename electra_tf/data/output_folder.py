@@ -170,6 +170,7 @@ def finish(
             "documents": sum(result.documents for result in results),
             "lines": sum(result.lines for result in results),
             "characters": sum(result.characters for result in results),
+            "unknown_tokens": sum(result.unknown for result in results),
         },
         train=tuple(_publish(folder, train)),
         eval=tuple(_join(folder, held_out)),

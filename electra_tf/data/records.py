@@ -50,7 +50,8 @@ class Manifest:
         settings: Everything that decides what the records are: `vocabulary_sha256`,
             `lower_case`, `max_seq_length`, `segmenting`, `seed`, `corpus`, ...
         vocabulary: `size`, `sha256` and the ids of the special tokens.
-        corpus: Counts: `sources`, `documents`, `lines`, `characters`.
+        corpus: Counts: `sources`, `documents`, `lines`, `characters`, and, of the
+            tokens to train on, `unknown_tokens`.
         train: Shards to train on.
         eval: Held-out shards; may be empty.
         format_version: Version of this file's format.

@@ -101,6 +101,7 @@ class UnitResult:
         characters: Characters read.
         train: Shard to train on, or None if the unit gave no example.
         eval: Held-out shard, or None.
+        unknown: Tokens to train on that are [UNK].
     """
 
     documents: int
@@ -108,6 +109,7 @@ class UnitResult:
     characters: int
     train: Shard | None
     eval: Shard | None
+    unknown: int = 0
 
     @classmethod
     def load(cls, folder: str | Path, unit: Unit) -> UnitResult | None:
@@ -215,8 +217,13 @@ class UnitBuilder:
         shards = {
             split: self._write(unit, split, examples[split]) for split in examples
         }
+        unknown = self._recipe.vocabulary.unk_id
         result = UnitResult(
-            documents=documents, lines=lines, characters=characters, **shards
+            documents=documents,
+            lines=lines,
+            characters=characters,
+            unknown=sum(example.count(unknown) for example in examples["train"]),
+            **shards,
         )
         write_json(_result_path(self._recipe.folder, unit), dataclasses.asdict(result))
         return result

@@ -18,6 +18,7 @@ from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.data.workers import Log, log_to_stderr
 
 _VOCABULARY_BYTES = 256 << 20
+_FULL = 0.75
 
 
 def prepare_vocabulary(
@@ -86,6 +87,12 @@ def prepare_vocabulary(
         records.write_json(_settings_path(path), made)
         vocabulary.save(path)
         log(f"{path}: {len(tokens)} tokens in {time.monotonic() - started:.0f} s")
+        if len(tokens) < _FULL * size:
+            log(
+                f"warning: of {size} tokens asked for, the text gives {len(tokens)}; "
+                f"no other pair of pieces occurs {min_frequency} times. Give more "
+                "text, or ask for fewer."
+            )
     return vocabulary
 
 

@@ -91,6 +91,20 @@ def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
     assert contents(tmp_path / "one") != contents(tmp_path / "other")
 
 
+def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
+    told = []
+    assert build(corpus, tmp_path / "a", log=told.append).corpus["unknown_tokens"] == 0
+    assert not [line for line in told if "[UNK]" in line]
+    corpus.write_text(corpus.read_text().replace("waa", "xxx").replace("wbb", "yyy"))
+    manifest = build(corpus, tmp_path / "b", log=told.append)
+    rows = examples(tmp_path / "b", "train")
+    unknown = sum(row.count(VOCABULARY.unk_id) for row in rows)
+    assert manifest.corpus["unknown_tokens"] == unknown > 0
+    share = unknown / sum(map(len, rows))
+    (line,) = [line for line in told if "[UNK]" in line]
+    assert f"{share:.1%} of the tokens are [UNK]" in line
+
+
 def test_examples_of_a_shard_are_shuffled(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n\n".join(f"{word} " * 30 for word in WORDS))

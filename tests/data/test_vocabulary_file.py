@@ -62,6 +62,15 @@ def test_a_stale_one_is_refused_or_trained_anew(prepare, corpus, tmp_path):
     assert prepare.trained == [80, 80]
 
 
+def test_a_text_that_gives_few_tokens_is_a_warning(prepare):
+    told = []
+    prepare(5000, log=told.append)
+    assert "warning: of 5000 tokens asked for, the text gives" in told[-1]
+    told.clear()
+    prepare(80, overwrite=True, log=told.append)
+    assert not [line for line in told if "warning" in line]
+
+
 def test_a_file_of_ones_own_is_used_as_it_is(prepare, corpus, tmp_path):
     own = prepare()
     settings = tmp_path / "made" / "vocab.txt.json"
