@@ -176,7 +176,7 @@ class DataConfig:
     vocab_size: int = _field(30522, "Entries of a vocabulary that is trained.")
     records: tuple[str, ...] = _field(
         (),
-        "TFRecord files or globs made earlier; the corpus is then not read.",
+        "TFRecord files, globs or folders made earlier; the corpus is then not read.",
         resumable=True,
     )
     eval_records: tuple[str, ...] = _field(

@@ -55,6 +55,7 @@ from electra_tf.data.vocabulary_file import prepare_vocabulary
 from electra_tf.data.workers import Log, build_units, log_to_stderr
 
 _TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
+_LARGEST_SHARD = 65_536
 _MANY_UNKNOWN = 0.01
 _NOTHING_HELD_OUT = (
     "warning: nothing is held out: every document is too large a part of the corpus. "
@@ -102,7 +103,8 @@ def build_records(
             documents one, if it has no more than this share, or 5 %, of the text.
         seed: Seed of the segment lengths, pairs and the order in a shard.
         num_processes: Processes; 0 means one per core, fewer for little text.
-        shard_megabytes: Size of a shard, about; small corpora get smaller ones.
+        shard_megabytes: Size of a shard, about, from 0.01 to 65,536; small corpora get
+            smaller ones.
         overwrite: Whether to delete other records in the folder first.
         tfds_data_dir: Folder of prepared TensorFlow Datasets.
         log: Called with messages and progress.
@@ -117,6 +119,11 @@ def build_records(
     """
     if not 0 <= eval_fraction < 1:
         raise ValueError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
+    if not 0.01 <= shard_megabytes <= _LARGEST_SHARD:
+        raise ValueError(
+            f"shard_megabytes must be from 0.01 to {_LARGEST_SHARD}, got "
+            f"{shard_megabytes}"
+        )
     sources, corpus_sha256, unreadable = _open(
         corpus, blank_lines_separate=blank_lines_separate, tfds_data_dir=tfds_data_dir
     )
@@ -248,6 +255,7 @@ def _define_flags():
         48,
         "Size of a shard, about; small corpora get smaller ones.",
         lower_bound=0.01,
+        upper_bound=_LARGEST_SHARD,
     )
     flags.DEFINE_bool(
         "overwrite", False, "Delete the records that OUTPUT_DIR already holds."

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,12 +141,16 @@ def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
 
     Returns:
         [B, None] int32, ragged.
+
+    Raises:
+        tf.errors.InvalidArgumentError: A record has no `input_ids`.
     """
     feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     parsed = tf.io.parse_example(
         serialized, {"input_ids": feature, "input_mask": feature}
     )
     ids, mask = parsed["input_ids"], parsed["input_mask"]
+    tf.debugging.assert_positive(ids.row_lengths(), NO_INPUT_IDS)
     lengths = tf.where(
         mask.row_lengths() > 0, tf.reduce_sum(mask, axis=1), ids.row_lengths()
     )

@@ -305,7 +305,13 @@ def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):
-    for options in ({"segmenting": "x"}, {"max_seq_length": 4}, {"eval_fraction": 1}):
+    for options in (
+        {"segmenting": "x"},
+        {"max_seq_length": 4},
+        {"eval_fraction": 1},
+        {"shard_megabytes": float("inf")},
+        {"shard_megabytes": float("nan")},
+    ):
         with pytest.raises(ValueError, match=r"must be"):
             build(corpus, tmp_path / "records", **options)
     assert not (tmp_path / "records").exists()
