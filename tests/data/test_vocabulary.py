@@ -78,7 +78,8 @@ def test_alphabet_is_limited_to_the_most_frequent():
 
 def unknown_share(text, tokens):
     """Of characters that are words of their own."""
-    return sum(character not in set(tokens) for character in text) / len(text)
+    known = set(tokens)
+    return sum(character not in known for character in text) / len(text)
 
 
 def zipf(size, length):
