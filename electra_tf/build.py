@@ -1,195 +1,43 @@
 """From a config to objects: data, and models ready to be trained.
 
-This file and its parts, ``build_models.py`` and ``build_training.py``, are the only
-ones that choose. Everything below takes plain arguments; a choice is a row in a table.
+This file and its parts, ``build_data.py``, ``build_models.py`` and
+``build_training.py``, are the only ones that choose. Everything below takes plain
+arguments; a choice is a row in a table.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import build_models, build_training
+from electra_tf.build_data import PretrainingData, pretraining_data
 from electra_tf.config import PretrainConfig
-from electra_tf.data import pipeline, records
-from electra_tf.data.build_records import build_records, prepare_vocabulary
+from electra_tf.data import pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import token_counts
 from electra_tf.pretraining.phases import Phase
+
+__all__ = [
+    "POLICIES",
+    "PretrainingData",
+    "compiled_model",
+    "compiled_phases",
+    "eval_dataset",
+    "masking",
+    "pretraining_data",
+    "special_ids",
+    "train_dataset",
+]
 
 POLICIES = {
     "none": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
-_COUNTED_RECORDS = 200_000
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainingData:
-    """Vocabulary and record files of a run.
-
-    Attributes:
-        vocabulary: the WordPiece vocabulary.
-        train_files: TFRecord files that are trained on.
-        eval_files: held-out TFRecord files; may be empty.
-        manifest: what ``build_records`` wrote beside them, if it did.
-        lower_case: casing of the text in the records.
-        strip_accents: whether accents were stripped.
-    """
-
-    vocabulary: Vocabulary
-    train_files: tuple[str, ...]
-    eval_files: tuple[str, ...]
-    manifest: records.Manifest | None
-    lower_case: bool
-    strip_accents: bool
-
-    @functools.cached_property
-    def token_counts(self) -> np.ndarray:
-        """[V] counts of the tokens of the training records, special tokens not counted.
-
-        Of the first 200,000 records, which fix the frequencies well enough.
-        """
-        stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
-        batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
-        vocabulary = self.vocabulary
-        counts = token_counts(batches.as_numpy_iterator(), len(vocabulary))
-        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
-        return counts
-
-
-def pretraining_data(
-    config: PretrainConfig, log: Callable[[str], None]
-) -> PretrainingData:
-    """Finds or makes vocabulary and records.
-
-    Raises:
-        ValueError: if text, vocabulary or records are missing, damaged, or do not
-            fit each other.
-        OSError: if something cannot be read or written.
-    """
-    return (_given_records if config.data.records else _built_records)(config, log)
-
-
-def _built_records(config, log):
-    data = config.data
-    folder = Path(data.data_dir or os.path.join(config.run.model_dir, "data"))
-    shared = {
-        "lower_case": data.lower_case,
-        "strip_accents": data.strip_accents,
-        "tfds_data_dir": data.tfds_data_dir,
-        "log": log,
-    }
-    vocabulary = (
-        Vocabulary.load(data.vocab_file)
-        if data.vocab_file
-        else prepare_vocabulary(
-            data.corpus, folder / "vocab.txt", size=data.vocab_size, **shared
-        )
-    )
-    manifest = build_records(
-        data.corpus,
-        folder,
-        vocabulary=vocabulary,
-        max_seq_length=data.max_seq_length,
-        segmenting=data.segmenting,
-        blank_lines_separate=data.blank_lines_separate,
-        eval_fraction=data.eval_fraction,
-        seed=config.run.seed,
-        num_processes=data.num_processes,
-        **shared,
-    )
-    return PretrainingData(
-        vocabulary,
-        tuple(str(folder / shard.name) for shard in manifest.train),
-        tuple(str(folder / shard.name) for shard in manifest.eval),
-        manifest,
-        data.lower_case,
-        data.strip_accents,
-    )
-
-
-def _given_records(config, log):
-    data = config.data
-    found = pipeline.expand_files(data.records)
-    # A glob over a folder that build_records wrote names its held-out shards too.
-    train_files = [path for path in found if not _is_held_out(path)]
-    folder = Path(found[0]).parent
-    eval_files = (
-        pipeline.expand_files(data.eval_records)
-        if data.eval_records
-        else sorted(str(path) for path in folder.glob("eval-*.tfrecord"))
-    )
-    if not train_files:
-        raise ValueError(
-            f"--records={','.join(data.records)} names held-out files only "
-            "(eval-*.tfrecord); name the training files."
-        )
-    manifest = None
-    if (folder / records.MANIFEST).exists():
-        manifest = records.read_manifest(folder)
-    vocab_file = data.vocab_file or _beside(folder, "vocab.txt")
-    if vocab_file is None:
-        raise ValueError(
-            f"No vocabulary for the records in {folder}: pass --vocab_file, the "
-            "vocabulary they were built with."
-        )
-    vocabulary = Vocabulary.load(vocab_file)
-    if manifest is None:
-        log(f"{folder} has no manifest: records are taken as they are.")
-        return PretrainingData(
-            vocabulary,
-            tuple(train_files),
-            tuple(eval_files),
-            None,
-            data.lower_case,
-            data.strip_accents,
-        )
-    _check_fit(manifest, vocabulary, vocab_file, data.max_seq_length)
-    return PretrainingData(
-        vocabulary,
-        tuple(train_files),
-        tuple(eval_files),
-        manifest,
-        manifest.settings["lower_case"],
-        manifest.settings["strip_accents"],
-    )
-
-
-def _is_held_out(path: str) -> bool:
-    return os.path.basename(path).startswith("eval-")
-
-
-def _beside(folder: Path, name: str) -> Path | None:
-    for candidate in (folder / name, folder.parent / name):
-        if candidate.exists():
-            return candidate
-    return None
-
-
-def _check_fit(manifest, vocabulary, vocab_file, max_seq_length):
-    theirs = manifest.vocabulary["sha256"]
-    if theirs != vocabulary.sha256:
-        raise ValueError(
-            f"The records were built with another vocabulary than {vocab_file} "
-            f"(sha256 {theirs[:12]} against {vocabulary.sha256[:12]}): pass "
-            "--vocab_file with theirs, or rebuild them."
-        )
-    if manifest.settings["max_seq_length"] > max_seq_length:
-        raise ValueError(
-            f"The records hold up to {manifest.settings['max_seq_length']} tokens but "
-            f"--max_seq_length is {max_seq_length}: raise it or rebuild them."
-        )
 
 
 def _mask_rate(config: PretrainConfig) -> LinearMaskRate:

@@ -194,7 +194,7 @@ class DataConfig:
     )
     records: tuple[str, ...] = _field(
         (),
-        "TFRecord files or globs made earlier; the corpus is then not read.",
+        "TFRecord files, globs or folders made earlier; the corpus is then not read.",
         resumable=True,
     )
     eval_records: tuple[str, ...] = _field(

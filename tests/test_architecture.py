@@ -33,6 +33,7 @@ ALLOWED = {
 TOP = {
     "__init__",
     "build",
+    "build_data",
     "build_models",
     "build_training",
     "compare",

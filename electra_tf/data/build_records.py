@@ -21,17 +21,21 @@ never replaced without --overwrite.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
 
 from electra_tf.data import records
-from electra_tf.data.corpora import open_corpus
+from electra_tf.data.corpora import (
+    about_long_documents,
+    corpus_hash,
+    open_corpus,
+    shareable,
+)
 from electra_tf.data.documents import SEGMENTING
+from electra_tf.data.folder_lock import locked
 from electra_tf.data.output_folder import (
     WORK,
     finish,
@@ -39,19 +43,24 @@ from electra_tf.data.output_folder import (
     prepare_folder,
 )
 from electra_tf.data.records import Manifest
-from electra_tf.data.sources import Source, TextFile
+from electra_tf.data.sources import Source
 from electra_tf.data.units import (
     Recipe,
     Unit,
-    document_hash,
     hold_out,
     plan_units,
 )
-from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.data.vocabulary_file import prepare_vocabulary
 from electra_tf.data.workers import Log, build_units, log_to_stderr
 
 _TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
-_VOCABULARY_BYTES = 256 << 20
+_LARGEST_SHARD = 65_536
+_MANY_UNKNOWN = 0.01
+_NOTHING_HELD_OUT = (
+    "warning: nothing is held out: every document is too large a part of the corpus. "
+    "Separate documents by blank lines, or give other records with --eval_records."
+)
 
 
 def build_records(
@@ -76,8 +85,10 @@ def build_records(
 
     The records are a function of the corpus and the settings; the number of processes
     does not matter. An interrupted build is resumed; a finished build of the same
-    settings is returned as it is. With several processes, call it from a script whose
-    main part is under `if __name__ == "__main__"`.
+    settings is returned as it is, also when its text is gone or, for the corpus
+    `installed`, other packages are installed now. A second process that builds in the
+    same folder waits for the first. With several processes, call it from a script
+    whose main part is under `if __name__ == "__main__"`.
 
     Args:
         corpus: Source specs, see `open_corpus`.
@@ -88,11 +99,12 @@ def build_records(
         lower_case: Whether the text is lower-cased.
         strip_accents: Whether accents are removed, if it is lower-cased.
         blank_lines_separate: Whether a blank line ends a document; else a file is one.
-        eval_fraction: Share of the documents to hold out, at least one and never all;
-            0 holds out none.
+        eval_fraction: Share of the documents to hold out; 0 holds out none. Of few
+            documents one, if it has no more than this share, or 5 %, of the text.
         seed: Seed of the segment lengths, pairs and the order in a shard.
         num_processes: Processes; 0 means one per core, fewer for little text.
-        shard_megabytes: Size of a shard, about; small corpora get smaller ones.
+        shard_megabytes: Size of a shard, about, from 0.01 to 65,536; small corpora get
+            smaller ones.
         overwrite: Whether to delete other records in the folder first.
         tfds_data_dir: Folder of prepared TensorFlow Datasets.
         log: Called with messages and progress.
@@ -107,12 +119,17 @@ def build_records(
     """
     if not 0 <= eval_fraction < 1:
         raise ValueError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
-    sources = open_corpus(
+    if not 0.01 <= shard_megabytes <= _LARGEST_SHARD:
+        raise ValueError(
+            f"shard_megabytes must be from 0.01 to {_LARGEST_SHARD}, got "
+            f"{shard_megabytes}"
+        )
+    sources, corpus_sha256, unreadable = _open(
         corpus, blank_lines_separate=blank_lines_separate, tfds_data_dir=tfds_data_dir
     )
     settings = {
         "format_version": records.FORMAT_VERSION,
-        "corpus_sha256": _corpus_hash(sources),
+        "corpus_sha256": corpus_sha256,
         "vocabulary_sha256": vocabulary.sha256,
         "max_seq_length": max_seq_length,
         "segmenting": segmenting,
@@ -130,21 +147,36 @@ def build_records(
         lower_case=lower_case,
         strip_accents=strip_accents,
         seed=seed,
-        eval_below=0,
+        held_out=range(0),
         folder=str(Path(output_dir, WORK)),
     )
     recipe.example_builder(Unit(0, ()), "train")  # Refuses wrong settings early.
     folder = Path(output_dir)
-    finished = prepare_folder(folder, settings, overwrite, log)
-    if finished:
-        return finished
-    keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
-    unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
-    sources = list(_readable(sources, folder / WORK, unit_bytes, log))
-    recipe = dataclasses.replace(recipe, eval_below=hold_out(sources, eval_fraction))
-    units = plan_units(sources, unit_bytes)
-    results = build_units(recipe, units, num_processes, log)
-    manifest = finish(folder, recipe, settings, corpus, results)
+    if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
+        raise unreadable
+    with locked(folder, log):
+        finished = prepare_folder(folder, settings, corpus, overwrite, log, unreadable)
+        if finished:
+            return finished
+        keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
+        unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
+        sources = list(shareable(sources, folder / WORK, unit_bytes // 16, log))
+        if warning := about_long_documents(sources):
+            log(warning)
+        held_out = hold_out(sources, eval_fraction)
+        if eval_fraction and not held_out:
+            log(_NOTHING_HELD_OUT)
+        recipe = dataclasses.replace(recipe, held_out=held_out)
+        units = plan_units(sources, unit_bytes)
+        results = build_units(recipe, units, num_processes, log)
+        manifest = finish(folder, recipe, settings, corpus, results)
+    unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
+    if unknown > _MANY_UNKNOWN:
+        log(
+            f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
+            "characters that the vocabulary lacks. Does it have the text's language "
+            "and casing? A larger one has more characters."
+        )
     log(
         f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
         f"{len(manifest.train)} shards, and "
@@ -153,101 +185,15 @@ def build_records(
     return manifest
 
 
-def prepare_vocabulary(
-    corpus: Sequence[str],
-    path: str | os.PathLike,
-    *,
-    size: int,
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    min_frequency: int = 2,
-    limit_alphabet: int | None = None,
-    tfds_data_dir: str | None = None,
-    log: Log = log_to_stderr,
-) -> Vocabulary:
-    """Loads the vocabulary file, or trains it on the corpus if it does not exist.
-
-    Of a corpus of more than 256 MB, a sample of the documents of that size is used.
-
-    Args:
-        corpus: Source specs, see `open_corpus`.
-        path: The vocabulary file.
-        size: Number of tokens, if it is trained.
-        lower_case: Whether the text is lower-cased.
-        strip_accents: Whether accents are removed, if it is lower-cased.
-        min_frequency: Occurrences that a merged pair must have.
-        limit_alphabet: Characters to keep, see `train_vocabulary`.
-        tfds_data_dir: Folder of prepared TensorFlow Datasets.
-        log: Called with messages.
-
-    Raises:
-        ValueError: The file or the corpus is not usable, or the file has more tokens
-            than `size`.
-    """
-    if Path(path).is_file():
-        vocabulary = Vocabulary.load(path)
-        if len(vocabulary) > size:
-            raise ValueError(
-                f"{path} has {len(vocabulary)} tokens, asked for {size}. Delete the "
-                "file to train a new one, or ask for its size."
-            )
-        log(f"using {path} ({len(vocabulary)} tokens)")
-        return vocabulary
-    started = time.monotonic()
-    log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
-    lines = _SampledLines(open_corpus(corpus, tfds_data_dir=tfds_data_dir))
-    tokens = train_vocabulary(
-        lines,
-        size,
-        lower_case=lower_case,
-        strip_accents=strip_accents,
-        min_frequency=min_frequency,
-        limit_alphabet=limit_alphabet,
-    )
-    vocabulary = Vocabulary(tuple(tokens))
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    vocabulary.save(path)
-    log(f"{path}: {len(tokens)} tokens in {time.monotonic() - started:.0f} s")
-    return vocabulary
-
-
-class _SampledLines:
-    """Lines of the corpus, as often as asked; documents sampled if it is big."""
-
-    def __init__(self, sources: Sequence[Source]):
-        self._sources = sources
-        size = max(1, sum(source.size for source in sources))
-        self._below = min(1, _VOCABULARY_BYTES / size) * 2**64
-
-    def __iter__(self) -> Iterator[str]:
-        for source in self._sources:
-            for document in source.documents():
-                if document_hash(document) < self._below:
-                    yield from document
-
-
-def _corpus_hash(sources: Sequence[Source]) -> str:
-    digest = hashlib.sha256()
-    for source in sources:
-        digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
-    return digest.hexdigest()
-
-
-def _readable(
-    sources: Sequence[Source], work: Path, unit_bytes: int, log: Log
-) -> Iterator[Source]:
-    """The sources, those that cannot be shared between processes as plain files."""
-    small = unit_bytes // 16
-    for number, source in enumerate(sources):
-        if not source.needs_spool or 0 < source.size <= small:
-            yield source
-            continue
-        path = work / f"source-{number:05d}.txt"
-        if path.exists():
-            yield TextFile.open(path, name=source.name)
-        else:
-            log(f"reading {source.name}")
-            yield source.spool(path, log)
+def _open(
+    corpus: Sequence[str], **options
+) -> tuple[list[Source], str | None, ValueError | OSError | None]:
+    """The sources and their hash, or what is wrong with them."""
+    try:
+        sources = open_corpus(corpus, **options)
+        return sources, corpus_hash(sources), None
+    except (ValueError, OSError) as error:
+        return [], None, error
 
 
 def _define_flags():
@@ -290,8 +236,9 @@ def _define_flags():
     flags.DEFINE_float(
         "eval_fraction",
         0.01,
-        "Share of the documents to hold out for evaluation, chosen by their text; at "
-        "least one and never all. 0 holds out none.",
+        "Share of the documents to hold out for evaluation, chosen by their text. 0 "
+        "holds out none; of few documents one, if it has at most this share, or 5 %, "
+        "of the text.",
         lower_bound=0,
         upper_bound=0.999,
     )
@@ -308,6 +255,7 @@ def _define_flags():
         48,
         "Size of a shard, about; small corpora get smaller ones.",
         lower_bound=0.01,
+        upper_bound=_LARGEST_SHARD,
     )
     flags.DEFINE_bool(
         "overwrite", False, "Delete the records that OUTPUT_DIR already holds."
@@ -338,11 +286,12 @@ def _build_from_flags(values: flags.FlagValues):
     if values.vocab_file:
         vocabulary = Vocabulary.load(values.vocab_file)
     else:
-        path = Path(values.output_dir, "vocab.txt")
-        if values.overwrite:
-            path.unlink(missing_ok=True)
         vocabulary = prepare_vocabulary(
-            values.corpus, path, size=values.vocab_size, **shared
+            values.corpus,
+            Path(values.output_dir, "vocab.txt"),
+            size=values.vocab_size,
+            overwrite=values.overwrite,
+            **shared,
         )
     names = (
         "max_seq_length",

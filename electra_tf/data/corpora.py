@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from electra_tf.data.sources import (
@@ -15,6 +16,7 @@ from electra_tf.data.sources import (
     TfdsDataset,
 )
 
+LONG_DOCUMENT = 64 << 20
 SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
 
 
@@ -65,6 +67,55 @@ def open_corpus(
     if not opened:
         raise ValueError("the corpus is empty: no sources were given")
     return list(opened.values())
+
+
+def corpus_hash(sources: Sequence[Source]) -> str:
+    """A sha256 that changes when the text of a source changes; reads all files."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
+    return digest.hexdigest()
+
+
+def shareable(
+    sources: Sequence[Source], work: Path, small: int, log: Callable[[str], None]
+) -> Iterator[Source]:
+    """The sources, those that processes cannot share as plain files.
+
+    Args:
+        sources: The corpus.
+        work: Folder of the plain files.
+        small: Bytes of text that need not be shared.
+        log: Called with messages.
+    """
+    for number, source in enumerate(sources):
+        if not source.needs_spool or 0 < source.size <= small:
+            yield source
+            continue
+        path = work / f"source-{number:05d}.txt"
+        if path.exists():
+            yield TextFile.open(path, name=source.name)
+        else:
+            log(f"reading {source.name}")
+            yield source.spool(path, log)
+
+
+def about_long_documents(sources: Sequence[Source]) -> str:
+    """A warning of files in which no blank line ends the first document; or ""."""
+    long = [
+        source.name
+        for source in sources
+        if isinstance(source, TextFile) and source.begins_with_document(LONG_DOCUMENT)
+    ]
+    if not long:
+        return ""
+    more = f" (and in {len(long) - 1} more files)" if len(long) > 1 else ""
+    return (
+        f"warning: no blank line in the first {LONG_DOCUMENT >> 20} MB of {long[0]}"
+        f"{more}: is this one document? Blank lines separate documents; "
+        "--noblank_lines_separate makes one of each file. A document is read by one "
+        "process, into memory."
+    )
 
 
 def _tfds(spec: str, **options) -> TfdsDataset:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
+
 Line = Sequence[int]
 # (queued lines, first segment's budget, max_seq_length, rng) to the two segments and
 # the lines that stay queued.
@@ -147,14 +149,16 @@ def split_carry(
     12 to 30 % of the text. Where the leading lines would leave no room for a second
     segment (a long paragraph on one line), they are cut in the middle of the example.
     """
-    tokens = [token for line in lines for token in line]
+    # A single array, such as the rest of a long line, is not copied and its slices are
+    # views: the time is linear in the length of a line.
+    tokens = np.asarray(lines[0]) if len(lines) == 1 else np.concatenate(lines)
     wanted = _leading_lines(lines, budget, rng)
     if wanted > max_seq_length - 4 and len(tokens) > max_seq_length - 2:
         wanted = max(budget, (max_seq_length - 3) // 2)
     cut = min(wanted, max_seq_length - 2)
     end = min(len(tokens), max(cut, max_seq_length - 3))
     rest = tokens[end:]
-    return tokens[:cut], tokens[cut:end], [rest] if rest else []
+    return tokens[:cut].tolist(), tokens[cut:end].tolist(), [rest] if len(rest) else []
 
 
 def _leading_lines(lines: list[Line], budget: int, rng: random.Random) -> int:

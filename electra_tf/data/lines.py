@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -10,23 +9,14 @@ from typing import BinaryIO
 Line = tuple[int, int, str]
 
 _BOM = b"\xef\xbb\xbf"
-_SAMPLE = 1 << 16
-
-
-def sampled_hash(file: BinaryIO, size: int) -> str:
-    """A hash of the size, the beginning, the middle and the end."""
-    digest = hashlib.sha256(str(size).encode())
-    for offset in (0, size // 2, max(0, size - _SAMPLE)):
-        file.seek(offset)
-        digest.update(file.read(_SAMPLE))
-    return digest.hexdigest()
+_BLOCK = 1 << 16
 
 
 def line_start(file: BinaryIO, offset: int) -> int:
     """Where the line that holds the byte before `offset` starts."""
     end = offset - 1
     while end > 0:
-        begin = max(0, end - _SAMPLE)
+        begin = max(0, end - _BLOCK)
         file.seek(begin)
         newline = file.read(end - begin).rfind(b"\n")
         if newline >= 0:

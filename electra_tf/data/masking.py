@@ -195,12 +195,15 @@ class Masking:
             size,
         )
         # Unused slots point at position 0 ([CLS]), which is never a candidate: weight
-        # 0 keeps them out of the loss and the scatters below skip them.
+        # 0 keeps them out of the loss and the scatter below skips them. It also skips
+        # what stays as it is: drawn twice, a position is hidden if any draw says so.
         positions = tf.where(used, positions, 0)
         original = tf.gather(input_ids, positions, batch_dims=1)
         shown = self._shown(original, keys)
         return {
-            "masked_input_ids": scatter_positions(input_ids, positions, shown, used),
+            "masked_input_ids": scatter_positions(
+                input_ids, positions, shown, used & (shown != original)
+            ),
             "masked_lm_positions": positions,
             "masked_lm_ids": tf.where(used, original, 0),
             "masked_lm_weights": tf.cast(used, tf.float32),

@@ -20,21 +20,36 @@ _SETTINGS = "settings.json"
 
 
 def prepare_folder(
-    folder: Path, settings: dict, overwrite: bool, log: Log
+    folder: Path,
+    settings: dict,
+    corpus: Sequence[str],
+    overwrite: bool,
+    log: Log,
+    unreadable: Exception | None = None,
 ) -> Manifest | None:
-    """Makes the folder ready to build in; returns the manifest if nothing is to do."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Makes the folder ready to build in; returns the manifest if nothing is to do.
+
+    Args:
+        folder: The folder.
+        settings: What decides what the records are.
+        corpus: Source specs.
+        overwrite: Whether to delete other records first. An unfinished build of the
+            same settings is gone on with.
+        log: Called with messages.
+        unreadable: Why the text cannot be read, if so; finished records do without.
+
+    Raises:
+        ValueError: The folder holds something else.
+    """
     work = folder / WORK
-    if overwrite:
+    begun = _begun(work)
+    is_finished = (folder / records.MANIFEST).exists()
+    if overwrite and (is_finished or begun != settings):
         _remove_records(folder)
-    if (folder / records.MANIFEST).exists():
-        manifest = records.read_manifest(folder)
-        _refuse_other(folder, manifest.settings, settings, "holds records")
-        log(f"{folder} holds these records already; using them")
-        shutil.rmtree(work, ignore_errors=True)
-        return records.verify(folder)
-    if (work / _SETTINGS).exists() and any(work.glob("unit-*.json")):
-        begun = json.loads((work / _SETTINGS).read_text(encoding="utf-8"))
+        begun, is_finished = None, False
+    if is_finished:
+        return _finished(folder, settings, list(corpus), log, unreadable)
+    if begun:
         _refuse_other(folder, begun, settings, "holds an unfinished build")
         log(f"resuming the build in {folder}")
         return None
@@ -49,16 +64,59 @@ def prepare_folder(
     return None
 
 
-def _refuse_other(folder: Path, found: dict, wanted: dict, what: str):
-    differences = [
-        f"{name} is {found.get(name)!r} there and {wanted.get(name)!r} here"
+def differences(found: dict, wanted: dict) -> str:
+    """Names the settings that differ: "seed is 0 there and 1 here; ..."."""
+    return "; ".join(
+        "the text has changed (corpus_sha256)"
+        if name == "corpus_sha256"
+        else f"{name} is {found.get(name)!r} there and {wanted.get(name)!r} here"
         for name in sorted({*found, *wanted})
         if found.get(name) != wanted.get(name)
-    ]
-    if differences:
+    )
+
+
+def _begun(work: Path) -> dict | None:
+    """Settings of an unfinished build that is worth going on with."""
+    if not (work / _SETTINGS).exists() or not any(work.glob("unit-*.json")):
+        return None
+    return json.loads((work / _SETTINGS).read_text(encoding="utf-8"))
+
+
+def _finished(
+    folder: Path,
+    settings: dict,
+    corpus: list[str],
+    log: Log,
+    unreadable: Exception | None,
+) -> Manifest:
+    """The manifest, if the records there are the wanted ones."""
+    manifest = records.read_manifest(folder)
+    text = "corpus_sha256"
+    is_same_spec = corpus == manifest.corpus["sources"]
+    has_changed = settings[text] != manifest.settings[text]
+    if unreadable and not is_same_spec:
+        raise unreadable
+    is_excused = unreadable or (is_same_spec and corpus == ["installed"])
+    if is_excused:
+        settings = {**settings, text: manifest.settings[text]}
+    _refuse_other(folder, manifest.settings, settings, "holds records")
+    if unreadable:
+        log(f"warning: the text is not there any more ({unreadable})")
+    elif is_excused and has_changed:
+        log(
+            f"warning: the installed packages have changed since {folder} was built; "
+            "--overwrite or another folder makes new records of them"
+        )
+    log(f"{folder} holds these records already; using them")
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+    return records.verify(folder)
+
+
+def _refuse_other(folder: Path, found: dict, wanted: dict, what: str):
+    if found != wanted:
         raise ValueError(
-            f"{folder} {what} made with other settings: {'; '.join(differences)}. Give "
-            "another folder, the same settings, or allow overwriting."
+            f"{folder} {what} made with other settings: {differences(found, wanted)}. "
+            "Give another folder, the same settings, or allow overwriting."
         )
 
 
@@ -112,6 +170,7 @@ def finish(
             "documents": sum(result.documents for result in results),
             "lines": sum(result.lines for result in results),
             "characters": sum(result.characters for result in results),
+            "unknown_tokens": sum(result.unknown for result in results),
         },
         train=tuple(_publish(folder, train)),
         eval=tuple(_join(folder, held_out)),

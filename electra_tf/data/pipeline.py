@@ -12,6 +12,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -24,17 +25,33 @@ from electra_tf.features import PRETRAINING, check_batch, derive_inputs
 _STATIC_VARIANTS = 10
 
 
-def expand_files(files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
+
+
+def expand_files(
+    files: str | os.PathLike | Sequence[str | os.PathLike],
+    *,
+    in_folder: str = TRAINING,
+) -> list[str]:
     """Expands comma lists, globs and paths to a sorted list of existing files.
+
+    A path that exists is taken as it is, whatever characters are in it.
+
+    Args:
+        files: paths and globs, in one string with commas or in a sequence.
+        in_folder: what a folder stands for.
 
     Raises:
         ValueError: if a pattern matches nothing.
     """
     if isinstance(files, (str, os.PathLike)):
-        files = str(files).split(",")
+        files = [files] if os.path.exists(files) else str(files).split(",")
     found: set[str] = set()
     for pattern in map(str, files):
-        matches = glob.glob(pattern)
+        if os.path.isdir(pattern):
+            matches = [str(path) for path in Path(pattern).glob(in_folder)]
+        else:
+            matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
         if not matches:
             raise ValueError(
                 f"No TFRecord file matches {pattern!r}. Build records with "
@@ -78,8 +95,8 @@ def pretraining_dataset(
     """Masked batches, ready for ``Electra.fit``.
 
     Args:
-        files: glob, comma list or sequence of TFRecord files, written by
-            ``build_records`` or by the original's builder.
+        files: glob, comma list or sequence of TFRecord files or folders of them,
+            written by ``build_records`` or by the original's builder.
         batch_size: B, rows per (global) batch.
         masking: how to mask; default from the manifest beside the files.
         sep_id: id of [SEP], from which segments are derived; default from the
@@ -87,7 +104,7 @@ def pretraining_dataset(
         training: True shuffles and repeats forever; False reads the files once, in
             order, and fills the last batch with empty rows (weight 0 everywhere), so
             that every row counts once and shapes stay static.
-        seed: seed of record order and masks.
+        seed: seed of record order and masks, at least 0.
         mask_variants: in how many ways a record is masked over the passes (static
             masking); None draws a new mask in every pass (dynamic, as the paper).
         shuffle_buffer: records shuffled together within a pass.
@@ -97,9 +114,11 @@ def pretraining_dataset(
         A dataset of dicts with the tensors of ``features.PRETRAINING``.
 
     Raises:
-        ValueError: if no file matches, the files hold no record, or a manifest is
-            needed and missing.
+        ValueError: if no file matches, the files hold no record or records of
+            something else, a manifest is needed and missing, or ``seed`` is negative.
     """
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
     paths = expand_files(files)
     if masking is None or sep_id is None:
         manifest = records.read_manifest(os.path.dirname(paths[0]))
@@ -111,6 +130,7 @@ def pretraining_dataset(
         if training
         else _records_once(paths, start_batch * batch_size)
     )
+    _check_first_records(paths)
     stream = stream.batch(batch_size, drop_remainder=training)
     # Batch number n is trained on in step n, whatever was resumed or accumulated.
     numbered = stream.enumerate(start_batch)
@@ -139,6 +159,16 @@ def count_all(paths: Sequence[str]) -> int:
     if total == 0:
         raise ValueError(f"The {len(paths)} TFRecord files hold no record.")
     return total
+
+
+def _check_first_records(paths: Sequence[str]):
+    for path in paths:
+        for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
+            try:
+                records.parse_batch(batch)
+            # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
+            except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
+                raise ValueError(f"{path}: {records.NO_INPUT_IDS}") from error
 
 
 def _counts(paths: Sequence[str]) -> dict[str, int]:

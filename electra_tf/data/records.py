@@ -21,6 +21,7 @@ import tensorflow as tf
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,8 @@ class Manifest:
         settings: Everything that decides what the records are: `vocabulary_sha256`,
             `lower_case`, `max_seq_length`, `segmenting`, `seed`, `corpus`, ...
         vocabulary: `size`, `sha256` and the ids of the special tokens.
-        corpus: Counts: `sources`, `documents`, `lines`, `characters`.
+        corpus: Counts: `sources`, `documents`, `lines`, `characters`, and, of the
+            tokens to train on, `unknown_tokens`.
         train: Shards to train on.
         eval: Held-out shards; may be empty.
         format_version: Version of this file's format.
@@ -139,12 +141,16 @@ def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
 
     Returns:
         [B, None] int32, ragged.
+
+    Raises:
+        tf.errors.InvalidArgumentError: A record has no `input_ids`.
     """
     feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     parsed = tf.io.parse_example(
         serialized, {"input_ids": feature, "input_mask": feature}
     )
     ids, mask = parsed["input_ids"], parsed["input_mask"]
+    tf.debugging.assert_positive(ids.row_lengths(), NO_INPUT_IDS)
     lengths = tf.where(
         mask.row_lengths() > 0, tf.reduce_sum(mask, axis=1), ids.row_lengths()
     )

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import itertools
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,7 +24,6 @@ from electra_tf.data.lines import (
     line_start,
     owned,
     read_lines,
-    sampled_hash,
     separated,
     whole,
 )
@@ -45,7 +46,7 @@ class Source:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """Changes when the text changes; cheap, so it does not read all of it."""
+        """Changes when the text changes: of a file, the hash of all of it."""
         raise NotImplementedError
 
     def split(self, size: int) -> list[Source]:
@@ -127,7 +128,14 @@ class TextFile(Source):
     def fingerprint(self) -> str:
         """Changes when the text changes."""
         with open(self.path, "rb") as file:
-            return sampled_hash(file, os.path.getsize(self.path))
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def begins_with_document(self, size: int) -> bool:
+        """Whether blank lines separate documents, but none is in the first bytes."""
+        if not self.blank_lines_separate or self.size <= size:
+            return False
+        with open(self.path, "rb") as file:
+            return not re.search(rb"\n\s*\n", file.read(size))
 
     def split(self, size: int) -> list[Source]:
         """Cuts into ranges of about `size` bytes."""
@@ -186,7 +194,7 @@ class GzipFile(Source):
     def fingerprint(self) -> str:
         """Changes when the text changes."""
         with open(self.path, "rb") as file:
-            return sampled_hash(file, os.path.getsize(self.path))
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def documents(self) -> Iterator[list[str]]:
         """Yields the documents: lists of stripped lines, none of them empty."""

@@ -16,6 +16,7 @@ MAX_WORD_LENGTH = 200
 
 _SPACE = r"[\t\n\r\p{Z}]"
 _DELETED = r"[\x{fffd}\p{Cc}\p{Cf}\p{Co}]"
+_CAPITALS_OF_LOCALES = "\u0130\u012e\u00cc\u00cd\u0128"
 _BATCH = 1024
 
 
@@ -182,8 +183,12 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
         return tf.strings.regex_replace(decomposed, r"\p{Mn}", "")
 
     def lower(texts):
-        return tf.strings.lower(
-            (strip if strip_accents else clean)(texts), encoding="utf-8"
-        )
+        # ICU lower-cases by the rules of the process's locale. Letters that Turkish and
+        # Lithuanian ones treat in their own way are replaced first: I and J with all
+        # of ASCII, which needs no ICU; the others only occur with their accents.
+        texts = tf.strings.lower((strip if strip_accents else clean)(texts))
+        for capital in "" if strip_accents else _CAPITALS_OF_LOCALES:
+            texts = tf.strings.regex_replace(texts, capital, capital.lower())
+        return tf.strings.lower(texts, encoding="utf-8")
 
     return lower if lower_case else clean

@@ -8,6 +8,7 @@ unit need not be built again after an interruption.
 from __future__ import annotations
 
 import array
+import collections
 import dataclasses
 import hashlib
 import itertools
@@ -25,7 +26,9 @@ from electra_tf.data.vocabulary import Vocabulary
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
 _HASHES = 1 << 64
+_MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
+_LINES_AT_ONCE = 1 << 12
 
 # Told after each batch: how many documents and characters were done.
 Report = Callable[[int, int], None]
@@ -60,7 +63,7 @@ class Recipe:
         lower_case: Whether the text is lower-cased.
         strip_accents: Whether accents are removed.
         seed: Seed of all random choices.
-        eval_below: Documents whose hash is below are held out.
+        held_out: Hashes of the documents that are held out.
         folder: Where unit files are written.
     """
 
@@ -70,7 +73,7 @@ class Recipe:
     lower_case: bool
     strip_accents: bool
     seed: int
-    eval_below: int
+    held_out: range
     folder: str
 
     def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
@@ -98,6 +101,7 @@ class UnitResult:
         characters: Characters read.
         train: Shard to train on, or None if the unit gave no example.
         eval: Held-out shard, or None.
+        unknown: Tokens to train on that are [UNK].
     """
 
     documents: int
@@ -105,6 +109,7 @@ class UnitResult:
     characters: int
     train: Shard | None
     eval: Shard | None
+    unknown: int = 0
 
     @classmethod
     def load(cls, folder: str | Path, unit: Unit) -> UnitResult | None:
@@ -146,28 +151,35 @@ def document_hash(document: Sequence[str]) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def hold_out(sources: Iterable[Source], fraction: float) -> int:
-    """The hash below which documents are held out.
+def hold_out(sources: Iterable[Source], fraction: float) -> range:
+    """The hashes of the documents that are held out, about `fraction` of them.
 
-    Reads until it has seen a document on either side; in a small corpus, where there
-    may be none, the bound moves so that at least one document (and its duplicates) is
-    held out and never all of them.
+    Reads until documents on either side of the bound have been seen and those held
+    out are no more than twice the share that is asked for, or 5 %. In a corpus of few
+    documents that may never be: then one document (and its duplicates) is held out,
+    of those that have at most `fraction` or 5 % of the characters; none if all have
+    more.
 
     Raises:
         ValueError: There is no document at all.
     """
     bound = int(fraction * _HASHES)
-    lowest, highest = _HASHES, -1
+    sizes: collections.Counter[int] = collections.Counter()
+    total = below = 0
     for source in sources:
         for document in source.documents():
-            value = document_hash(document)
-            lowest, highest = min(lowest, value), max(highest, value)
-            if bound == 0 or lowest < bound <= highest:
-                return bound
-    if highest < 0:
+            value, size = document_hash(document), sum(map(len, document))
+            sizes[value] += size
+            total += size
+            below += size if value < bound else 0
+            most = max(2 * fraction, _MOST_HELD_OUT) * total
+            if bound == 0 or (0 < below < total and below <= most):
+                return range(bound)
+    if not sizes:
         raise ValueError("the corpus is empty: its sources hold no text")
-    # `highest` itself stays below no bound: with one document, nothing is held out.
-    return min(highest, max(bound, lowest + 1))
+    most = max(fraction, _MOST_HELD_OUT) * total
+    fitting = [value for value, size in sizes.items() if size <= most and size < total]
+    return range(min(fitting), min(fitting) + 1) if fitting else range(0)
 
 
 class UnitBuilder:
@@ -190,9 +202,11 @@ class UnitBuilder:
         documents = lines = characters = 0
         read = itertools.chain.from_iterable(s.documents() for s in unit.sources)
         for batch in _batches(read):
-            for document, encoded in zip(batch, self._encode(batch), strict=True):
+            encoded = self._encode(itertools.chain.from_iterable(batch))
+            for document in batch:
                 split = self._split(document)
-                for example in builders[split].build([encoded]):
+                ids = itertools.islice(encoded, len(document))
+                for example in builders[split].build([ids]):
                     # Lists of Python integers would take ten times the memory.
                     examples[split].append(array.array("i", example))
             size = sum(len(line) + 1 for document in batch for line in document)
@@ -203,21 +217,24 @@ class UnitBuilder:
         shards = {
             split: self._write(unit, split, examples[split]) for split in examples
         }
+        unknown = self._recipe.vocabulary.unk_id
         result = UnitResult(
-            documents=documents, lines=lines, characters=characters, **shards
+            documents=documents,
+            lines=lines,
+            characters=characters,
+            unknown=sum(example.count(unknown) for example in examples["train"]),
+            **shards,
         )
         write_json(_result_path(self._recipe.folder, unit), dataclasses.asdict(result))
         return result
 
-    def _encode(self, documents: list[list[str]]) -> Iterator[list[list[int]]]:
-        encoded = iter(
-            self._tokenizer.encode([line for lines in documents for line in lines])
-        )
-        for document in documents:
-            yield [ids.tolist() for ids in itertools.islice(encoded, len(document))]
+    def _encode(self, lines: Iterator[str]) -> Iterator[list[int]]:
+        # Some at a time: the ids of a document of megabytes are not all kept at once.
+        while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
+            yield from (ids.tolist() for ids in self._tokenizer.encode(some))
 
     def _split(self, document: Sequence[str]) -> str:
-        held_out = document_hash(document) < self._recipe.eval_below
+        held_out = document_hash(document) in self._recipe.held_out
         return "eval" if held_out else "train"
 
     def _write(self, unit: Unit, split: str, examples: list) -> Shard | None:

@@ -6,11 +6,13 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
+_MISSING_CHARACTERS = 0.001
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -161,7 +163,9 @@ def train_vocabulary(
         strip_accents: Whether accents are removed, if it is lower-cased.
         min_frequency: Occurrences that a character and a merged pair must have.
         limit_alphabet: Most frequent characters to keep, the others become [UNK]. By
-            default 1000, or less so that it takes at most an eighth of `size`.
+            default 1000, or less so that it takes at most an eighth of `size`, and
+            as many more of those that stand alone (CJK, punctuation: one token each)
+            as it takes to have 99.9 % of the text, up to half of `size`.
 
     Returns:
         The special tokens, `[PAD]` first; the characters and the characters inside
@@ -173,12 +177,15 @@ def train_vocabulary(
     from tokenizers import BertWordPieceTokenizer
 
     lines = list(lines) if iter(lines) is lines else lines
-    if limit_alphabet is None:
-        limit_alphabet = min(1000, max(64, size // 16))
     tokenizer = BertWordPieceTokenizer(
         lowercase=lower_case, strip_accents=lower_case and strip_accents
     )
-    alphabet = _alphabet(lines, tokenizer.normalizer, min_frequency, limit_alphabet)
+    counts = _counted_characters(lines, tokenizer.normalizer, min_frequency)
+    alphabet = sorted(
+        _default_alphabet(counts, size)
+        if limit_alphabet is None
+        else list(counts)[:limit_alphabet]
+    )
     fixed = [
         *SPECIAL_TOKENS,
         *alphabet,
@@ -190,13 +197,14 @@ def train_vocabulary(
         raise ValueError(
             f"vocabulary size {size} is too small: the special tokens and the "
             f"{len(alphabet)} characters take {len(fixed)}. Raise the size or lower "
-            f"limit_alphabet (now {limit_alphabet})."
+            "limit_alphabet."
         )
     tokenizer.train_from_iterator(
         lines,
         vocab_size=size,
         min_frequency=min_frequency,
         limit_alphabet=len(alphabet),
+        initial_alphabet=alphabet,
         special_tokens=fixed,
         show_progress=False,
     )
@@ -204,10 +212,10 @@ def train_vocabulary(
     return sorted(ids, key=ids.get)
 
 
-def _alphabet(
-    lines: Iterable[str], normalizer, min_frequency: int, limit: int
-) -> list[str]:
-    """The most frequent characters of the normalized text, in code point order."""
+def _counted_characters(
+    lines: Iterable[str], normalizer, min_frequency: int
+) -> dict[str, int]:
+    """Counts of the characters of the normalized text, the most frequent first."""
     raw: collections.Counter[str] = collections.Counter()
     for line in lines:
         raw.update(line)
@@ -216,9 +224,24 @@ def _alphabet(
         for part in normalizer.normalize_str(character):
             if not part.isspace():
                 counts[part] += count
-    frequent = [part for part, count in counts.items() if count >= min_frequency]
-    frequent.sort(key=lambda part: (-counts[part], part))
-    return sorted(frequent[:limit])
+    order = sorted(counts, key=lambda part: (-counts[part], part))
+    return {part: counts[part] for part in order if counts[part] >= min_frequency}
+
+
+def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
+    """What `train_vocabulary` keeps without `limit_alphabet`."""
+    order = list(counts)
+    limit = min(1000, max(64, size // 16))
+    alphabet, others = order[:limit], filter(_stands_alone, order[limit:])
+    tokens = sum(1 if _stands_alone(part) else 2 for part in alphabet)
+    missing = sum(counts[part] for part in order[limit:])
+    allowed = _MISSING_CHARACTERS * sum(counts.values())
+    for part in itertools.islice(others, max(0, size // 2 - tokens)):
+        if missing <= allowed:
+            break
+        alphabet.append(part)
+        missing -= counts[part]
+    return alphabet
 
 
 def _stands_alone(character: str) -> bool:
@@ -253,6 +276,7 @@ def _validate(tokens: tuple[str, ...], special: tuple[str, ...]):
     missing = [name for name in special if name not in first]
     if missing:
         raise ValueError(
-            f"special tokens missing: {', '.join(missing)}. Add them, or say what they "
-            'are called, as in Vocabulary.load(path, mask="<mask>").'
+            f"special tokens missing: {', '.join(missing)}. Add them, one per line, or "
+            "rename those that the vocabulary has to these; in Python, say what they "
+            'are called: Vocabulary.load(path, mask="<mask>").'
         )

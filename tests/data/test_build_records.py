@@ -10,8 +10,8 @@ import time
 import pytest
 import tensorflow as tf
 
-from electra_tf.data import records, units
-from electra_tf.data.build_records import build_records, prepare_vocabulary
+from electra_tf.data import corpora, records, units
+from electra_tf.data.build_records import build_records
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.records import parse_batch, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
@@ -91,6 +91,20 @@ def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
     assert contents(tmp_path / "one") != contents(tmp_path / "other")
 
 
+def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
+    told = []
+    assert build(corpus, tmp_path / "a", log=told.append).corpus["unknown_tokens"] == 0
+    assert not [line for line in told if "[UNK]" in line]
+    corpus.write_text(corpus.read_text().replace("waa", "xxx").replace("wbb", "yyy"))
+    manifest = build(corpus, tmp_path / "b", log=told.append)
+    rows = examples(tmp_path / "b", "train")
+    unknown = sum(row.count(VOCABULARY.unk_id) for row in rows)
+    assert manifest.corpus["unknown_tokens"] == unknown > 0
+    share = unknown / sum(map(len, rows))
+    (line,) = [line for line in told if "[UNK]" in line]
+    assert f"{share:.1%} of the tokens are [UNK]" in line
+
+
 def test_examples_of_a_shard_are_shuffled(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n\n".join(f"{word} " * 30 for word in WORDS))
@@ -109,9 +123,11 @@ def test_held_out_documents_are_chosen_by_their_text(corpus, tmp_path):
     longer.write_text(f"{text(50, seed=9)}\n\n{corpus.read_text()}")
     documents = longer.read_text().split("\n\n")
     sides = {d: units.document_hash(d.split("\n")) for d in documents}
-    bound = units.hold_out(sources_of(longer), 0.1)
-    assert bound == units.hold_out(sources_of(corpus), 0.1) == int(0.1 * 2**64)
-    assert 0.05 < sum(side < bound for side in sides.values()) / len(sides) < 0.2
+    held_out = units.hold_out(sources_of(longer), 0.1)
+    assert (
+        held_out == units.hold_out(sources_of(corpus), 0.1) == range(int(0.1 * 2**64))
+    )
+    assert 0.05 < sum(side in held_out for side in sides.values()) / len(sides) < 0.2
 
 
 def sources_of(path):
@@ -121,18 +137,45 @@ def sources_of(path):
 @pytest.mark.parametrize("fraction", [1e-9, 0.999999])
 def test_at_least_one_document_is_held_out_and_never_all(fraction, tmp_path):
     path = tmp_path / "corpus.txt"
-    path.write_text(text(3))
+    path.write_text(text(30))
     build(path, tmp_path / "records", eval_fraction=fraction)
     assert examples(tmp_path / "records", "train")
     assert examples(tmp_path / "records", "eval")
 
 
-def test_nothing_is_held_out_of_one_document_or_at_zero(tmp_path):
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fraction", [0.01, 0.3])
+def test_a_document_that_is_nearly_all_of_the_corpus_is_not_held_out(
+    seed, fraction, tmp_path
+):
+    """Whichever of the two has the lower hash, and on whichever side of the bound."""
+    (tmp_path / "large.txt").write_text(text(1, seed=seed, lines=900))
+    (tmp_path / "small.txt").write_text(text(1, seed=seed + 100, lines=3))
+    small = sum(map(len, (tmp_path / "small.txt").read_text().splitlines()))
+    manifest = build(tmp_path, tmp_path / "records", eval_fraction=fraction)
+    assert sum(shard.tokens for shard in manifest.eval) < small
+    assert manifest.eval
+    assert manifest.num_tokens > 900 * 20
+
+
+def test_nothing_is_held_out_of_few_large_documents_and_that_is_said(tmp_path):
     path = tmp_path / "corpus.txt"
-    path.write_text(text(1))
-    assert build(path, tmp_path / "a").eval == ()
+    for documents in (1, 3):
+        path.write_text(text(documents))
+        told = []
+        manifest = build(path, tmp_path / str(documents), log=told.append)
+        assert manifest.eval == ()
+        (line,) = [line for line in told if "nothing is held out" in line]
+        assert "--eval_records" in line
+
+
+def test_nothing_is_held_out_at_zero(tmp_path):
+    path = tmp_path / "corpus.txt"
     path.write_text(text(5))
-    assert build(path, tmp_path / "b", eval_fraction=0).eval == ()
+    told = []
+    manifest = build(path, tmp_path / "a", eval_fraction=0, log=told.append)
+    assert manifest.eval == ()
+    assert not [line for line in told if "nothing is held out" in line]
 
 
 def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
@@ -262,7 +305,13 @@ def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):
-    for options in ({"segmenting": "x"}, {"max_seq_length": 4}, {"eval_fraction": 1}):
+    for options in (
+        {"segmenting": "x"},
+        {"max_seq_length": 4},
+        {"eval_fraction": 1},
+        {"shard_megabytes": float("inf")},
+        {"shard_megabytes": float("nan")},
+    ):
         with pytest.raises(ValueError, match=r"must be"):
             build(corpus, tmp_path / "records", **options)
     assert not (tmp_path / "records").exists()
@@ -278,6 +327,42 @@ def test_compressed_files_give_the_records_of_plain_ones(tmp_path):
     assert plain.corpus["documents"] == packed.corpus["documents"] == 1500
 
 
+def test_a_long_document_is_encoded_some_lines_at_a_time(tmp_path, monkeypatch):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(1, lines=100) + "\n\n" + text(20))
+    build(path, tmp_path / "whole")
+    sizes = []
+    encode = WordPiece.encode
+
+    def recorded(self, texts):
+        sizes.append(len(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(units, "_LINES_AT_ONCE", 7)
+    monkeypatch.setattr(WordPiece, "encode", recorded)
+    build(path, tmp_path / "parts")
+    assert max(sizes) == 7
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_long_documents_are_questioned(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "LONG_DOCUMENT", 3 << 20)
+    content = text(1, lines=45_000).encode()
+    path = tmp_path / f"corpus.txt{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    options = {"eval_fraction": 0, "shard_megabytes": 1}
+    told = []
+    build(path, tmp_path / "a", log=told.append, **options)
+    (line,) = [line for line in told if "no blank line" in line]
+    assert f"the first 3 MB of {path}: is this one document?" in line
+    (tmp_path / "two.txt").write_bytes(content[:2_000_000] + b"\n \n" + content)
+    told.clear()
+    build(tmp_path / "two.txt", tmp_path / "b", log=told.append, **options)
+    build(path, tmp_path / "c", log=told.append, blank_lines_separate=False, **options)
+    assert not [line for line in told if "no blank line" in line]
+
+
 def test_units_group_small_files_and_cut_big_ones(tmp_path):
     for number in range(50):
         (tmp_path / f"{number:02d}.txt").write_text("a" * 4000)
@@ -287,17 +372,6 @@ def test_units_group_small_files_and_cut_big_ones(tmp_path):
     assert sum(unit.size for unit in planned) == 50 * 4000 + 600_000
     assert max(unit.size for unit in planned) < 1.6 * units.MIN_UNIT_BYTES
     assert len(planned[0].sources) > 10
-
-
-def test_prepare_vocabulary_trains_once(corpus, tmp_path):
-    path = tmp_path / "made" / "vocab.txt"
-    options = {"log": lambda message: None}
-    trained = prepare_vocabulary([str(corpus)], path, size=80, **options)
-    assert len(trained) == 80
-    corpus.write_text("nothing of this is read")
-    assert prepare_vocabulary([str(corpus)], path, size=80, **options) == trained
-    with pytest.raises(ValueError, match="has 80 tokens, asked for 40"):
-        prepare_vocabulary([str(corpus)], path, size=40, **options)
 
 
 @pytest.mark.slow

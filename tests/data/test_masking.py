@@ -137,6 +137,19 @@ def test_with_replacement_repeats_as_often_as_the_original():
     assert abs(np.mean(distinct) - 17.69) < 0.1
 
 
+def test_a_position_drawn_twice_is_hidden_if_any_draw_says_so():
+    """As in the original: shown only if both draws leave it, 0.15 ** 2."""
+    ids, mask = rows([128] * 6000)
+    out = apply(make(select="with_replacement"), ids, mask)
+    hidden = []
+    for row, positions in enumerate(out["masked_lm_positions"]):
+        chosen, draws = np.unique(positions, return_counts=True)
+        hidden += list(out["masked_input_ids"][row, chosen[draws == 2]] == MASK)
+    assert len(hidden) > 5000
+    error = (0.9775 * 0.0225 / len(hidden)) ** 0.5
+    assert abs(np.mean(hidden) - 0.9775) < 4 * error
+
+
 def test_specials_and_padding_are_never_chosen_but_unk_is():
     """Candidates: no special token but [UNK] (pitfall 8 of docs/fidelity.md)."""
     ids, mask = rows([40] * 500)

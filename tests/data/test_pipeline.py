@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from electra_tf.data import records
 from electra_tf.data.masking import LinearMaskRate, Masking
-from electra_tf.data.pipeline import pretraining_dataset
+from electra_tf.data.pipeline import HELD_OUT, expand_files, pretraining_dataset
 from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -184,6 +184,42 @@ def test_a_record_longer_than_the_model_is_refused(tmp_path):
     records.write_shard(path, [[CLS, *range(50, 80), SEP]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="max_seq_length=16"):
         stream(str(path), 1, training=False)
+
+
+def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
+    folder = tmp_path / "lr[5e-4],seed=1"
+    folder.mkdir()
+    path = folder / "train-0.tfrecord"
+    path.write_bytes((tmp_path / "train-0.tfrecord").read_bytes())
+    (folder / "eval-0.tfrecord").write_bytes(path.read_bytes())
+    assert expand_files(str(path)) == expand_files([path]) == [str(path)]
+    assert expand_files(folder) == [str(path)]
+    assert expand_files([folder], in_folder=HELD_OUT) == [
+        str(folder / "eval-0.tfrecord")
+    ]
+    both = f"{tmp_path / 'train-1.tfrecord'},{tmp_path / 'train-[02].tfrecord'}"
+    assert expand_files(both) == expand_files(files)
+    assert len(stream(folder, 3, training=False)) == 3
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="No TFRecord file matches"):
+        expand_files(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("record", [tf.train.Example().SerializeToString(), b"\xffx"])
+def test_records_of_something_else_are_refused(record, tmp_path):
+    path = tmp_path / "other.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(record)
+    with pytest.raises(ValueError, match=r"other.tfrecord: a record has no input_ids"):
+        stream(str(path), 1)
+    batch = tf.constant([records.serialize(example(1)), record])
+    with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)):
+        records.parse_batch(batch)
+
+
+def test_a_negative_seed_is_refused(files):
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        stream(files, 1, seed=-1)
 
 
 def test_missing_empty_and_damaged_files_are_named(tmp_path, files):

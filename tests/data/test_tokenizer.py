@@ -171,6 +171,43 @@ def test_same_ids_in_a_saved_model_in_another_process(vocabulary, tmp_path):
     assert json.loads(served.stdout) == expected
 
 
+NORMALIZE = """
+import json, sys
+import tensorflow as tf
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+for strip in (True, False):
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "a"))
+    tokenizer = WordPiece(vocabulary, strip_accents=strip)
+    texts = tokenizer.normalize(tf.constant(json.loads(sys.argv[1]))).numpy()
+    print(json.dumps([text.decode() for text in texts]))
+print(json.dumps(tf.strings.lower(sys.argv[2], encoding="utf-8").numpy().decode()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("locale", "capital", "lowered"),
+    [("tr_TR", "I", "\u0131"), ("lt_LT", "\u00cc", "i\u0307\u0300")],
+)
+def test_text_does_not_depend_on_the_locale(locale, capital, lowered):
+    accents = "\u0300\u0301\u0303\u0307"
+    dotted = "\u0130\u012e\u00cc\u00cd\u0128IJ"
+    texts = ["INDIA caf\u00e9", "J\u012eI\u0301", "\u0130stanbul I\u0131", "PLAIN I"]
+    texts += [letter + accent for letter in dotted for accent in accents]
+    run = subprocess.run(
+        [sys.executable, "-c", NORMALIZE, json.dumps(texts), capital],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "LC_ALL": f"{locale}.UTF-8", "PYTHONUTF8": "1"},
+    )
+    stripped, accented, by_icu = run.stdout.splitlines()
+    assert json.loads(by_icu) == lowered, "the locale has reached ICU"
+    for found, strip in ((stripped, True), (accented, False)):
+        theirs = BertWordPieceTokenizer(lowercase=True, strip_accents=strip).normalizer
+        assert json.loads(found) == [theirs.normalize_str(text) for text in texts]
+
+
 def test_decode_is_readable():
     words = ["the", "cat", "##s", "don", "'", "t", "(", "sleep", ")", ",", "ok", "."]
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))

@@ -1,5 +1,6 @@
 import hashlib
 import inspect
+import itertools
 import os
 import subprocess
 import sys
@@ -73,6 +74,48 @@ def test_alphabet_is_limited_to_the_most_frequent():
     text = ["aaaa bbb cc d"] * 2
     tokens = train_vocabulary(text, 9, limit_alphabet=2)
     assert tokens == [*SPECIAL_TOKENS, "a", "b", "##a", "##b"]
+
+
+def unknown_share(text, tokens):
+    """Of characters that are words of their own."""
+    known = set(tokens)
+    return sum(character not in known for character in text) / len(text)
+
+
+def zipf(size, length):
+    """Each of `size` CJK characters as often as Zipf's law says."""
+    characters = [chr(0x4E00 + rank) for rank in range(size)]
+    total = sum(1 / (rank + 1) for rank in range(size))
+    return "".join(
+        character * round(length / total / (rank + 1))
+        for rank, character in enumerate(characters)
+    )
+
+
+def test_characters_that_stand_alone_fill_half_of_the_vocabulary():
+    text = zipf(5000, 500_000)
+    tokens = train_vocabulary([text], 8192)
+    # The first n of 5000 ranks have this share of the text.
+    expected = 1 - sum(1 / n for n in range(1, 4097)) / sum(
+        1 / n for n in range(1, 5001)
+    )
+    assert len(tokens) == 4096 + len(SPECIAL_TOKENS)
+    assert unknown_share(text, tokens) == pytest.approx(expected, abs=0.003)
+
+
+def test_rare_characters_take_no_room_from_words():
+    words = [a + b + c for a in "abcdef" for b in "abcdef" for c in "abcdef"]
+    rare = [chr(0x4E00 + rank) * 2 for rank in range(1000)]
+    tokens = train_vocabulary([" ".join(words)] * 4000 + rare, 512)
+    assert sum(token >= "\u4e00" for token in tokens) == 64 - 6
+    assert set(words) & set(tokens)
+
+
+def test_characters_inside_words_are_limited_as_before():
+    letters = [chr(start + n) for start in (0x430, 0x5D0, 0x10D0) for n in range(26)]
+    text = " ".join(a + b for a, b in itertools.pairwise(letters))
+    tokens = train_vocabulary([text] * 9, 1000)
+    assert sum(len(token) == 1 for token in tokens) == 64
 
 
 def test_training_errors():
