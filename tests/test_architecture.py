@@ -10,9 +10,10 @@ PACKAGE = Path(__file__).parent.parent / "electra_tf"
 
 # Modules and packages of electra_tf to those they may import.
 ALLOWED = {
-    "config": {"config_checks", "config_fields", "config_system"},
+    "config": {"config_checks", "config_fields", "config_run", "config_system"},
     "config_checks": set(),
     "config_fields": set(),
+    "config_run": {"config_fields"},
     "config_system": {"config_fields"},
     "finetune_config": set(),
     "features": set(),
@@ -64,6 +65,7 @@ STANDARD_LIBRARY_ONLY = {
     "config",
     "config_checks",
     "config_fields",
+    "config_run",
     "config_system",
     "costs",
     "finetune_config",
