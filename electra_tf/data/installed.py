@@ -10,7 +10,9 @@ occurs twice, anywhere, is kept once.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import gc
 import hashlib
 import importlib.metadata
 import inspect
@@ -122,13 +124,25 @@ def _module_paragraphs(path: Path) -> Iterator[str]:
         # Parsing dominates the time; a third of the modules has no docstring at all.
         if b'"""' not in source and b"'''" not in source:
             return
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _no_collection():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+            docstrings = list(_docstrings(ast.parse(source)))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return  # Templates and Python 2 sources: not ours to repair.
-    for docstring in _docstrings(tree):
+    for docstring in docstrings:
         yield from prose(inspect.cleandoc(_CONTROL.sub(" ", docstring)))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """A tree has many objects and no cycles: looking for them takes half the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
