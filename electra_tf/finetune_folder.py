@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from electra_tf import config as config_lib
 from electra_tf.finetune_config import FinetuneConfig
 from electra_tf.finetune_report import RESULTS, write_json
+from electra_tf.overwrite import remove
 from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue_rows import ROWS
@@ -106,11 +106,7 @@ def new_folder(config: FinetuneConfig, task: Task, settings: Any, start: Any) ->
     """
     folder = Path(config.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (folder / name for name in OUTPUTS):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    remove(folder, OUTPUTS)
     tokenizer = start.tokenizer
     described = task.to_json() | {
         "max_seq_length": settings.max_seq_length,

@@ -91,7 +91,7 @@ def delete_records(config: PretrainConfig) -> None:
     """Deletes the records in ``model_dir/data``, if the run builds its own there."""
     folder = Path(config.run.model_dir)
     if _builds_in(folder / _DATA, config):
-        _delete(folder, (_DATA,))
+        remove(folder, (_DATA,))
 
 
 def delete(config: PretrainConfig) -> None:
@@ -101,7 +101,7 @@ def delete(config: PretrainConfig) -> None:
     """
     folder = Path(config.run.model_dir)
     kept = {_DATA} if _builds_in(folder / _DATA, config) else set()
-    _delete(folder, [name for name in OUTPUTS if name not in kept])
+    remove(folder, [name for name in OUTPUTS if name not in kept])
 
 
 def _builds_in(folder: Path, config: PretrainConfig) -> bool:
@@ -110,7 +110,8 @@ def _builds_in(folder: Path, config: PretrainConfig) -> bool:
     return not data.records and target.resolve().is_relative_to(folder.resolve())
 
 
-def _delete(folder: Path, names: Iterable[str]) -> None:
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Deletes files and folders of these names, as far as they are there."""
     for name in names:
         path = folder / name
         if path.is_dir() and not path.is_symlink():

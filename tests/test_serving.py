@@ -31,6 +31,17 @@ def make(folder, kind=Classification, *, pair=False, **kwargs):
     return task, model, path
 
 
+def squad2():
+    return QuestionAnswering(
+        name="squad2",
+        source=None,
+        unanswerable=True,
+        answerability=True,
+        max_query_length=8,
+        doc_stride=8,
+    )
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """Task, model and path of the SavedModel of a text classifier."""
@@ -84,14 +95,7 @@ def test_fresh_process_gives_the_answers_of_python_to_the_bit(tmp_path):
         ),
         "tagging": (tagging(), texts),
         "squad2": (
-            QuestionAnswering(
-                name="squad2",
-                source=None,
-                unanswerable=True,
-                answerability=True,
-                max_query_length=8,
-                doc_stride=8,
-            ),
+            squad2(),
             {"question": ["is it good ?"] * 3, "context": texts["text"]},
         ),
     }
@@ -313,14 +317,7 @@ def test_batches_without_texts_or_without_words_are_answered(kind):
     tasks = {
         "classification": Classification(name="mood", source=None, labels=("a", "b")),
         "tagging": tagging(),
-        "squad2": QuestionAnswering(
-            name="squad2",
-            source=None,
-            unanswerable=True,
-            answerability=True,
-            max_query_length=8,
-            doc_stride=8,
-        ),
+        "squad2": squad2(),
     }
     task = tasks[kind]
     model = task.build_model(common.encoder())

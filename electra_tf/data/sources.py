@@ -7,7 +7,9 @@ other kind can be written to a plain file first (`Source.spool`).
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import functools
 import gzip
 import hashlib
 import itertools
@@ -29,8 +31,20 @@ from electra_tf.data.lines import (
 )
 
 
+def _file_hash(path: str) -> str:
+    found = os.stat(path)
+    return _hash_of(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.cache
+def _hash_of(path: str, size: int, mtime: int) -> str:
+    """Vocabulary and records both ask for it, and a corpus may take minutes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(abc.ABC):
     """A part of a corpus that can be read on its own, in any process.
 
     Attributes:
@@ -41,13 +55,13 @@ class Source:
     name: str
     size: int
 
+    @abc.abstractmethod
     def documents(self) -> Iterator[list[str]]:
         """Yields the documents: lists of stripped lines, none of them empty."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def fingerprint(self) -> str:
         """Changes when the text changes: of a file, the hash of all of it."""
-        raise NotImplementedError
 
     def split(self, size: int) -> list[Source]:
         """Cuts into consecutive sources of about `size` bytes, where possible."""
@@ -127,8 +141,7 @@ class TextFile(Source):
 
     def fingerprint(self) -> str:
         """Changes when the text changes."""
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return _file_hash(self.path)
 
     def begins_with_document(self, size: int) -> bool:
         """Whether blank lines separate documents, but none is in the first bytes."""
@@ -193,8 +206,7 @@ class GzipFile(Source):
 
     def fingerprint(self) -> str:
         """Changes when the text changes."""
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return _file_hash(self.path)
 
     def documents(self) -> Iterator[list[str]]:
         """Yields the documents: lists of stripped lines, none of them empty."""

@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import gzip
 import pathlib
@@ -209,19 +210,28 @@ class Killed(BaseException):
     pass
 
 
-def test_a_resumed_build_equals_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
-    build(corpus, tmp_path / "whole")
+@contextlib.contextmanager
+def killed_after(monkeypatch, count):
+    """The build within is killed after so many units; gives their numbers."""
     built = []
     original = units.UnitBuilder.build
 
     def interrupted(self, unit, report):
-        if len(built) == 2:
+        if len(built) == count:
             raise Killed
         built.append(unit.index)
         return original(self, unit, report)
 
-    monkeypatch.setattr(units.UnitBuilder, "build", interrupted)
-    with pytest.raises(Killed):
+    with monkeypatch.context() as patch:
+        patch.setattr(units.UnitBuilder, "build", interrupted)
+        with pytest.raises(Killed):
+            yield built
+
+
+def test_a_resumed_build_equals_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
+    build(corpus, tmp_path / "whole")
+    original = units.UnitBuilder.build
+    with killed_after(monkeypatch, 2) as built:
         build(corpus, tmp_path / "resumed")
     with pytest.raises(ValueError, match=r"unfinished build .* max_seq_length is"):
         build(corpus, tmp_path / "resumed", max_seq_length=64)

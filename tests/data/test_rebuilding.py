@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from electra_tf.data import installed, units
+from electra_tf.data import installed
 from electra_tf.data.folder_lock import LOCK, locked
 from electra_tf.data.records import verify
 from tests.data.test_build_records import (
     ROOT,
     VOCABULARY,
-    Killed,
     build,
     command,
     contents,
+    killed_after,
     text,
 )
 
@@ -109,19 +109,8 @@ def test_a_byte_in_the_middle_of_a_large_file_is_seen(tmp_path):
 def test_an_interrupted_overwriting_build_goes_on(corpus, tmp_path, monkeypatch):
     folder = tmp_path / "records"
     build(corpus, folder)
-    built = []
-    original = units.UnitBuilder.build
-
-    def interrupted(self, unit, report):
-        if len(built) == 2:
-            raise Killed
-        built.append(unit.index)
-        return original(self, unit, report)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(units.UnitBuilder, "build", interrupted)
-        with pytest.raises(Killed):
-            build(corpus, folder, seed=1, overwrite=True)
+    with killed_after(monkeypatch, 2):
+        build(corpus, folder, seed=1, overwrite=True)
     told = []
     build(corpus, folder, seed=1, overwrite=True, log=told.append)
     assert "2 of 6 units are finished already" in told[1]
