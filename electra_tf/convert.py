@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,6 +40,7 @@ from electra_tf.interop import (
     run_folder,
 )
 from electra_tf.interop.imported import Imported, Source
+from electra_tf.interop.output import check_output, listed, publish
 
 Log = Callable[[str], None]
 
@@ -52,8 +52,6 @@ FORMATS: dict[str, ModuleType] = {
     "keras_hub": keras_hub_format,
     "hugging_face": hugging_face,
 }
-# What only a training run leaves: its folder is not written to.
-_OF_A_RUN = ("checkpoints", "metrics.jsonl")
 
 
 def convert(options: argparse.Namespace, log: Log) -> Imported:
@@ -93,7 +91,7 @@ def convert(options: argparse.Namespace, log: Log) -> Imported:
     for note in model.notes:
         log(f"  {note}")
     if model.not_taken:
-        log(f"  not taken: {_listed(model.not_taken)}")
+        log(f"  not taken: {listed(model.not_taken)}")
     for note in publish(folder, target, model):
         log(f"  {note}")
     log(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
@@ -110,11 +108,6 @@ def _check_used(source: Source, model: Imported) -> None:
             raise ValueError(
                 f"--{flag} is the {role}'s, and no {role} is taken from {source.path}."
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + rest
 
 
 def find_format(source: Source) -> ModuleType:
@@ -194,57 +187,6 @@ def _fitted(vocabulary, rows, notes):
     notes.append(f"{missing} rows of the word table have no token; named [no_token_N]")
     names = (f"[no_token_{index}]" for index in range(len(vocabulary), rows))
     return dataclasses.replace(vocabulary, tokens=(*vocabulary.tokens, *names))
-
-
-def check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
-    """Refuses a folder that holds something else, or anything without `overwrite`.
-
-    Raises:
-        ValueError: The folder must not be written to.
-    """
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ValueError(f"--to={folder} is a file: name a folder.")
-    if any((folder / name).exists() for name in _OF_A_RUN):
-        raise ValueError(f"--to={folder} holds a training run: name another folder.")
-    names = sorted(path.name for path in folder.iterdir())
-    if names and not overwrite:
-        raise ValueError(
-            f"--to={folder} is not empty ({_listed(names)}): pass --overwrite to "
-            "replace what is there, or name another folder."
-        )
-    files = sorted(path for path in folder.rglob("*") if not path.is_dir())
-    inside = [path.relative_to(folder).as_posix() for path in files]
-    foreign = [name for name in inside if name not in target.OUTPUTS]
-    if foreign:
-        raise ValueError(
-            f"--to={folder} holds files that are not of this format "
-            f"({_listed(foreign)}): name another folder."
-        )
-
-
-def publish(folder: Path, target: ModuleType, model: Imported) -> Sequence[str]:
-    """Writes into another folder first: this one is there whole or as it was.
-
-    Returns:
-        What the format cannot hold, a sentence each.
-    """
-    whole = folder.resolve()
-    whole.parent.mkdir(parents=True, exist_ok=True)
-    part = whole.with_name(f".{whole.name}.part-{os.getpid()}")
-    old = whole.with_name(f".{whole.name}.old-{os.getpid()}")
-    try:
-        part.mkdir()
-        notes = target.write(part, model)
-        if whole.exists():
-            # Holds nothing but an earlier conversion: `check_output` has looked.
-            os.replace(whole, old)
-        os.replace(part, whole)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-    return notes
 
 
 def parser() -> argparse.ArgumentParser:

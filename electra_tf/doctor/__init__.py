@@ -9,6 +9,7 @@ from pathlib import Path
 from electra_tf.doctor import (
     model_traps,
     read_foreign,
+    read_hugging_face,
     read_run,
     run_traps,
     weight_traps,
@@ -32,8 +33,8 @@ __all__ = [
 FORMATS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], Subject]]] = {
     "pretraining run or import": (read_run.is_run, read_run.read_run),
     "Hugging Face folder": (
-        read_foreign.is_hugging_face,
-        read_foreign.read_hugging_face,
+        read_hugging_face.is_hugging_face,
+        read_hugging_face.read_hugging_face,
     ),
     "keras-hub preset": (keras_hub.detect, read_foreign.read_keras_hub),
     "Google TensorFlow 1 checkpoint": (

@@ -1,4 +1,4 @@
-"""Other libraries' files: Hugging Face, Google's TensorFlow 1, keras-hub.
+"""Other libraries' files: Google's TensorFlow 1, keras-hub.
 
 Read by name and shape, without building a model of them (but for keras-hub, which
 numbers its variables: there the backbone is loaded).
@@ -7,60 +7,29 @@ numbers its variables: there the backbone is loaded).
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import model_folder
 from electra_tf.doctor.subject import (
+    COPY,
     SHARED,
-    Finding,
     Subject,
     Tensor,
     Tower,
-    count_layers,
+    any_starts,
+    in_memory,
+    json_or_empty,
     problem,
+    sizes_of,
     vocabulary_in,
     warning,
 )
-from electra_tf.interop import google_tf1, tensor_files
+from electra_tf.interop import google_tf1
 from electra_tf.interop import keras_hub as keras_hub_format
-from electra_tf.interop.tokenizer_files import read_tokenizer
 
-_HF_TABLES = dict(
-    zip(
-        SHARED,
-        (
-            "embeddings.word_embeddings.weight",
-            "embeddings.position_embeddings.weight",
-            "embeddings.token_type_embeddings.weight",
-            "embeddings.LayerNorm.weight",
-            "embeddings.LayerNorm.bias",
-        ),
-        strict=True,
-    )
-)
-_HF_HEADS = {
-    "discriminator": "discriminator_predictions.",
-    "generator": "generator_predictions.",
-}
-_HF_ARCHITECTURES = {
-    "ElectraForPreTraining": "discriminator",
-    "ElectraForMaskedLM": "generator",
-}
-_HF_SIZES = {
-    "vocab_size": "vocab_size",
-    "embedding_size": "embedding_size",
-    "max_positions": "max_position_embeddings",
-    "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size",
-    "num_layers": "num_hidden_layers",
-}
 _TF1_TABLES = (
     "word_embeddings",
     "position_embeddings",
@@ -73,106 +42,7 @@ _TF1_SCOPES = {
     "discriminator": ("electra/", "discriminator_predictions/"),
     "generator": ("generator/", "generator_predictions/"),
 }
-_COPY = "Copy or download it again."
 _SLOT = re.compile(r"/adam_[mv]$")
-
-
-def is_hugging_face(path: Path) -> bool:
-    """Whether it is a folder with a config.json that names a model_type."""
-    return "model_type" in model_folder.read_config(path)
-
-
-def read_hugging_face(path: Path) -> Subject:
-    """Reads config.json and the safetensors files.
-
-    Raises:
-        ValueError: It is not ELECTRA, or a file is damaged.
-        OSError: A file cannot be read.
-    """
-    config = model_folder.read_config(path)
-    if config["model_type"] != "electra":
-        raise ValueError(
-            f"{path} holds a model of type {config['model_type']}, not electra."
-        )
-    tensors, findings = _hf_tensors(path)
-    # A bare ElectraModel is saved without the prefix.
-    tensors = {n.removeprefix("electra."): t for n, t in tensors.items()}
-    wanted = {
-        _HF_ARCHITECTURES[name]
-        for name in config.get("architectures") or ()
-        if name in _HF_ARCHITECTURES
-    }
-    there = {k for k, start in _HF_HEADS.items() if _starting(tensors, start)}
-    names = (there | wanted) or {"encoder"}
-    whole, config_of_it = (
-        _json(path / f"tokenizer{part}.json") for part in ("", "_config")
-    )
-    lower_case = config_of_it.get(
-        "do_lower_case", (whole.get("normalizer") or {}).get("lowercase")
-    )
-    has_vocabulary = whole or (path / model_folder.VOCABULARY).is_file()
-    return Subject(
-        kind="hugging_face",
-        path=path,
-        towers={
-            name: _hf_tower(name, tensors, config, name in there)
-            for name in sorted(names)
-            if tensors
-        },
-        vocabulary=(lambda: read_tokenizer(path).vocabulary)
-        if has_vocabulary
-        else None,
-        casing={} if lower_case is None else {"lower_case": bool(lower_case)},
-        findings=tuple(findings),
-    )
-
-
-def _hf_tensors(path) -> tuple[dict[str, Tensor], list[Finding]]:
-    if any(path.glob("model*.safetensors")):
-        try:
-            arrays = tensor_files.read_tensors(path)
-        except (ValueError, OSError) as error:
-            return {}, [problem(str(error), _COPY)]
-        return {name: _tensor(array) for name, array in arrays.items()}, []
-    save = "Load it with transformers and call save_pretrained."
-    pickles = sorted(file.name for file in path.glob("pytorch_model*.bin"))
-    if pickles:
-        return {}, [
-            warning(f"{', '.join(pickles)}: pickles, which were not looked at", save)
-        ]
-    return {}, [problem("there are no weights (model.safetensors)", save)]
-
-
-def _tensor(array) -> Tensor:
-    return Tensor(array.shape, lambda: array.astype(np.float32, copy=False))
-
-
-def _hf_tower(name, tensors, config, has_head) -> Tower:
-    own = {
-        n: t
-        for n, t in tensors.items()
-        # Not weights: 0, 1, 2, ..., and an alias of the output bias.
-        if not n.endswith(("position_ids", "generator_lm_head.weight"))
-        and not (name == "discriminator" and n.startswith("generator_"))
-        and not (name == "generator" and n.startswith("discriminator_"))
-    }
-    tables = {role: n for role, n in _HF_TABLES.items() if n in own}
-    if name == "generator" and "generator_lm_head.weight" in tensors:
-        own["generator_lm_head.weight"] = tensors["generator_lm_head.weight"]
-        tables["output"] = "generator_lm_head.weight"
-    wide = own.get("encoder.layer.0.intermediate.dense.weight")
-    return Tower(
-        name=name,
-        tensors=own,
-        tables=tables,
-        has_head=has_head,
-        activation=config.get("hidden_act", "gelu"),
-        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
-        sizes=_sizes(own, tables, wide.shape[::-1] if wide else None),
-        declared={
-            size: config[key] for size, key in _HF_SIZES.items() if key in config
-        },
-    )
 
 
 def checkpoint_prefix(path: Path) -> str | None:
@@ -202,16 +72,16 @@ def read_google_tf1(path: Path) -> Subject:
     try:
         shapes, arrays = _tf1_arrays(prefix)
     except ValueError as error:
-        return dataclasses.replace(subject, findings=(problem(str(error), _COPY),))
-    if not _starting(shapes, "electra/"):
+        return dataclasses.replace(subject, findings=(problem(str(error), COPY),))
+    if not any_starts(shapes, "electra/"):
         raise ValueError(
             f"{prefix} has no variables under electra/, so it is not a checkpoint of "
             "Google's ELECTRA. For a checkpoint of a run of this library, give the "
             "folder of the run."
         )
-    tensors = {name: _tensor(array) for name, array in arrays.items()}
+    tensors = {name: in_memory(array) for name, array in arrays.items()}
     findings = []
-    if _starting(tensors, "generator_ltr/") or _starting(tensors, "cloze_"):
+    if any_starts(tensors, "generator_ltr/") or any_starts(tensors, "cloze_"):
         findings.append(
             warning(
                 "this is Electric: its generator has two towers, one per direction",
@@ -222,7 +92,7 @@ def read_google_tf1(path: Path) -> Subject:
     towers = {
         name: _tf1_tower(name, tensors, *scopes)
         for name, scopes in _TF1_SCOPES.items()
-        if any(_starting(tensors, scope) for scope in scopes)
+        if any(any_starts(tensors, scope) for scope in scopes)
     }
     return dataclasses.replace(
         subject,
@@ -247,7 +117,7 @@ def _tf1_arrays(prefix):
 def _tf1_tower(name, tensors, scope, head) -> Tower:
     # Tied tables are stored once, under electra/embeddings/.
     own = f"{scope}embeddings/"
-    place = own if _starting(tensors, own) else "electra/embeddings/"
+    place = own if any_starts(tensors, own) else "electra/embeddings/"
     mine = {n: t for n, t in tensors.items() if n.startswith((scope, head, place))}
     tables = {
         role: f"{place}{leaf}"
@@ -259,11 +129,11 @@ def _tf1_tower(name, tensors, scope, head) -> Tower:
         name=name,
         tensors=mine,
         tables=tables,
-        has_head=_starting(mine, head),
+        has_head=any_starts(mine, head),
         # Fixed in Google's code, not stored.
         activation="gelu",
         layer_norm_epsilon=1e-12,
-        sizes=_sizes(mine, tables, wide.shape if wide else None),
+        sizes=sizes_of(mine, tables, wide.shape if wide else None),
         declared={},
     )
 
@@ -286,7 +156,7 @@ def read_keras_hub(path: Path) -> Subject:
         table.gamma,
         table.beta,
     )
-    tokenizer = _json(path / keras_hub_format.TOKENIZER).get("config", {})
+    tokenizer = json_or_empty(path / keras_hub_format.TOKENIZER).get("config", {})
     tower = Tower(
         name="encoder",
         tensors=tensors,
@@ -314,28 +184,3 @@ def read_keras_hub(path: Path) -> Subject:
             ours: bool(tokenizer[k]) for k, ours in casing.items() if k in tokenizer
         },
     )
-
-
-def _sizes(tensors, tables, wide) -> dict[str, int]:
-    """Sizes from shapes: the tables', and [hidden, intermediate] of a layer."""
-    found = {"num_layers": count_layers(tensors)}
-    if "word_embeddings" in tables:
-        shape = tensors[tables["word_embeddings"]].shape
-        found |= dict(zip(("vocab_size", "embedding_size"), shape, strict=True))
-    if "position_embeddings" in tables:
-        found["max_positions"] = tensors[tables["position_embeddings"]].shape[0]
-    if wide:
-        found |= dict(zip(("hidden_size", "intermediate_size"), wide, strict=True))
-    return found
-
-
-def _starting(names, start) -> bool:
-    return any(name.startswith(start) for name in names)
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

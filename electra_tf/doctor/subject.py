@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from electra_tf.data.vocabulary import Vocabulary
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
+# What to do about a damaged file of others.
+COPY = "Copy or download it again."
 
 # The tables that generator and discriminator share, by the names of `TextEmbedding`.
 SHARED = (
@@ -190,6 +193,42 @@ def is_offset(name: str) -> bool:
 def count_layers(names) -> int:
     """Number of Transformer layers among tensor names."""
     return max((layer_of(name) or 0 for name in names), default=-1) + 1
+
+
+def in_memory(array: np.ndarray) -> Tensor:
+    """A tensor that has been read."""
+    return Tensor(array.shape, lambda: array.astype(np.float32, copy=False))
+
+
+def sizes_of(
+    tensors: Mapping[str, Tensor],
+    tables: Mapping[str, str],
+    wide: tuple[int, ...] | None,
+) -> dict[str, int]:
+    """Sizes from shapes: the tables', and [hidden, intermediate] of a layer."""
+    found = {"num_layers": count_layers(tensors)}
+    if "word_embeddings" in tables:
+        shape = tensors[tables["word_embeddings"]].shape
+        found |= dict(zip(("vocab_size", "embedding_size"), shape, strict=True))
+    if "position_embeddings" in tables:
+        found["max_positions"] = tensors[tables["position_embeddings"]].shape[0]
+    if wide:
+        found |= dict(zip(("hidden_size", "intermediate_size"), wide, strict=True))
+    return found
+
+
+def any_starts(names: Iterable[str], start: str) -> bool:
+    """Whether a name starts so."""
+    return any(name.startswith(start) for name in names)
+
+
+def json_or_empty(path: Path) -> Mapping[str, Any]:
+    """A JSON object; empty if there is none that can be read."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _measure(values):
