@@ -16,13 +16,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One named tensor.
-
-    Attributes:
-        shape: axis letters, e.g. ``("B", "S")``.
-        dtype: TensorFlow dtype name.
-        meaning: what a value says, in one line.
-    """
+    """One named tensor of axes such as ``("B", "S")``, and what a value of it says."""
 
     shape: tuple[str, ...]
     dtype: str
@@ -47,11 +41,9 @@ PRETRAINING: dict[str, Feature] = {
 def tensor_specs(
     features: Mapping[str, Feature], sizes: Mapping[str, int | None]
 ) -> dict[str, tf.TensorSpec]:
-    """Returns one ``tf.TensorSpec`` per feature.
+    """Returns one ``tf.TensorSpec`` per feature, given the size of each axis letter.
 
-    Args:
-        features: the declared features.
-        sizes: size of each axis letter; a letter that is missing is dynamic.
+    A letter that ``sizes`` lacks is dynamic.
     """
     return {
         name: tf.TensorSpec(
@@ -90,14 +82,9 @@ def scatter_positions(
 ) -> tf.Tensor:
     """Writes ``values`` into ``ids`` at ``positions`` where ``used``.
 
-    Args:
-        ids: [B, S] int32.
-        positions: [B, P] int32.
-        values: [B, P] int32.
-        used: [B, P] bool; other slots write nothing.
-
-    Returns:
-        [B, S] int32. A position named twice takes one of its values, never a mix.
+    ``ids`` are int32 [B, S]; the others [B, P], int32 and (``used``) bool. Slots that
+    are not used write nothing. A position named twice takes one of its values, never a
+    mix.
     """
     batch, size = tf.shape(positions)[0], positions.shape[1]
     length = ids.shape[1]
@@ -114,15 +101,9 @@ def scatter_positions(
 def derive_inputs(
     input_ids: tf.Tensor, input_mask: tf.Tensor, sep_id: int
 ) -> dict[str, tf.Tensor]:
-    """Segments from the first [SEP]: it and all before are 0, what follows is 1.
+    """The tensors of ``ENCODER_INPUTS``, from int32 [B, S] ids and mask.
 
-    Args:
-        input_ids: [B, S] int32.
-        input_mask: [B, S] int32.
-        sep_id: id of [SEP].
-
-    Returns:
-        The tensors of ``features.ENCODER_INPUTS``.
+    The first [SEP] and all before are segment 0, what follows is 1.
     """
     separators = tf.cast(input_ids == sep_id, tf.int32)
     after_first = tf.minimum(tf.cumsum(separators, axis=1, exclusive=True), 1)

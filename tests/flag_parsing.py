@@ -1,9 +1,7 @@
 """A config from command-line arguments, as the run scripts read them."""
 
-from absl import flags
-
-from electra_tf import flags as flags_lib
-from electra_tf.config import PretrainConfig
+from electra_tf import cli
+from electra_tf.config.pretraining import PretrainConfig
 
 # A run small enough to be built in a test.
 SMALL = [
@@ -21,7 +19,4 @@ SMALL = [
 
 
 def parse(*arguments):
-    values = flags.FlagValues()
-    flags_lib.define(PretrainConfig, values)
-    values(["program", *arguments])
-    return flags_lib.read(PretrainConfig, values)
+    return cli.parse(PretrainConfig, [*arguments])

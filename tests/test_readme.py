@@ -6,11 +6,13 @@ from pathlib import Path
 import keras
 import pytest
 
-from electra_tf.comparison.config import CompareConfig
-from electra_tf.config import fields
-from electra_tf.data.build_records import build_records, prepare_vocabulary
+from electra_tf.config import commands, fields
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.records import RecordsConfig
+from electra_tf.data.building import build_records, prepare_vocabulary
 from electra_tf.features import PRETRAINING
-from electra_tf.finetune_config import FinetuneConfig
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -50,7 +52,8 @@ def test_python_example_runs(tmp_path, monkeypatch):
 
 def test_file_tree_names_what_exists():
     tree = re.search(r"```\nrun_pretraining\.py.*?```", README, re.DOTALL)[0]
-    names = re.findall(r"^ {0,2}((?:[\w*]+(?:\.py|/) ?)+) {2,}", tree, re.MULTILINE)
+    pattern = r"^ {0,2}((?:[\w*]+(?:\.py|/) ?)+)(?: {2,}|$)"
+    names = re.findall(pattern, tree, re.MULTILINE)
     found = [name for group in names for name in group.split()]
     assert len(found) > 20
     for name in found:
@@ -59,7 +62,7 @@ def test_file_tree_names_what_exists():
     # And the other way round: every module and folder of the package is in the tree.
     for path in (ROOT / "electra_tf").iterdir():
         name = f"{path.name}/" if path.is_dir() else path.name
-        if name.startswith("__"):
+        if name.startswith("__") or name == "py.typed":
             continue
         listed = any(path in (ROOT / "electra_tf").glob(x.strip("/")) for x in found)
         assert listed, f"{name} is missing from the README's file tree"
@@ -90,31 +93,31 @@ FOREIGN_FLAGS = {
 }
 
 
-CONFIGS = (None, FinetuneConfig, CompareConfig)
+CONFIGS = (
+    PretrainConfig,
+    FinetuneConfig,
+    CompareConfig,
+    RecordsConfig,
+    commands.PredictConfig,
+    commands.InspectConfig,
+    commands.ConvertConfig,
+    commands.DoctorConfig,
+)
 
 
 def test_flags_that_docs_name_exist():
-    known = {leaf.name for config in CONFIGS for leaf in _leaves(config)}
-    known |= FOREIGN_FLAGS | {"flagfile", "help"} | _script_flags()
+    leaves = (leaf for config in CONFIGS for _, leaf in fields.fields(config))
+    known = {fields.flag_name(leaf) for leaf in leaves}
+    known |= FOREIGN_FLAGS | {"flagfile", "help", "plugin"} | _benchmark_flags()
     for doc in DOCS:
         for name in re.findall(r"(?<![\w-])--(\w+)", doc.read_text()):
             assert name in known or name.removeprefix("no") in known, (doc.name, name)
 
 
-def _leaves(config):
-    return [leaf for _, leaf in (fields(config) if config else fields())]
-
-
-def _script_flags():
-    """Flags that modules with a command line of their own define by name."""
-    found = set()
-    for path in (ROOT / "electra_tf").rglob("*.py"):
-        text = path.read_text()
-        found |= set(re.findall(r"flags\.DEFINE_\w+\(\s*\"(\w+)\"", text))
-        found |= set(re.findall(r"add_argument\(\s*\"--(\w+)\"", text))
-    for path in (ROOT / "benchmarks").glob("*.py"):
-        found |= set(re.findall(r"add_argument\(\s*\"--([\w-]+)\"", path.read_text()))
-    return found
+def _benchmark_flags():
+    """Flags that the benchmarks, the only scripts with a parser, define by name."""
+    texts = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
+    return set(re.findall(r"add_argument\(\s*\"--([\w-]+)\"", "".join(texts)))
 
 
 @pytest.mark.parametrize("name", PRETRAINING)

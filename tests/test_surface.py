@@ -7,6 +7,8 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -14,8 +16,8 @@ import pytest
 
 import electra_tf as et
 from electra_tf import pretraining, tasks
+from electra_tf.tasks.heads import TaggingHead
 from electra_tf.tasks.span_head import SpanHead
-from electra_tf.tasks.tagging_head import TaggingHead
 from tests import tiny
 from tests.layers.helpers import check_config
 
@@ -62,7 +64,7 @@ NAMES = {
         "TransformerEncoderBlock",
         "split_seed",
     ],
-    "electra_tf.losses": [
+    "electra_tf.layers.losses": [
         "all_replicas_sum",
         "binary_cross_entropy",
         "token_cross_entropy",
@@ -344,6 +346,24 @@ def test_configs_round_trip(name):
     same = {key for key, value in defaults.items() if config[key] == value}
     assert not same - {"name"}, "the example must differ from the defaults"
     check_config(original)
+
+
+def test_keras_is_told_of_every_registered_class():
+    """Or a saved model could not be loaded after a mere ``import electra_tf``."""
+    list(modules())
+    known = keras.saving.get_custom_objects()
+    ours = {name for name in known if name.startswith("electra_tf>")}
+    assert {f"electra_tf>{name}" for name in et._REGISTERED} == ours
+    assert all(inspect.isclass(known[name]) for name in ours)
+
+
+def test_importing_the_package_imports_no_tensorflow():
+    code = (
+        "import sys, electra_tf as et; "
+        "assert not {'tensorflow', 'keras', 'numpy'} & sys.modules.keys(); "
+        "assert 'Electra' in dir(et); et.Electra; assert 'keras' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=True)
 
 
 def undocumented(tree):

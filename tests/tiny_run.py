@@ -2,8 +2,8 @@
 
 import json
 
-from electra_tf import config as config_lib
-from electra_tf.config import PretrainConfig
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
 from tests import tiny
 from tests.layers.helpers import randomize
@@ -55,7 +55,7 @@ def save(folder, model=None, *, metrics=HEALTHY, tokens=TOKENS, data=None, **fla
         "vocabulary_sha256": vocabulary.sha256,
     }
     described = {
-        "config": config_lib.to_flat(PretrainConfig()) | SIZES | flags,
+        "config": fields.to_flat(PretrainConfig()) | SIZES | flags,
         "data": known | (data or {}),
     }
     (folder / "config.json").write_text(json.dumps(described))

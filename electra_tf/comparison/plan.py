@@ -1,52 +1,219 @@
-"""What has to be done: the resolved comparison, and the jobs that are left of it."""
+"""What is compared: systems, their steps, their probes, and the jobs that are left."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from electra_tf import build, costs, flops, results
-from electra_tf import config as config_lib
-from electra_tf.comparison import ladder
-from electra_tf.comparison.config import LadderConfig
-from electra_tf.comparison.ladder import UNTRAINED, Probe, System
-from electra_tf.comparison.store import Store
-from electra_tf.comparison.worker import ENCODER, encoder_folder
+from absl import flags
 
+from electra_tf import cli
+from electra_tf.cli import Log
+from electra_tf.comparison.store import ENCODER, Store, encoder_folder
+from electra_tf.config import fields
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.folders.pretraining import settings_of
+from electra_tf.systems import build, costs
+from electra_tf.systems.arithmetic import RULES
+
+UNTRAINED = "untrained"
+# Names of systems and probes become names of folders.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+# Times within a run, which shrink or grow with its number of steps; each with the
+# least that keeps its phase or schedule in being.
+_IN_STEPS = {
+    "warmup_steps": 0,
+    "generator_steps": 1,
+    "adversarial_start": 0,
+    "adversarial_steps": 0,
+    "temperature_steps": 1,
+    "mask_rate_steps": 1,
+}
+# Flags in which runs of one system, or of one probe, may differ; all others may not.
+_MAY_DIFFER = {
+    PretrainConfig: (
+        # What the comparison sets itself, run by run.
+        *("model_dir", "seed", "overwrite", "dry_run", "num_processes"),
+        # Where the text is; what is read is compared by its hash (``Plan.settings``).
+        *("corpus", "tfds_data_dir", "vocab_file", "records", "eval_records"),
+        "data_dir",
+        # Logs, checkpoints, devices.
+        *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
+        *("distribution", "tpu", "steps_per_execution"),
+    ),
+    FinetuneConfig: (
+        *("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir"),
+        *("log_steps", "export_saved_model"),
+    ),
+}
+
+# Becomes a line of JSON on its way to the worker; ``jobs`` describes it.
 Job = dict[str, Any]
+_Config = TypeVar("_Config", PretrainConfig, FinetuneConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(Generic[_Config]):
+    """A row of the tables or a probe: a name, and the config that its runs share."""
+
+    name: str
+    config: _Config
+
+    def settings(self) -> dict[str, Any]:
+        """The flags that must agree between all its runs, with values."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in fields.to_flat(self.config).items()
+            if name not in _MAY_DIFFER[type(self.config)]
+        }
+
+
+System = Entry[PretrainConfig]
+Probe = Entry[FinetuneConfig]
+
+
+def systems(config: CompareConfig) -> tuple[System, ...]:
+    """The systems as their flags describe them, before the budget."""
+    if not config.system:
+        raise ValueError("No --system: name at least one, such as 'electra:'.")
+    shared = [word for text in config.pretrain for word in _words(text, config)]
+    described = tuple(_entries("system", config.system, PretrainConfig, config, shared))
+    names = [system.name for system in described]
+    if UNTRAINED in names:
+        raise ValueError(f"--system={UNTRAINED}: this name is taken by --untrained.")
+    for flag in ("reference", "untrained"):
+        name = getattr(config, flag)
+        if name and name not in names:
+            known = ", ".join(names)
+            raise ValueError(f"--{flag}={name} is none of the systems {known}.")
+    first, *others = described
+    for other in others:
+        mine, theirs = (dataclasses.asdict(s.config.data) for s in (first, other))
+        changed = [f"--{name}" for name in mine if mine[name] != theirs[name]]
+        if changed:
+            raise ValueError(
+                f"{first.name} and {other.name} differ in {', '.join(changed)}: all "
+                "systems of a comparison read the same records. Put these flags into "
+                "--pretrain."
+            )
+    return described
+
+
+def probes(config: CompareConfig) -> tuple[Probe, ...]:
+    """The probes as their flags describe them."""
+    return tuple(_entries("probe", config.probe, FinetuneConfig, config))
+
+
+def _entries(
+    flag: str,
+    texts: Sequence[str],
+    config_class: type[_Config],
+    config: CompareConfig,
+    shared: Sequence[str] = (),
+) -> Iterator[Entry[_Config]]:
+    """Parses each 'NAME: FLAGS', with the flags that all of them share before."""
+    seen = set()
+    for text in texts:
+        name, _, rest = text.partition(":")
+        name = name.strip()
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"--{flag}={text}: it must be 'NAME: FLAGS', with letters, digits and "
+                "_.+- in the name."
+            )
+        if name in seen:
+            raise ValueError(f"--{flag}={name}: is given twice; choose another name.")
+        seen.add(name)
+        words = _words(rest, config)
+        try:
+            parsed = cli.parse(config_class, [*shared, *words])
+        except (flags.Error, OSError, ValueError) as error:
+            raise ValueError(f"--{flag}={name}: {error}") from error
+        yield Entry(name, parsed)
+
+
+def _words(text: str, config: CompareConfig) -> list[str]:
+    return shlex.split(text.replace("{data}", str(Path(config.data_root))))
+
+
+def budgeted(
+    described: Sequence[System], config: CompareConfig, vocab_size: int
+) -> tuple[System, ...]:
+    """Gives each system the steps that the budget buys; times within it keep scale."""
+
+    def step_cost(system: System) -> float:
+        if config.equal == "steps":
+            return 1
+        total = costs.run_flops(system.config, vocab_size, rule=config.flops_rule)
+        return total / system.config.run.num_train_steps
+
+    budget = config.budget_flops
+    if not budget:
+        name, _, steps = config.budget.rpartition(":")
+        by_name = {system.name: system for system in described}
+        if name not in by_name or not steps.isdigit() or int(steps) < 1:
+            raise ValueError(
+                f"--budget={config.budget} must be SYSTEM:STEPS, the system one of "
+                f"{', '.join(by_name)}."
+            )
+        budget = int(steps) * step_cost(by_name[name])
+    return tuple(_scaled(system, budget, step_cost(system)) for system in described)
+
+
+def _scaled(system: System, budget: float, step_cost: float) -> System:
+    steps = round(budget / step_cost)
+    if steps < 1:
+        raise ValueError(
+            f"The budget of {budget:.3g} is less than a step of {system.name}, "
+            f"{step_cost:.3g}: raise it."
+        )
+    given = fields.to_flat(system.config)
+    share = steps / given["num_train_steps"]
+    scaled = {
+        name: max(least, round(given[name] * share))
+        for name, least in _IN_STEPS.items()
+        if given[name] is not None
+    }
+    flat = given | scaled | {"num_train_steps": steps}
+    try:
+        return System(system.name, fields.from_flat(flat, PretrainConfig))
+    except ValueError as error:
+        raise ValueError(
+            f"--system={system.name} does not fit into the {steps} steps that the "
+            f"budget buys: {error}"
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A comparison with its data.
+    """A comparison whose flags are resolved: its systems have the budget's steps."""
 
-    Attributes:
-        config: its flags.
-        systems: with the steps of the budget.
-        probes: fine-tuning tasks.
-        data: vocabulary and records, the same for all.
-    """
-
-    config: LadderConfig
+    config: CompareConfig
     systems: tuple[System, ...]
     probes: tuple[Probe, ...]
     data: build.PretrainingData
 
     @property
     def seeds(self) -> range:
-        """Of the pretraining runs."""
+        """Seeds of the pretraining runs."""
         return range(self.config.seed, self.config.seed + self.config.seeds)
 
     @property
     def rows(self) -> tuple[System, ...]:
-        """The systems, and last the untrained encoder if it is asked for."""
-        found = {system.name: system for system in self.systems}
+        """The systems, and last the untrained encoder if the flags ask for it."""
         if not self.config.untrained:
             return self.systems
-        return (*self.systems, System(UNTRAINED, found[self.config.untrained].config))
+        configs = {system.name: system.config for system in self.systems}
+        return (*self.systems, System(UNTRAINED, configs[self.config.untrained]))
 
     def points(self, name: str) -> tuple[float, ...]:
-        """Shares of a run that are probed."""
+        """Shares of a run after which the encoder of a row is probed."""
         return (1.0,) if name == UNTRAINED else self.config.points
 
     def flops(self, system: System, point: float = 1.0) -> dict[str, float]:
@@ -54,13 +221,12 @@ class Plan:
         size = len(self.data.vocabulary)
         done = 0.0 if system.name == UNTRAINED else point
         return {
-            rule: costs.run_flops(system.config, size, rule=rule, done=done)
-            for rule in flops.RULES
+            r: costs.run_flops(system.config, size, rule=r, done=done) for r in RULES
         }
 
     def settings(self) -> dict[str, dict[str, Any]]:
-        """What runs must agree in to stand in one table; and versions, to know them."""
-        about = results.settings(self.systems[0].config, self.data)
+        """The settings that all runs of one table share, for ``Store.check``."""
+        about = settings_of({}, self.data)
         return {
             "systems": {row.name: row.settings() | about["data"] for row in self.rows},
             "probes": {
@@ -71,86 +237,88 @@ class Plan:
         }
 
 
-def make(config: LadderConfig, log: Any) -> Plan:
-    """Reads the flags and makes the data.
-
-    Raises:
-        ValueError: flags, text or budget do not fit.
-        OSError: something cannot be read or written.
-    """
-    # Wrong points, names and flags are found before any text is read.
+def make(config: CompareConfig, log: Log) -> Plan:
+    """Reads the flags and builds vocabulary and records."""
+    # Wrong points, names and flags are reported before any text is read; the budget
+    # with the size that the vocabulary is to have, since there is none yet.
     _ = config.points
-    found, probes = ladder.systems(config), ladder.probes(config)
-    ladder.budgeted(found, config, found[0].config.data.vocab_size)
-    first = found[0].config
-    shared = dataclasses.replace(
-        first, run=dataclasses.replace(first.run, model_dir=config.output_dir)
-    )
-    data = build.pretraining_data(shared, log)
-    systems = ladder.budgeted(found, config, len(data.vocabulary))
-    return Plan(config, systems, probes, data)
+    described, tasks = systems(config), probes(config)
+    first = described[0].config
+    budgeted(described, config, first.data.vocab_size)
+    run = dataclasses.replace(first.run, model_dir=config.output_dir)
+    data = build.pretraining_data(dataclasses.replace(first, run=run), log)
+    return Plan(config, budgeted(described, config, len(data.vocabulary)), tasks, data)
 
 
 def jobs(plan: Plan, store: Store) -> list[Job]:
-    """What is left, all systems of a seed before the next seed."""
-    found = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
-    return [job for job in found if job["pretrain"] or job["probes"]]
+    """The runs that are left, all systems of a seed before the next seed.
+
+    For each pretraining run with something left: its ``system``, ``seed`` and
+    ``folder``; the flat config to ``pretrain`` with, or None if its encoders are there;
+    ``is_untrained``: whether it is only initialized; the ``probes`` that are left
+    (``name``, ``point``, flat ``config``); its ``points``, ``flops``, and what to
+    ``keep`` of it.
+    """
+    every = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
+    return [job for job in every if job["pretrain"] or job["probes"]]
 
 
 def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
-    name = system.name
+    name, config = system.name, plan.config
     folder = store.run_folder(name, seed)
-    probes = [
-        {"name": probe.name, "point": point, "config": _probe(plan, store, probe, seed)}
+    own = {
+        # Other fine-tuning seeds for each pretraining seed, the same for all systems.
+        "seeds": config.probe_seeds,
+        "seed": seed * config.probe_seeds,
+        "cache_dir": str(store.folder / "cache"),
+    }
+    configs = {probe.name: fields.to_flat(probe.config) | own for probe in plan.probes}
+    left = [
+        {"name": probe, "point": point, "config": flat}
         for point in plan.points(name)
-        for probe in plan.probes
-        if store.find("probe", name, seed, point, probe.name) is None
+        for probe, flat in configs.items()
+        if store.find("probe", name, seed, point, probe) is None
     ]
-    needed = {probe["point"] for probe in probes}
-    is_there = store.find("pretrain", name, seed, None, None) and all(
-        (encoder_folder(folder, point) / ENCODER).exists() for point in needed
+    is_trained = store.find("pretrain", name, seed) and all(
+        (encoder_folder(folder, probe["point"]) / ENCODER).exists() for probe in left
     )
     return {
         "system": name,
         "seed": seed,
         "folder": str(folder),
         "is_untrained": name == UNTRAINED,
-        "keep": plan.config.keep,
+        "keep": config.keep,
         "points": plan.points(name),
         "flops": plan.flops(system),
-        "pretrain": None if is_there else _pretraining(plan, system, seed, folder),
-        "probes": probes,
+        "pretrain": None if is_trained else _run_config(plan, system, seed, folder),
+        "probes": left,
     }
 
 
-def _pretraining(plan, system, seed, folder) -> dict[str, Any]:
-    data = plan.data
-    vocab_file = system.config.data.vocab_file or _vocabulary_of(plan, system)
-    return config_lib.to_flat(system.config) | {
+def _run_config(plan: Plan, system: System, seed: int, folder: Path) -> dict[str, Any]:
+    """The flat config of one pretraining run."""
+    config, data = plan.config, system.config.data
+    vocab_file = data.vocab_file
+    # Records that were given have their vocabulary beside them.
+    if not (vocab_file or data.records):
+        vocab_file = f"{data.data_dir or f'{config.output_dir}/data'}/vocab.txt"
+    return fields.to_flat(system.config) | {
         "model_dir": str(folder),
         "seed": seed,
-        "records": data.train_files,
-        "eval_records": data.eval_files,
+        "records": plan.data.train_files,
+        "eval_records": plan.data.eval_files,
         "vocab_file": vocab_file,
-        "keep_checkpoints": 5 if plan.config.keep == "all" else 1,
+        "keep_checkpoints": 5 if config.keep == "all" else 1,
         "overwrite": False,
         "dry_run": False,
     }
 
 
-def _vocabulary_of(plan, system) -> str | None:
-    """The trained vocabulary; records that were given find theirs beside them."""
-    data = system.config.data
-    if data.records:
-        return None
-    return f"{data.data_dir or f'{plan.config.output_dir}/data'}/vocab.txt"
-
-
-def _probe(plan, store, probe, seed) -> dict[str, Any]:
-    seeds = plan.config.probe_seeds
-    return config_lib.to_flat(probe.config) | {
-        "seeds": seeds,
-        # Other seeds for each pretraining seed, the same ones for all systems.
-        "seed": seed * seeds,
-        "cache_dir": str(store.folder / "cache"),
-    }
+def parts(job: Job) -> list[dict[str, Any]]:
+    """The parts of a job that each become a line of the results, in order."""
+    about = {"system": job["system"], "seed": job["seed"]}
+    first = [{"kind": "pretrain", **about}] if job["pretrain"] else []
+    return first + [
+        {"kind": "probe", **about, "point": probe["point"], "probe": probe["name"]}
+        for probe in job["probes"]
+    ]

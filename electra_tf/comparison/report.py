@@ -1,17 +1,17 @@
-"""Scores of all runs, and the tables that are written of them."""
+"""The scores of all runs, and the tables of ``table.md``."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import math
-import statistics as descriptive
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
 
+from electra_tf import cli
 from electra_tf.comparison import statistics
-from electra_tf.comparison.ladder import UNTRAINED
-from electra_tf.comparison.plan import Plan
-from electra_tf.comparison.runner import describe, duration
+from electra_tf.comparison.plan import UNTRAINED, Plan
+from electra_tf.comparison.runner import describe
 from electra_tf.comparison.store import Row, Store
 
 AVERAGE = "average"
@@ -19,7 +19,7 @@ AVERAGE = "average"
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What has been measured, of the systems, seeds and probes of a plan."""
+    """The scores so far, of the systems, seeds and probes of a plan."""
 
     plan: Plan
     store: Store
@@ -35,82 +35,70 @@ class Scores:
         """The column that decides."""
         return self.columns[-1]
 
-    def one(self, system: str, seed: int, column: str, point: float = 1.0):
+    def one(
+        self, system: str, seed: int, column: str, point: float = 1.0
+    ) -> float | None:
         """A score, or None while it is missing; the average needs all probes."""
         if column == AVERAGE:
             names = [probe.name for probe in self.plan.probes]
-            found = [self.one(system, seed, name, point) for name in names]
-            return None if None in found else descriptive.fmean(found)
+            scores = [self.one(system, seed, name, point) for name in names]
+            return None if None in scores else fmean(scores)
         row = self.store.find("probe", system, seed, point, column)
         return None if row is None else row["score"]
 
     def all(self, system: str, column: str, point: float = 1.0) -> list[float]:
         """The scores of all seeds that have one."""
-        found = (self.one(system, seed, column, point) for seed in self.plan.seeds)
-        return [score for score in found if score is not None]
+        scores = (self.one(system, seed, column, point) for seed in self.plan.seeds)
+        return [score for score in scores if score is not None]
 
     def runs(self, system: str) -> list[Row]:
-        """The finished pretraining runs."""
-        found = (
-            self.store.find("pretrain", system, seed, None, None)
-            for seed in self.plan.seeds
-        )
-        return [row for row in found if row]
+        """The lines of the finished pretraining runs."""
+        rows = (self.store.find("pretrain", system, seed) for seed in self.plan.seeds)
+        return [row for row in rows if row]
 
     def baseline(self, column: str) -> float | None:
         """The score of an answer that does not look at the text."""
         if column == AVERAGE:
-            found = [self.baseline(probe.name) for probe in self.plan.probes]
-            return None if None in found else descriptive.fmean(found)
-        for row in self.store.rows("probe"):
-            if row["probe"] == column:
-                return row["baseline"]
-        return None
+            scores = [self.baseline(probe.name) for probe in self.plan.probes]
+            return None if None in scores else fmean(scores)
+        rows = self.store.rows("probe")
+        return next((row["baseline"] for row in rows if row["probe"] == column), None)
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
         """Every other system against the reference, over the seeds that both have."""
-        reference = self.plan.config.reference
-        found = {}
-        for row in self.plan.rows:
-            if row.name != reference:
-                pairs = [
-                    (mine, theirs)
-                    for seed in self.plan.seeds
-                    if (mine := self.one(row.name, seed, column)) is not None
-                    and (theirs := self.one(reference, seed, column)) is not None
-                ]
-                found[row.name] = statistics.paired_difference(
-                    [mine for mine, _ in pairs], [theirs for _, theirs in pairs]
-                )
-        return found
+        reference, differences = self.plan.config.reference, {}
+        for name in (row.name for row in self.plan.rows if row.name != reference):
+            pairs = [
+                (self.one(name, seed, column), self.one(reference, seed, column))
+                for seed in self.plan.seeds
+            ]
+            whole = [pair for pair in pairs if None not in pair]
+            mine, theirs = ([pair[side] for pair in whole] for side in (0, 1))
+            differences[name] = statistics.paired_difference(mine, theirs)
+        return differences
 
 
 def markdown(plan: Plan, store: Store) -> str:
     """Everything that is known of a comparison, as Markdown."""
-    scores = Scores(plan, store)
-    parts = [_heading(plan), _cost_table(scores)]
-    if plan.probes:
-        parts += [_score_table(scores), _difference_tables(scores)]
-    parts += [_held_out_table(scores), _failures(scores)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _heading(plan: Plan) -> str:
-    config = plan.config
+    scores, config = Scores(plan, store), plan.config
     reference = next(row for row in plan.systems if row.name == config.reference)
     cost = plan.flops(reference)[config.flops_rule]
-    what = {
-        "flops": f"every run gets {cost:.3g} FLOPs (rule: {config.flops_rule})",
-        "steps": f"every run gets {reference.config.run.num_train_steps:,} steps, "
-        "whatever they cost",
+    share = {
+        "flops": f"{cost:.3g} FLOPs (rule: {config.flops_rule})",
+        "steps": f"{reference.config.run.num_train_steps:,} steps, whatever they cost",
     }[config.equal]
     sizes = reference.config.encoder
-    return (
-        f"{len(plan.systems)} systems, {config.seeds} seeds; {what}. Encoders of "
-        f"{sizes.num_layers} layers x {sizes.hidden_size}, sequences of "
+    heading = (
+        f"{len(plan.systems)} systems, {config.seeds} seeds; every run gets {share}. "
+        f"Encoders of {sizes.num_layers} layers x {sizes.hidden_size}, sequences of "
         f"{reference.config.data.max_seq_length} tokens, "
         f"{len(plan.data.vocabulary):,} tokens in the vocabulary."
     )
+    parts = [heading, _cost_table(scores)]
+    if plan.probes:
+        parts += [_score_table(scores), *_difference_tables(scores)]
+    parts += [_held_out_table(scores), _failures(scores)]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _cost_table(scores: Scores) -> str:
@@ -119,35 +107,21 @@ def _cost_table(scores: Scores) -> str:
         runs = scores.runs(row.name)
         flops = scores.plan.flops(row)
         steps = 0 if row.name == UNTRAINED else row.config.run.num_train_steps
+        costs = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
         seconds = [run["train_seconds"] for run in runs]
-        lines.append(
-            [
-                row.name,
-                f"{steps:,}",
-                f"{flops['matmul'] / max(1, steps):.3g}",
-                f"{flops['matmul']:.3g}",
-                f"{flops['original']:.3g}",
-                duration(descriptive.fmean(seconds)) if seconds else "",
-                f"{len(runs)}",
-            ]
-        )
-    head = [
-        "system",
-        "steps",
-        "FLOPs/step (matmul)",
-        "FLOPs (matmul)",
-        "FLOPs (original)",
-        "training time",
-        "runs",
-    ]
+        time = cli.duration(fmean(seconds)) if seconds else ""
+        shown = [f"{cost:.3g}" for cost in costs]
+        lines.append([row.name, f"{steps:,}", *shown, time, f"{len(runs)}"])
+    head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]
+    head += ["FLOPs (original)", "training time", "runs"]
     return "## Cost\n\n" + table(head, lines)
 
 
 def _score_table(scores: Scores) -> str:
     lines = []
     for row in scores.plan.rows:
-        found = [scores.all(row.name, column) for column in scores.columns]
-        lines.append([row.name, *map(spread, found), str(len(found[-1]))])
+        columns = [scores.all(row.name, column) for column in scores.columns]
+        lines.append([row.name, *map(spread, columns), str(len(columns[-1]))])
     trivial = [scores.baseline(column) for column in scores.columns]
     shown = ["" if value is None else f"{value:.2f}" for value in trivial]
     lines.append(["without looking", *shown, ""])
@@ -160,62 +134,51 @@ def _score_table(scores: Scores) -> str:
     )
 
 
-def _difference_tables(scores: Scores) -> str:
-    reference = scores.plan.config.reference
-    parts = [
-        f"## Against {reference}\n\nDifferences of scores, paired by seed, with "
-        f"{statistics.CONFIDENCE:.0%} bootstrap intervals. p: two-sided, by "
-        "permutation of signs and by paired t-test; Holm: corrected for the number of "
-        "systems."
-    ]
+def _difference_tables(scores: Scores) -> Iterator[str]:
+    yield (
+        f"## Against {scores.plan.config.reference}\n\nDifferences of scores, paired "
+        f"by seed, with {statistics.CONFIDENCE:.0%} bootstrap intervals. p: two-sided, "
+        "by permutation of signs and by paired t-test; Holm: corrected for the number "
+        "of systems."
+    )
+    head = ["system", "difference", "95 % interval", "p (permutation)", "Holm"]
+    head += ["p (t-test)", "Holm", "pairs"]
     pairs = 0
     for column in dict.fromkeys((scores.main, *scores.columns)):
-        found = scores.differences(column)
-        pairs = max([pairs, *(one.pairs for one in found.values())])
-        if found:
-            parts.append(f"**{column}**\n\n" + _difference_table(found))
+        differences = scores.differences(column)
+        every = differences.values()
+        exact, t_test = [one.p_permutation for one in every], [one.p_t for one in every]
+        p_values = (exact, statistics.holm(exact), t_test, statistics.holm(t_test))
+        lines = []
+        for (name, one), *values in zip(differences.items(), *p_values, strict=True):
+            pairs = max(pairs, one.pairs)
+            ends = f"[{signed(one.low)}, {signed(one.high)}]" if one.pairs > 1 else ""
+            shown = ["" if math.isnan(value) else f"{value:.3g}" for value in values]
+            lines.append([name, signed(one.mean), ends, *shown, str(one.pairs)])
+        if lines:
+            yield f"**{column}**\n\n" + table(head, lines)
     floor = statistics.smallest_p_value(pairs)
     if pairs >= 2 and floor > 1 - statistics.CONFIDENCE:
-        parts.append(
+        yield (
             f"With {pairs} pairs the permutation test cannot give less than "
             f"{floor:.3g}, whatever the scores."
         )
-    return "\n\n".join(parts)
-
-
-def _difference_table(found: dict[str, statistics.Difference]) -> str:
-    kinds = ("p_permutation", "p_t")
-    holm = {
-        kind: statistics.holm([getattr(one, kind) for one in found.values()])
-        for kind in kinds
-    }
-    lines = []
-    for index, (name, one) in enumerate(found.items()):
-        interval = f"[{signed(one.low)}, {signed(one.high)}]"
-        cells = [name, signed(one.mean), interval if one.pairs > 1 else ""]
-        for kind in kinds:
-            cells += [_p(getattr(one, kind)), _p(holm[kind][index])]
-        lines.append([*cells, str(one.pairs)])
-    head = ["system", "difference", "95 % interval", "p (permutation)", "Holm"]
-    return table([*head, "p (t-test)", "Holm", "pairs"], lines)
 
 
 def _held_out_table(scores: Scores) -> str:
-    runs = {row.name: scores.runs(row.name) for row in scores.plan.systems}
-    names = dict.fromkeys(
-        name for found in runs.values() for run in found for name in run["held_out"]
-    )
+    losses = {
+        row.name: [run["held_out"] for run in scores.runs(row.name)]
+        for row in scores.plan.systems
+    }
+    names = dict.fromkeys(n for runs in losses.values() for run in runs for n in run)
     # The weighted sum of other losses says nothing across systems.
-    names = [name for name in names if name != "loss"]
+    names.pop("loss", None)
     if not names:
         return ""
     lines = []
-    for system, found in runs.items():
-        cells = [
-            spread([run["held_out"][name] for run in found if name in run["held_out"]])
-            for name in names
-        ]
-        lines.append([system, *cells])
+    for system, runs in losses.items():
+        cells = ([run[name] for run in runs if name in run] for name in names)
+        lines.append([system, *map(spread, cells)])
     return (
         "## Held-out text\n\nA column compares systems only where they solve the same "
         "problem: the loss of a discriminator depends on the generator that it is up "
@@ -228,54 +191,46 @@ def _failures(scores: Scores) -> str:
     names = {row.name for row in scores.plan.rows}
     probes = {None, *(probe.name for probe in scores.plan.probes)}
 
-    def is_ours(row: Row) -> bool:
-        return row["system"] in names and row.get("probe") in probes
+    def ours(rows: list[Row]) -> list[Row]:
+        # The folder may hold more than this command asks for.
+        rows = [row for row in rows if row["system"] in names]
+        return [row for row in rows if row.get("probe") in probes]
 
-    notes = [f"- {describe(row)}" for row in filter(is_ours, scores.store.failures())]
+    notes = [f"- {describe(row)}" for row in ours(scores.store.failures())]
     failed, total = collections.Counter(), collections.Counter()
-    for row in filter(is_ours, scores.store.rows("probe")):
+    for row in ours(scores.store.rows("probe")):
         failed[row["system"], row["probe"]] += len(row["failed_seeds"])
         total[row["system"], row["probe"]] += len(row["scores"])
     notes += [
         f"- {system}: {count} of {total[system, probe]} fine-tuning runs of {probe} "
         "diverged or learned nothing (they count in the scores all the same)"
-        for (system, probe), count in failed.items()
-        if count
+        for (system, probe), count in (+failed).items()
     ]
     return "## Failures\n\n" + "\n".join(notes) if notes else ""
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table in aligned columns, the first to the left."""
-    rows = [list(head), *map(list, lines)]
-    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    """A Markdown table in aligned columns: the first to the left, others right."""
+    columns = zip(head, *lines, strict=True)
+    widths = [max(3, *map(len, column)) for column in columns]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        + " |"
-        for row in (rows[0], rule, *rows[1:])
-    )
+    written = []
+    for first, *others in (head, rule, *lines):
+        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
+        written.append(f"| {' | '.join(cells)} |")
+    return "\n".join(written)
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation (of n - 1), as far as there are any."""
+    """Mean ± standard deviation (with n - 1); of one value, only that."""
     if not values:
         return ""
-    mean = descriptive.fmean(values)
+    mean = fmean(values)
     digits = 2 if abs(mean) >= 10 else 3
-    if len(values) == 1:
-        return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f} ± {descriptive.stdev(values):.{digits}f}"
+    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean:.{digits}f}{deviation}"
 
 
 def signed(value: float) -> str:
-    """With its sign; empty for nan."""
+    """A number with its sign; empty for nan."""
     return "" if math.isnan(value) else f"{value:+.2f}"
-
-
-def _p(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3g}"

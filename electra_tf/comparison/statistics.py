@@ -22,16 +22,13 @@ _MAX_PATTERNS = 2**13
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """System minus reference.
+    """System minus reference, over the seeds that both have.
 
-    Attributes:
-        pairs: seeds that both have.
-        mean: of the differences; nan without pairs.
-        low: lower end of the bootstrap interval; nan below two pairs.
-        high: upper end.
-        p_permutation: two-sided, of all sign patterns of the differences; it cannot
-            be below 2 / 2**pairs. nan below two pairs.
-        p_t: two-sided, of the paired t-test, which assumes normal differences.
+    All but ``mean`` are nan below two pairs, ``mean`` without pairs.
+
+    ``low`` and ``high`` are the ends of the bootstrap interval. Two-sided p-values:
+    ``p_permutation`` over all sign patterns of the differences, which cannot be below
+    2 / 2**pairs; ``p_t`` of the paired t-test, which assumes normal differences.
     """
 
     pairs: int
@@ -51,18 +48,10 @@ def paired_difference(
 ) -> Difference:
     """Compares two systems whose scores are paired by position.
 
-    The interval is the bias-corrected and accelerated bootstrap of the mean difference
-    (Efron, 1987), by percentiles where its correction is undefined. With few pairs it
-    is too narrow; the p-values are not affected.
-
-    Args:
-        scores: n scores of the system.
-        reference: n scores of the reference.
-        confidence: of the interval.
-        seed: of the resampling.
-
-    Raises:
-        ValueError: the lengths differ.
+    The interval covers the difference with probability ``confidence``. It is the
+    bias-corrected and accelerated bootstrap of the mean difference (Efron, 1987), by
+    percentiles where its correction is undefined. With few pairs it is too narrow; the
+    p-values are not affected.
     """
     if len(scores) != len(reference):
         raise ValueError(
@@ -74,15 +63,14 @@ def paired_difference(
     if pairs < 2:
         mean = float(values.mean()) if pairs else math.nan
         return Difference(pairs, mean, *[math.nan] * 4)
-    low, high = _interval(values, confidence, seed)
-    return Difference(
-        pairs,
-        float(values.mean()),
-        low,
-        high,
-        sign_flip_p_value(values, seed=seed),
-        _t_p_value(values),
-    )
+    mean, (low, high) = float(values.mean()), _interval(values, confidence, seed)
+    p_permutation = sign_flip_p_value(values, seed=seed)
+    if np.ptp(values) == 0:
+        # The statistic of the t-test would be a division by zero.
+        p_t = 1.0 if values[0] == 0 else 0.0
+    else:
+        p_t = float(stats.ttest_1samp(values, 0.0).pvalue)
+    return Difference(pairs, mean, low, high, p_permutation, p_t)
 
 
 def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, float]:
@@ -90,8 +78,9 @@ def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, 
         return float(values[0]), float(values[0])
     for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
+            # SciPy warns where the correction of BCa is undefined, and returns nan.
             warnings.simplefilter("ignore")
-            found = stats.bootstrap(
+            interval = stats.bootstrap(
                 (values,),
                 np.mean,
                 confidence_level=confidence,
@@ -99,55 +88,38 @@ def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, 
                 method=method,
                 rng=np.random.default_rng(seed),
             ).confidence_interval
-        if np.isfinite([found.low, found.high]).all():
+        if np.isfinite([interval.low, interval.high]).all():
             break
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)
 
 
 def sign_flip_p_value(values: Sequence[float], *, seed: int = 0) -> float:
-    """Two-sided p-value of a mean of differences, under random signs.
-
-    Exact up to 13 differences, from 8,192 random patterns above.
-    """
+    """Two-sided p-value of a mean under random signs; exact up to 13 differences."""
     values = np.asarray(values, float)
     if not values.any():
         return 1.0
-    return float(
-        stats.permutation_test(
-            (values,),
-            np.mean,
-            permutation_type="samples",
-            vectorized=True,
-            n_resamples=_MAX_PATTERNS,
-            rng=np.random.default_rng(seed),
-        ).pvalue
+    # For one sample, "samples" flips signs.
+    test = stats.permutation_test(
+        (values,),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_MAX_PATTERNS,
+        rng=np.random.default_rng(seed),
     )
-
-
-def _t_p_value(values: np.ndarray) -> float:
-    if np.ptp(values) == 0:
-        return 1.0 if values[0] == 0 else 0.0
-    return float(stats.ttest_1samp(values, 0.0).pvalue)
+    return float(test.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusts the p-values of a family of tests (Holm, 1979); nan stays nan.
-
-    An adjusted value below alpha keeps the chance of any false claim in the family
-    below alpha.
-    """
-    adjusted = [math.nan] * len(p_values)
-    order = sorted(
-        (i for i, p in enumerate(p_values) if not math.isnan(p)),
-        key=lambda i: p_values[i],
-    )
-    largest = 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, (len(order) - rank) * p_values[index])
+    """Adjusts the p-values of a family of tests (Holm, 1979); nan stays nan."""
+    known = [index for index, p in enumerate(p_values) if not math.isnan(p)]
+    adjusted, largest = [math.nan] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(known, key=lambda index: p_values[index])):
+        largest = max(largest, (len(known) - rank) * p_values[index])
         adjusted[index] = min(1.0, largest)
     return adjusted
 
 
 def smallest_p_value(pairs: int) -> float:
-    """What the exact permutation test gives when all differences have one sign."""
+    """The p-value of the exact permutation test if all differences have one sign."""
     return 2.0 / 2**pairs if pairs >= 1 else 1.0

@@ -1,9 +1,9 @@
 """One run in a process of its own: pretrain a system with one seed, probe its encoders.
 
-Reads a job (one line of JSON) from stdin and writes a line of JSON to stdout for
-whatever is finished; everything else that is printed goes to stderr. When stdin closes,
-its parent is gone, and the process ends at once. A run that was stopped goes on where
-it was when it gets the same job again.
+Reads a job (one line of JSON) from stdin and writes a line of JSON to stdout for each
+part that is finished; everything else that is printed goes to stderr. When stdin
+closes, the parent is dead, and the process ends at once. A run that was stopped is
+resumed when the process gets the same job again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import dataclasses
 import gc
 import json
 import os
-import shutil
 import sys
 import threading
 import traceback
@@ -22,41 +21,29 @@ from typing import Any
 
 import keras
 
-from electra_tf import build, finetune, pretrain, results
-from electra_tf import config as config_lib
-from electra_tf.config import PretrainConfig
-from electra_tf.finetune_config import FinetuneConfig
+from electra_tf import cli, files
+from electra_tf.comparison.plan import Job
+from electra_tf.comparison.store import ENCODER, Row, encoder_folder
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.runs import finetuning, pretraining
+from electra_tf.systems import build
 from electra_tf.training.callbacks import StepCallback
-from electra_tf.training.sinks import EVAL_PREFIX, read_metrics
+from electra_tf.training.sinks import EVAL_PREFIX
 
-Emit = Callable[[dict[str, Any]], None]
-ENCODER = "encoder.keras"
-_POINTS, _PROBES = "points", "probes"
+Emit = Callable[[Row], None]
 # What a resumed run needs, and nothing else does.
 _WORK_FILES = ("checkpoints", "tensorboard")
 
 
-def encoder_folder(run_folder: str | os.PathLike, point: float) -> Path:
-    """Where the encoder of a point is: beside the run's files at the end, else below.
-
-    Args:
-        run_folder: of the run.
-        point: share of the run, in (0, 1].
-    """
-    folder = Path(run_folder)
-    return folder if point == 1 else folder / _POINTS / f"{point:g}"
-
-
 class EncoderAt(StepCallback):
-    """Saves the encoder at some steps, each whole or not at all.
+    """Saves the encoder at some steps, last of the files that a probe needs.
 
-    Must come before the callback that saves checkpoints: then whatever a resumed run
-    does not pass again was saved.
-
-    Args:
-        folders: step -> folder, which also gets the run's vocabulary and config.
-        run_folder: where these are.
-        first_step: steps done before this ``fit``.
+    Must come before the callback that saves checkpoints: a resumed run does not pass
+    the steps before its checkpoint again, so their encoders must be there by then. Each
+    of ``folders``, by step, also gets the vocabulary and config of the run.
     """
 
     def __init__(self, folders: Mapping[int, Path], run_folder: Path, first_step: int):
@@ -64,113 +51,92 @@ class EncoderAt(StepCallback):
         self._folders = folders
         self._run_folder = run_folder
 
-    def after_step(self, previous, step, logs):
-        """Saves at each step that was asked for."""
+    def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
+        """Saves at the steps asked for among those since the last call."""
         for due in range(previous + 1, step + 1):
             if due in self._folders:
-                encoder = self.model.artifacts()["encoder"]
-                _save_encoder(encoder, self._folders[due], self._run_folder)
+                home = PretrainingFolder(self._folders[due])
+                # The last point of a run is the run's own folder.
+                if home.path != self._run_folder:
+                    PretrainingFolder(self._run_folder).copy_description(home)
+                home.save({"encoder": self.model.artifacts()["encoder"]})
 
 
-def _save_encoder(encoder: keras.Model, folder: Path, described_in: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("vocab.txt", "config.json"):
-        if folder != described_in:
-            shutil.copyfile(described_in / name, folder / name)
-    part = folder / f"part-{ENCODER}"
-    encoder.save(part)
-    os.replace(part, folder / ENCODER)
+def run(job: Job, emit: Emit) -> int:
+    """Does a job of ``plan.jobs``, also past failures, with a line for each part.
 
-
-def run(job: Mapping[str, Any], emit: Emit) -> int:
-    """Does the job; every failure is emitted, none ends it but a signal.
-
-    Args:
-        job: of ``jobs.make``.
-        emit: receives a line for each finished or failed part.
-
-    Returns:
-        0, or ``pretrain.EXIT_STOPPED`` after a signal.
+    Returns 0, or ``cli.STOPPED`` after a signal.
     """
     about = {"system": job["system"], "seed": job["seed"]}
     if job["pretrain"]:
         make = _untrained if job["is_untrained"] else _pretrained
         try:
-            stopped, row = make(job)
-        except Exception as error:  # Whatever it is, the other runs go on.
-            traceback.print_exc()
-            emit({"kind": "pretrain", **about, "failure": _line(error)})
+            row = make(job)
+        except Exception as error:  # Whatever it is, the other runs must be done.
+            emit({"kind": "pretrain", **about, "failure": _failure(error)})
             return 0
-        if stopped:
-            return pretrain.EXIT_STOPPED
+        if row is None:
+            return cli.STOPPED
         emit({"kind": "pretrain", **about, **row})
         if job["keep"] != "all":
             for name in _WORK_FILES:
-                shutil.rmtree(Path(job["folder"]) / name, ignore_errors=True)
+                files.remove(Path(job["folder"], name))
     for probe in job["probes"]:
-        what = {"kind": "probe", **about}
-        what |= {"point": probe["point"], "probe": probe["name"]}
+        part = {"kind": "probe", **about}
+        part |= {"point": probe["point"], "probe": probe["name"]}
         try:
-            emit({**what, **_probed(job, probe)})
+            emit({**part, **_probed(job, probe)})
         except Exception as error:
-            traceback.print_exc()
-            emit({**what, "failure": _line(error)})
+            emit({**part, "failure": _failure(error)})
     if job["keep"] == "results":
-        shutil.rmtree(job["folder"], ignore_errors=True)
+        files.remove(job["folder"])
     return 0
 
 
-def _line(error: Exception) -> str:
+def _failure(error: Exception) -> str:
+    """The error in a line; all of it goes to the log."""
+    traceback.print_exception(error)
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
 
 
-def _pretrained(job) -> tuple[bool, dict[str, Any]]:
-    """Whether a signal stopped it, and the run's numbers."""
-    config = config_lib.from_flat(job["pretrain"], PretrainConfig)
+def _pretrained(job: Job) -> Row | None:
+    """Runs or resumes the pretraining; returns its numbers, None after a signal."""
+    config = fields.from_flat(job["pretrain"], PretrainConfig)
     folder = Path(job["folder"])
     steps = config.run.num_train_steps
-    points = {
-        round(point * steps): encoder_folder(folder, point)
-        for point in job["points"]
-        if point < 1
-    }
+    points = [point for point in job["points"] if point < 1]
+    folders = {round(point * steps): encoder_folder(folder, point) for point in points}
 
     def saving(first_step: int) -> list[keras.callbacks.Callback]:
-        return [EncoderAt(points, folder, first_step)]
+        return [EncoderAt(folders, folder, first_step)]
 
-    if pretrain.run(config, _say, saving) == pretrain.EXIT_STOPPED:
-        return True, {}
-    if not all((place / ENCODER).exists() for place in points.values()):
-        # It went past a point that was not asked for then: once more, from the start.
+    code = pretraining.run(config, cli.note, saving)
+    encoders = [place / ENCODER for place in folders.values()]
+    if code != cli.STOPPED and not all(encoder.exists() for encoder in encoders):
+        # An earlier command did not ask for one of the points, and the run is past it:
+        # only a run from the start passes it again.
         again = dataclasses.replace(config.run, overwrite=True)
         config = dataclasses.replace(config, run=again)
-        if pretrain.run(config, _say, saving) == pretrain.EXIT_STOPPED:
-            return True, {}
-    rows = read_metrics(folder / results.METRICS)
+        code = pretraining.run(config, cli.note, saving)
+    if code == cli.STOPPED:
+        return None
+    home = PretrainingFolder(folder)
     per_step = config.run.train_batch_size * config.data.max_seq_length
-    return False, {
+    held_out = home.held_out().items()
+    return {
         "steps": steps,
         "flops": job["flops"],
-        "train_seconds": training_seconds(rows, per_step),
-        "held_out": {
-            name.removeprefix(EVAL_PREFIX): value
-            for name, value in rows[-1].items()
-            if name.startswith(EVAL_PREFIX)
-        },
+        "train_seconds": training_seconds(home.metrics(), per_step),
+        "held_out": {n.removeprefix(EVAL_PREFIX): value for n, value in held_out},
     }
 
 
-def training_seconds(rows: list[dict[str, Any]], tokens_per_step: int) -> float:
-    """Time in training steps, over all the processes that a run took.
-
-    Args:
-        rows: of the run's metrics file, ascending steps.
-        tokens_per_step: that ``tokens_per_second`` counts.
-    """
+def training_seconds(rows: list[Row], tokens_per_step: int) -> float:
+    """Time in training steps over all processes of a run, from its metrics' rows."""
     seconds, previous = 0.0, 0
     for row in rows:
         if any(name.startswith(EVAL_PREFIX) for name in row):
-            # Of an evaluation, which may lie within a window.
+            # The row of an evaluation, which may lie within a window of steps.
             continue
         if row.get("tokens_per_second"):
             done = (row["step"] - previous) * tokens_per_step
@@ -179,40 +145,36 @@ def training_seconds(rows: list[dict[str, Any]], tokens_per_step: int) -> float:
     return seconds
 
 
-def _untrained(job) -> tuple[bool, dict[str, Any]]:
-    """The encoder as the run would begin, in the run's folder."""
-    config = config_lib.from_flat(job["pretrain"], PretrainConfig)
-    folder = Path(job["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
-    data = build.pretraining_data(config, _say)
-    words = data.vocabulary
+def _untrained(job: Job) -> Row:
+    """Saves the encoder with which the run would begin, in the run's folder."""
+    config = fields.from_flat(job["pretrain"], PretrainConfig)
+    home = PretrainingFolder(Path(job["folder"]))
+    words = build.pretraining_data(config, cli.note).vocabulary
     model = build.compiled_model(config, len(words), build.special_ids(words))
-    data.vocabulary.save(folder / "vocab.txt")
-    settings = {"config": dict(job["pretrain"])}
-    (folder / "config.json").write_text(json.dumps(settings) + "\n", "utf-8")
-    _save_encoder(model.artifacts()["encoder"], folder, folder)
+    home.describe({"config": dict(job["pretrain"])}, words)
+    home.save({"encoder": model.artifacts()["encoder"]})
     nothing = dict.fromkeys(job["flops"], 0.0)
-    return False, {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
+    return {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
 
 
-def _probed(job, probe) -> dict[str, Any]:
-    """Fine-tunes as run_finetuning.py does, and returns the scores."""
+def _probed(job: Job, probe: Mapping[str, Any]) -> Row:
+    """Fine-tunes as run_finetuning.py does; returns the scores."""
+    # The process has held other models before; the policy is the last one's.
     keras.backend.clear_session()
     gc.collect()
     keras.mixed_precision.set_global_policy("float32")
-    folder = Path(job["folder"]) / _PROBES / f"{probe['point']:g}" / probe["name"]
-    values = {
-        **probe["config"],
+    folder = Path(job["folder"], "probes", f"{probe['point']:g}", probe["name"])
+    config = probe["config"] | {
         "encoder": str(encoder_folder(job["folder"], probe["point"]) / ENCODER),
         "output_dir": str(folder),
         "overwrite": True,
         "export_saved_model": False,
     }
-    report = finetune.run(config_lib.from_flat(values, FinetuneConfig), _say)
+    report = finetuning.run(fields.from_flat(config, FinetuneConfig), cli.note)
     split, metric = report["main_split"], report["main_metric"]
     if job["keep"] != "all":
         for name in ("model.keras", "cache"):
-            _remove(folder / name)
+            files.remove(folder / name)
     summary = report["summary"][split][metric]
     return {
         "task": report["task"],
@@ -224,32 +186,22 @@ def _probed(job, probe) -> dict[str, Any]:
     }
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _say(text: str) -> None:
-    if text:
-        sys.stderr.write(f"{text}\n")
-
-
-def _end_with_parent() -> None:
-    """Waits for the end of stdin, which only comes when the parent is gone."""
-    sys.stdin.buffer.read()
-    os._exit(1)
-
-
 def main() -> int:
     """Runs the job that stdin holds."""
+    cli.load_plugins()
     job = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def end_with_parent() -> None:
+        # Its end of stdin only closes when it is dead.
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    # Only lines of ours go to stdout; what libraries print there joins the log.
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def emit(row: dict[str, Any]) -> None:
+    def emit(row: Row) -> None:
         events.write(json.dumps(row) + "\n")
         events.flush()
 

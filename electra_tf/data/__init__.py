@@ -1,24 +1,21 @@
 """From text to TFRecords: corpora, vocabularies, tokenizer, examples, records."""
 
-from electra_tf.data.corpora import open_corpus
-from electra_tf.data.documents import ExampleBuilder
-from electra_tf.data.masking import Masking
-from electra_tf.data.pipeline import masking_for, pretraining_dataset
-from electra_tf.data.records import Manifest, parse_batch, read_manifest, write_shard
-from electra_tf.data.tokenizer import WordPiece
-from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
+from electra_tf import lazily
 
-__all__ = [
-    "ExampleBuilder",
-    "Manifest",
-    "Masking",
-    "Vocabulary",
-    "WordPiece",
-    "masking_for",
-    "open_corpus",
-    "parse_batch",
-    "pretraining_dataset",
-    "read_manifest",
-    "train_vocabulary",
-    "write_shard",
-]
+# Lazy, so that the command of this package explains itself without TensorFlow.
+_HOMES = {
+    "ExampleBuilder": "electra_tf.data.documents",
+    "Manifest": "electra_tf.data.records",
+    "Masking": "electra_tf.data.masking",
+    "Vocabulary": "electra_tf.data.vocabulary",
+    "WordPiece": "electra_tf.data.tokenizer",
+    "masking_for": "electra_tf.data.pipeline",
+    "open_corpus": "electra_tf.data.corpora",
+    "parse_batch": "electra_tf.data.records",
+    "pretraining_dataset": "electra_tf.data.pipeline",
+    "read_manifest": "electra_tf.data.records",
+    "train_vocabulary": "electra_tf.data.vocabulary",
+    "write_shard": "electra_tf.data.records",
+}
+
+__getattr__, __dir__, __all__ = lazily(__name__, _HOMES)

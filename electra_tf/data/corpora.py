@@ -1,23 +1,39 @@
-"""Which sources a corpus has: from what a user names to `electra_tf.data.sources`."""
+"""Where text comes from: files, TensorFlow Datasets, the installed packages.
+
+``open_corpus`` turns what a user names into sources. A ``Source`` yields documents; a
+document is a list of non-empty stripped lines. Plain files can be cut into byte ranges,
+so that several processes share one big file; every other kind can be written to a plain
+file first (``Source.spool``).
+"""
 
 from __future__ import annotations
 
+import abc
+import dataclasses
 import glob
+import gzip
 import hashlib
+import itertools
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from electra_tf.data.sources import (
-    GzipFile,
-    InstalledDocumentation,
-    Source,
-    TextFile,
-    TfdsDataset,
-)
+from electra_tf import files
+from electra_tf.cli import Log
+from electra_tf.data import installed
 
 LONG_DOCUMENT = 64 << 20
 SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
+_BOM = b"\xef\xbb\xbf"
+_BLOCK = 1 << 16
+
+# First byte of a line, and its stripped text.
+Line = tuple[int, str]
 
 
 def open_corpus(
@@ -29,21 +45,20 @@ def open_corpus(
 ) -> list[Source]:
     """Finds the sources that the specs name, in an order that is always the same.
 
-    Args:
-        sources: Each one a file (plain UTF-8, or gzip if it ends in `.gz`), a folder
-            (searched recursively for *.txt, *.txt.gz, *.md and *.rst, sorted by
-            relative path, hidden files left out), a glob pattern (`**` is recursive),
-            `tfds:NAME[:SPLIT[:FEATURE]]`, or `installed`, the documentation of the
-            installed Python packages.
-        blank_lines_separate: Whether a blank line ends a document; else a file is one.
-        tfds_data_dir: Folder of prepared TensorFlow Datasets.
-        tfds_download: Whether TensorFlow Datasets may download what is missing.
+    A file that two specs name is there once.
 
-    Returns:
-        The sources; a file that two specs name is there once.
+    Args:
+        sources: each one a file (plain UTF-8, or gzip if it ends in ``.gz``), a folder
+            (searched recursively for the ``SUFFIXES``, sorted by relative path, hidden
+            files left out), a glob pattern (``**`` is recursive),
+            ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``, the documentation of the
+            installed Python packages.
+        blank_lines_separate: whether a blank line ends a document; else a file is one.
+        tfds_data_dir: folder of prepared TensorFlow Datasets.
+        tfds_download: whether TensorFlow Datasets may download what is missing.
 
     Raises:
-        ValueError: A spec names nothing, or an empty file.
+        ValueError: a spec names nothing, or an empty file.
     """
     if isinstance(sources, str):
         raise ValueError(f"sources must be a list of specs, got the string {sources!r}")
@@ -52,48 +67,68 @@ def open_corpus(
         if spec == "installed":
             opened[spec] = InstalledDocumentation()
         elif spec.startswith("tfds:"):
-            opened[spec] = _tfds(
-                spec,
-                data_dir=tfds_data_dir,
-                download=tfds_download,
-            )
+            prepared = {"data_dir": tfds_data_dir, "download": tfds_download}
+            opened[spec] = TfdsDataset.open(spec, **prepared)
         else:
             for path in _files(spec):
                 kind = GzipFile if path.endswith(".gz") else TextFile
-                opened.setdefault(
-                    os.path.realpath(path),
-                    kind.open(path, blank_lines_separate=blank_lines_separate),
-                )
+                source = kind.open(path, blank_lines_separate=blank_lines_separate)
+                opened.setdefault(os.path.realpath(path), source)
     if not opened:
         raise ValueError("the corpus is empty: no sources were given")
     return list(opened.values())
+
+
+def _files(spec: str) -> list[str]:
+    """The files of a path or pattern that are not empty, in a fixed order."""
+    if os.path.isfile(spec):
+        if os.path.getsize(spec) == 0:
+            raise ValueError(f"{spec}: the file is empty. Leave it out.")
+        return [spec]
+    if os.path.isdir(spec):
+        below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
+        # By parts, not as strings: a folder's files stay together, whatever the
+        # separator sorts like.
+        paths = [
+            str(Path(spec, path))
+            for path in sorted(below, key=lambda path: path.parts)
+            if path.name.endswith(SUFFIXES)
+            and not any(part.startswith(".") for part in path.parts)
+        ]
+        problem = f"the folder has no file ending in {', '.join(SUFFIXES)}"
+    else:
+        paths = sorted(glob.glob(spec, recursive=True))
+        problem = (
+            "no such file or folder, and no file matches it as a pattern. Sources are "
+            "files, folders, patterns, tfds:NAME, or the word installed"
+        )
+    paths = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
+    if not paths:
+        raise ValueError(f"{spec}: {problem} (empty files do not count)")
+    return paths
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
     """A sha256 that changes when the text of a source changes; reads all files."""
     digest = hashlib.sha256()
     for source in sources:
+        # Names without folders: a corpus that was moved is still the same text.
         digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
     return digest.hexdigest()
 
 
 def shareable(
-    sources: Sequence[Source], work: Path, small: int, log: Callable[[str], None]
+    sources: Sequence[Source], work: Path, small: int, log: Log
 ) -> Iterator[Source]:
-    """The sources, those that processes cannot share as plain files.
+    """Yields the sources; large ones that cannot be shared as plain files in ``work``.
 
-    Args:
-        sources: The corpus.
-        work: Folder of the plain files.
-        small: Bytes of text that need not be shared.
-        log: Called with messages.
+    A source of at most ``small`` bytes need not be shared.
     """
     for number, source in enumerate(sources):
+        path = work / f"source-{number:05d}.txt"
         if not source.needs_spool or 0 < source.size <= small:
             yield source
-            continue
-        path = work / f"source-{number:05d}.txt"
-        if path.exists():
+        elif path.exists():
             yield TextFile.open(path, name=source.name)
         else:
             log(f"reading {source.name}")
@@ -101,12 +136,9 @@ def shareable(
 
 
 def about_long_documents(sources: Sequence[Source]) -> str:
-    """A warning of files in which no blank line ends the first document; or ""."""
-    long = [
-        source.name
-        for source in sources
-        if isinstance(source, TextFile) and source.begins_with_document(LONG_DOCUMENT)
-    ]
+    """A warning about files whose first document ends nowhere near; or ""."""
+    texts = (source for source in sources if isinstance(source, TextFile))
+    long = [text.name for text in texts if text.begins_with_document(LONG_DOCUMENT)]
     if not long:
         return ""
     more = f" (and in {len(long) - 1} more files)" if len(long) > 1 else ""
@@ -118,49 +150,304 @@ def about_long_documents(sources: Sequence[Source]) -> str:
     )
 
 
-def _tfds(spec: str, **options) -> TfdsDataset:
-    parts = spec.split(":")[1:]
-    # A version, as in `wiki40b/en:1.3.0`, belongs to the name.
-    if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
-        parts[:2] = [":".join(parts[:2])]
-    if not parts[0] or len(parts) > 3:
-        raise ValueError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
-    name, split, feature = (*parts, "", "")[:3]
-    return TfdsDataset(
-        name=spec,
-        size=0,
-        dataset=name,
-        split=split or "train",
-        feature=feature,
-        **options,
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source(abc.ABC):
+    """A part of a corpus that any process can read; ``size``: bytes, 0 if unknown."""
+
+    name: str
+    size: int
+
+    @abc.abstractmethod
+    def documents(self) -> Iterator[list[str]]:
+        """Yields the documents: lists of stripped lines, none of them empty."""
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Changes when the text changes: of a file, the hash of all of it."""
+
+    def split(self, size: int) -> list[Source]:
+        """Cuts into consecutive sources of about ``size`` bytes, where possible."""
+        return [self]
+
+    @property
+    def needs_spool(self) -> bool:
+        """Whether a plain file of it could be split but it itself cannot."""
+        return True
+
+    def spool(self, path: files.AnyPath, log: Log) -> TextFile:
+        """Writes the documents to a plain file, which several processes can share."""
+        told = time.monotonic()
+        with files.open_new(path) as file:
+            for count, document in enumerate(self.documents(), 1):
+                # A zero byte would make the file look binary when it is read.
+                file.write("\n".join(document).replace("\0", " ") + "\n\n")
+                if time.monotonic() - told > 5:
+                    told = time.monotonic()
+                    log(f"reading {self.name}: {count} documents so far")
+        return TextFile.open(path, name=self.name)
 
 
-def _files(spec: str) -> list[str]:
-    if os.path.isdir(spec):
-        below = [
-            path.relative_to(spec)
-            for path in Path(spec).rglob("*")
-            if path.is_file() and path.name.endswith(SUFFIXES)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFile(Source):
+    """Bytes [start, end) of a plain UTF-8 file.
+
+    A document belongs to the range in which its first line starts, so ranges that
+    touch hold every document exactly once, wherever they were cut.
+    """
+
+    path: str
+    start: int = 0
+    end: int
+    blank_lines_separate: bool = True
+    needs_spool = False
+
+    @classmethod
+    def open(
+        cls,
+        path: files.AnyPath,
+        *,
+        name: str | None = None,
+        blank_lines_separate: bool = True,
+    ) -> TextFile:
+        """The whole of a file."""
+        size, path = os.path.getsize(path), str(path)
+        whole = cls(name=name or path, size=size, path=path, end=size)
+        return dataclasses.replace(whole, blank_lines_separate=blank_lines_separate)
+
+    def fingerprint(self) -> str:
+        """The sha256 of the file."""
+        return files.sha256(self.path)
+
+    def begins_with_document(self, size: int) -> bool:
+        """Whether blank lines separate documents, but none is in the first bytes."""
+        if not self.blank_lines_separate or self.size <= size:
+            return False
+        with open(self.path, "rb") as file:
+            return not re.search(rb"\n\s*\n", file.read(size))
+
+    def split(self, size: int) -> list[Source]:
+        """Cuts into ranges of about ``size`` bytes."""
+        if not self.blank_lines_separate:
+            return [self]
+        parts = max(1, round(self.size / size))
+        cuts = [self.start + self.size * part // parts for part in range(parts + 1)]
+        return [
+            dataclasses.replace(self, start=start, end=end, size=end - start)
+            for start, end in itertools.pairwise(cuts)
         ]
-        visible = [
-            path for path in below if not any(part[0] == "." for part in path.parts)
+
+    def documents(self) -> Iterator[list[str]]:
+        """Yields the documents that start in the range."""
+        with open(self.path, "rb") as file:
+            # Only the line before the range tells whether a document starts in it.
+            lines = _read_lines(file, _line_start(file, self.start), self.path)
+            if self.blank_lines_separate:
+                yield from _separated(lines, self.start, self.end)
+            else:
+                yield from _whole(lines)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GzipFile(Source):
+    """A gzip-compressed UTF-8 file, read from its beginning."""
+
+    path: str
+    blank_lines_separate: bool = True
+
+    @classmethod
+    def open(cls, path: str, *, blank_lines_separate: bool = True) -> GzipFile:
+        """A compressed file; its size is read from the last four bytes."""
+        compressed = os.path.getsize(path)
+        with open(path, "rb") as file:
+            file.seek(max(0, compressed - 4))
+            size = max(compressed, int.from_bytes(file.read(4), "little"))
+        # The field holds the size modulo 2^32, and anything in a damaged file.
+        size = min(size, 20 * compressed)
+        whole = cls(name=path, size=size, path=path)
+        return dataclasses.replace(whole, blank_lines_separate=blank_lines_separate)
+
+    @property
+    def needs_spool(self) -> bool:
+        """Whether it has documents: a single one cannot be split in a plain file."""
+        return self.blank_lines_separate
+
+    def fingerprint(self) -> str:
+        """The sha256 of the compressed file."""
+        return files.sha256(self.path)
+
+    def documents(self) -> Iterator[list[str]]:
+        """Yields the documents; ValueError if the file is damaged, or no gzip file."""
+        group = _separated if self.blank_lines_separate else _whole
+        try:
+            with gzip.open(self.path, "rb") as file:
+                yield from group(_read_lines(file, 0, self.path))
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(
+                f"{self.path}: not a whole gzip file ({error}). Compress it again, or "
+                "give the uncompressed text."
+            ) from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstalledDocumentation(Source):
+    """The docstrings of the installed Python packages (see ``installed``)."""
+
+    name: str = "installed"
+    size: int = 0
+
+    def fingerprint(self) -> str:
+        """Changes when Python or any distribution changes its version."""
+        return installed.fingerprint()
+
+    def documents(self) -> Iterator[list[str]]:
+        """Yields one document per module."""
+        return installed.documents()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TfdsDataset(Source):
+    """One split of a prepared TensorFlow Dataset; an example is a document.
+
+    ``dataset`` is the name with ``/config`` and ``:version``; an empty ``feature`` the
+    only text, or the one called ``text``; a ``data_dir`` of None the default folder.
+    """
+
+    size: int = 0
+    dataset: str
+    split: str
+    feature: str
+    data_dir: str | None
+    download: bool
+
+    @classmethod
+    def open(cls, spec: str, **options: Any) -> TfdsDataset:
+        """Reads a spec ``tfds:NAME[:SPLIT[:FEATURE]]``; options are further fields."""
+        parts = spec.split(":")[1:]
+        # A version, as in `wiki40b/en:1.3.0`, belongs to the name.
+        if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
+            parts[:2] = [":".join(parts[:2])]
+        if not parts[0] or len(parts) > 3:
+            raise ValueError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
+        dataset, split, feature = (*parts, "", "")[:3]
+        split = split or "train"
+        return cls(name=spec, dataset=dataset, split=split, feature=feature, **options)
+
+    def fingerprint(self) -> str:
+        """Name, config and version of the dataset."""
+        return self._builder().info.full_name
+
+    def documents(self) -> Iterator[list[str]]:
+        """Yields one document per example that has text."""
+        builder = self._builder()
+        texts = [
+            name
+            for name, feature in builder.info.features.items()
+            if feature.shape == () and feature.tf_dtype == "string"
         ]
-        paths = [
-            str(Path(spec, path)) for path in sorted(visible, key=lambda p: p.parts)
-        ]
-        wanted = f"the folder has no file ending in {', '.join(SUFFIXES)}"
-    elif os.path.isfile(spec):
-        if os.path.getsize(spec) == 0:
-            raise ValueError(f"{spec}: the file is empty. Leave it out.")
-        return [spec]
-    else:
-        paths = sorted(filter(os.path.isfile, glob.glob(spec, recursive=True)))
-        wanted = (
-            "no such file or folder, and no file matches it as a pattern. Sources are "
-            "files, folders, patterns, tfds:NAME, or the word installed"
+        wanted = self.feature or (texts[0] if len(texts) == 1 else "text")
+        if wanted not in texts:
+            raise ValueError(
+                f"{self.name}: the text features are {texts}, got {wanted!r}. Name "
+                f"one of them: tfds:{self.dataset}:{self.split}:FEATURE."
+            )
+        # In file order: records must be the same on every run.
+        examples = builder.as_dataset(split=self.split, shuffle_files=False)
+        where = f"{self.name}, feature {wanted}"
+        for example in examples.as_numpy_iterator():
+            lines = example[wanted].replace(b"\r", b"\n").split(b"\n")
+            yield from _whole((0, _decoded(line, 0, where)) for line in lines)
+
+    def _builder(self) -> Any:
+        # An optional package, which is slow to import.
+        try:
+            import tensorflow_datasets as tfds
+        except ImportError as error:
+            raise ValueError(
+                f"{self.name} needs the package tensorflow-datasets (and "
+                "importlib_resources): pip install tensorflow-datasets "
+                "importlib_resources, or give a text file instead."
+            ) from error
+        try:
+            builder = tfds.builder(self.dataset, data_dir=self.data_dir)
+            if self.download:
+                builder.download_and_prepare()
+        except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+            raise ValueError(
+                f"{self.name}: TensorFlow Datasets does not know {self.dataset!r} "
+                f"(data_dir={self.data_dir}): {error}"
+            ) from error
+        if not builder.info.splits:
+            raise ValueError(
+                f"{self.name}: not prepared in {builder.data_dir}. Prepare it on a "
+                f"machine with network (tfds build {self.dataset}) and give its folder "
+                "as tfds_data_dir, allow the download, or give a text file instead."
+            )
+        return builder
+
+
+def _line_start(file: BinaryIO, offset: int) -> int:
+    """Where the line that holds the byte before ``offset`` starts."""
+    end = offset - 1
+    while end > 0:
+        begin = max(0, end - _BLOCK)
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
+
+
+def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
+    """Yields the lines from ``position`` on; a byte order mark is left out."""
+    file.seek(position)
+    for raw in file:
+        end = position + len(raw)
+        text = raw.removeprefix(_BOM) if position == 0 else raw
+        yield position, _decoded(text, end - len(text), name)
+        position = end
+
+
+def _decoded(raw: bytes, position: int, name: str) -> str:
+    """The stripped text of a line that begins at byte ``position`` of ``name``."""
+    if b"\0" in raw:
+        raise ValueError(
+            f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}). "
+            "Give plain UTF-8 text."
         )
-    paths = [path for path in paths if os.path.getsize(path)]
-    if not paths:
-        raise ValueError(f"{spec}: {wanted} (empty files do not count)")
-    return paths
+    try:
+        return raw.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name}: not UTF-8 at byte {position + error.start} ({error.reason}). "
+            "Convert it, for example with: iconv -f latin1 -t utf-8"
+        ) from error
+
+
+def _whole(lines: Iterable[Line]) -> Iterator[list[str]]:
+    """All lines as one document, if there are any."""
+    document = [text for _, text in lines if text]
+    if document:
+        yield document
+
+
+def _separated(
+    lines: Iterable[Line], start: int = 0, end: float = math.inf
+) -> Iterator[list[str]]:
+    """Documents between blank lines whose first line starts in [start, end)."""
+    document: list[str] = []
+    after_blank = start == 0
+    for position, text in lines:
+        if not document and position >= end:
+            return
+        if not text:
+            if document:
+                yield document
+                document = []
+            after_blank = True
+        elif document or (after_blank and position >= start):
+            document.append(text)
+        else:
+            after_blank = False  # The rest of a document of an earlier range.
+    if document:
+        yield document

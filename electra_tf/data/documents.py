@@ -28,23 +28,21 @@ _UNLIMITED = 100_000
 
 
 class ExampleBuilder:
-    """Builds examples `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
+    """Builds examples ``[CLS] first [SEP]`` or ``[CLS] first [SEP] second [SEP]``.
 
-    Examples never mix documents. Feed the lines of a document to `add_line`, then call
-    `end_document`; both return the examples that became complete.
+    Examples never mix documents. Feed the lines of a document to ``add_line``, then
+    call ``end_document``; both return the examples that became complete.
 
     Args:
-        max_seq_length: Longest example, special tokens included; at least 5.
-        cls_id: Id of the token before the first segment.
-        sep_id: Id of the token after each segment.
-        rng: Source of every random choice.
-        segmenting: `"carry"`: segments in text order, no token is lost or repeated,
-            what does not fit starts the next example. `"original"`: the rule of the
+        max_seq_length: longest example, special tokens included; at least 5.
+        rng: source of every random choice.
+        segmenting: ``"carry"``: segments in text order, no token is lost or repeated,
+            what does not fit starts the next example. ``"original"``: the rule of the
             original code, where a short line can be put before an earlier one and what
             does not fit is thrown away.
 
     Raises:
-        ValueError: An unknown `segmenting`, or `max_seq_length` is too small.
+        ValueError: an unknown ``segmenting``, or ``max_seq_length`` is too small.
     """
 
     def __init__(
@@ -79,6 +77,7 @@ class ExampleBuilder:
             self._queue.append(tokens)
             self._queued += len(tokens)
         examples = []
+        # More than once: a long line fills several examples.
         while self._queued >= self._target:
             examples.append(self._next_example())
         return examples
@@ -98,20 +97,18 @@ class ExampleBuilder:
             yield from self.end_document()
 
     def _next_example(self) -> list[int]:
-        single = self._rng.random() < SINGLE_SEGMENT_RATE
-        budget = _UNLIMITED if single else (self._target - 3) // 2
+        is_single = self._rng.random() < SINGLE_SEGMENT_RATE
+        # Three special tokens stand in an example of two segments.
+        budget = _UNLIMITED if is_single else (self._target - 3) // 2
         first, second, self._queue = self._split(
             self._queue, budget, self._max_seq_length, self._rng
         )
         self._queued = sum(map(len, self._queue))
-        self._target = self._next_target()
+        self._target = self._max_seq_length
+        if self._rng.random() < SHORT_TARGET_RATE:
+            self._target = self._rng.randint(MIN_TARGET, self._max_seq_length)
         example = [self._cls_id, *first, self._sep_id]
         return [*example, *second, self._sep_id] if second else example
-
-    def _next_target(self) -> int:
-        if self._rng.random() < SHORT_TARGET_RATE:
-            return self._rng.randint(MIN_TARGET, self._max_seq_length)
-        return self._max_seq_length
 
 
 def split_original(
@@ -152,24 +149,19 @@ def split_carry(
     # A single array, such as the rest of a long line, is not copied and its slices are
     # views: the time is linear in the length of a line.
     tokens = np.asarray(lines[0]) if len(lines) == 1 else np.concatenate(lines)
-    wanted = _leading_lines(lines, budget, rng)
+    # The tokens of the lines that the original would put first before any other.
+    wanted = 0
+    for line in lines:
+        fits = wanted + len(line) < budget
+        if wanted and not fits and not (wanted < budget and rng.random() < 0.5):
+            break
+        wanted += len(line)
     if wanted > max_seq_length - 4 and len(tokens) > max_seq_length - 2:
         wanted = max(budget, (max_seq_length - 3) // 2)
     cut = min(wanted, max_seq_length - 2)
     end = min(len(tokens), max(cut, max_seq_length - 3))
     rest = tokens[end:]
     return tokens[:cut].tolist(), tokens[cut:end].tolist(), [rest] if len(rest) else []
-
-
-def _leading_lines(lines: list[Line], budget: int, rng: random.Random) -> int:
-    """Tokens in the lines that the original would put first before any other."""
-    taken = 0
-    for line in lines:
-        fits = taken + len(line) < budget
-        if taken and not fits and not (taken < budget and rng.random() < 0.5):
-            break
-        taken += len(line)
-    return taken
 
 
 SEGMENTING: dict[str, Splitter] = {"carry": split_carry, "original": split_original}

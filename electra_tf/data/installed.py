@@ -1,7 +1,7 @@
 """Prose from the documentation of the installed Python packages.
 
 A corpus that is on every machine: the docstrings of the standard library and of
-site-packages, read from the source files with `ast`; nothing is imported. One module
+site-packages, read from the source files with ``ast``; nothing is imported. One module
 is one document and one paragraph is one line. What is not prose is left out: code,
 doctests, parameter tables, signatures, ASCII tables, license text. A paragraph that
 occurs twice, anywhere, is kept once.
@@ -10,18 +10,18 @@ occurs twice, anywhere, is kept once.
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import gc
 import hashlib
 import importlib.metadata
 import inspect
+import itertools
 import os
 import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 _SKIPPED_FOLDERS = frozenset(
@@ -74,21 +74,28 @@ def documents() -> Iterator[list[str]]:
         yield from _read
         return
     seen: set[bytes] = set()
-    found = []
+    modules = []
     for path in _source_files():
-        paragraphs = list(_unseen(_module_paragraphs(path), seen))
+        paragraphs = []
+        for text in _module_paragraphs(path):
+            # Hashes take less memory than the texts.
+            key = hashlib.blake2b(text.casefold().encode(), digest_size=12).digest()
+            if key not in seen:
+                seen.add(key)
+                paragraphs.append(text)
         if paragraphs:
-            found.append(paragraphs)
+            modules.append(paragraphs)
             yield paragraphs
-    _read[:] = found
+    # Only now: whoever stops reading early must not leave a part as the whole.
+    _read[:] = modules
 
 
 @functools.cache
 def fingerprint() -> str:
     """A hash of the Python version and of the installed distributions' versions."""
     installed = sorted(
-        f"{found.metadata['Name']}=={found.version}"
-        for found in importlib.metadata.distributions()
+        f"{distribution.metadata['Name']}=={distribution.version}"
+        for distribution in importlib.metadata.distributions()
     )
     text = "\n".join([platform.python_version(), *installed])
     return hashlib.sha256(text.encode()).hexdigest()
@@ -102,47 +109,41 @@ def prose(docstring: str) -> list[str]:
 def _source_files() -> list[Path]:
     """The modules to read, sorted by their path below the folder they came from."""
     paths = sysconfig.get_paths()
-    roots = dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])
-    return [file for root in roots for file in _modules_below(Path(root))]
-
-
-def _modules_below(root: Path) -> list[Path]:
-    found = []
-    for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in _SKIPPED_FOLDERS]
-        found += [
-            Path(folder, name)
-            for name in names
-            if name.endswith(".py") and not _TEST_MODULE.fullmatch(name)
-        ]
-    return sorted(found, key=lambda path: path.relative_to(root).parts)
+    files = []
+    for root in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]]):
+        below = []
+        for folder, inside, names in os.walk(root):
+            # In place: ``os.walk`` then does not enter what is left out.
+            inside[:] = [name for name in inside if name not in _SKIPPED_FOLDERS]
+            below += [
+                Path(folder, name)
+                for name in names
+                if name.endswith(".py") and not _TEST_MODULE.fullmatch(name)
+            ]
+        # Folders have one start, so their paths sort as the parts below it.
+        files += sorted(below, key=lambda path: path.parts)
+    return files
 
 
 def _module_paragraphs(path: Path) -> Iterator[str]:
+    was_collecting = gc.isenabled()
+    # A tree has many objects and no cycles: looking for them takes half the time.
+    gc.disable()
     try:
         source = path.read_bytes()
         # Parsing dominates the time; a third of the modules has no docstring at all.
         if b'"""' not in source and b"'''" not in source:
             return
-        with warnings.catch_warnings(), _no_collection():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of other people's escapes.
             docstrings = list(_docstrings(ast.parse(source)))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return  # Templates and Python 2 sources: not ours to repair.
+    finally:
+        if was_collecting:
+            gc.enable()
     for docstring in docstrings:
         yield from prose(inspect.cleandoc(_CONTROL.sub(" ", docstring)))
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A tree has many objects and no cycles: looking for them takes half the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
@@ -155,14 +156,6 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
             yield from _docstrings(child)
 
 
-def _unseen(paragraphs: Iterable[str], seen: set[bytes]) -> Iterator[str]:
-    for paragraph in paragraphs:
-        key = hashlib.blake2b(paragraph.casefold().encode(), digest_size=12).digest()
-        if key not in seen:
-            seen.add(key)
-            yield paragraph
-
-
 def _blocks(docstring: str) -> Iterator[list[str]]:
     """Groups of lines that may be paragraphs: no code, no tables, no sections of them.
 
@@ -172,8 +165,8 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
     block: list[str] = []
     skipped_above: int | None = None  # Text deeper than this indentation is skipped.
     fenced = False
-    lines = [*docstring.expandtabs().splitlines(), ""]
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    lines = [*docstring.expandtabs().splitlines(), "", ""]
+    for line, following in itertools.pairwise(lines):
         if _FENCE.match(line):
             fenced = not fenced
         indentation = len(line) - len(line.lstrip())
@@ -202,17 +195,16 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
 
 
 def _clean(lines: list[str]) -> str:
-    if not lines or _DIRECTIVE.match(lines[0]) or _TABLE.search(_inner(lines)):
+    """A block as one line without markup; empty if it is code or a table."""
+    stripped = [line.strip() for line in lines]
+    # Line by line: an indentation is no column of a table.
+    if not lines or _DIRECTIVE.match(lines[0]) or _TABLE.search("\n".join(stripped)):
         return ""
-    text = " ".join(line.strip() for line in lines)
+    text = " ".join(stripped)
     if bullet := _BULLET.match(text):
         text = text[bullet.end() :]
     text = _QUOTED.sub(r"\1", _ROLE.sub(r"\1", text))
     return re.sub(r"\s+", " ", _EMPHASIS.sub(r"\2", text)).strip()
-
-
-def _inner(lines: list[str]) -> str:
-    return "\n".join(line.strip() for line in lines)
 
 
 def _is_prose(text: str) -> bool:

@@ -1,40 +1,309 @@
 """Choose positions and hide them: whole batches at a time, without hidden state.
 
 A row's mask is a pure function of the row's key and of the training step, so it does
-not depend on the order of records, the number of workers, or a resume. `selectors` has
-the rules by which positions are chosen, `noise` the randomness.
+not depend on the order of records, the number of workers, or a resume. The file goes
+from the randomness (a counter-based generator), over the rules by which positions are
+chosen, to ``Masking``, which hides what was chosen.
 
-Letters: B batch, S sequence, P predicted positions per sequence.
+Letters: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.data.noise import mix, row_keys, row_noise, uniform
-from electra_tf.data.selectors import SELECTORS, VocabularyFacts
 from electra_tf.features import scatter_positions
-
-__all__ = [
-    "MASK_RULES",
-    "LinearMaskRate",
-    "Masking",
-    "max_predictions",
-    "mix",
-    "row_keys",
-    "row_noise",
-    "uniform",
-]
-
-# Streams: each use of randomness reads its own part of a row's sequence.
-_POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 
 # How a chosen position is shown: (share hidden as [MASK], share given a random
 # token); the rest stays as it is. ELECTRA's own rule has no random branch.
 MASK_RULES = {"electra": (0.85, 0.0), "bert": (0.8, 0.1)}
+
+# Streams: each use of randomness reads its own part of a row's sequence.
+_POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
+
+# SpanBERT's distribution of the words in a span.
+_SPAN_P, _MAX_SPAN = 0.2, 10
+
+# Padding of a row: one False (or 0) in front.
+_ONE_BEFORE = [[0, 0], [1, 0]]
+
+# SplitMix64, in plain integer operations: unlike ``tf.random.stateless_*`` it takes one
+# key *per row* in a single vectorized call, and eager and graph mode give the same
+# bits.
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def mix(x: tf.Tensor) -> tf.Tensor:
+    """SplitMix64's finalizer, a bijection on uint64 (Steele et al., 2014)."""
+    shift, xor = tf.bitwise.right_shift, tf.bitwise.bitwise_xor
+    x = xor(x, shift(x, tf.constant(30, tf.uint64))) * tf.constant(_MIX_1, tf.uint64)
+    x = xor(x, shift(x, tf.constant(27, tf.uint64))) * tf.constant(_MIX_2, tf.uint64)
+    return xor(x, shift(x, tf.constant(31, tf.uint64)))
+
+
+def row_keys(
+    fingerprints: tf.Tensor, variants: tf.Tensor, *, seed: int = 0
+) -> tf.Tensor:
+    """Combines record, mask variant and run seed into one key per row, [B] uint64.
+
+    Takes a hash of each record, and which of its masks to draw, [B] int64.
+    """
+    seed_key = mix(tf.constant((seed + 1) * _GOLDEN % 2**64, tf.uint64))
+    variant_keys = mix(tf.cast(variants, tf.uint64) + seed_key)
+    return mix(tf.bitwise.bitwise_xor(tf.cast(fingerprints, tf.uint64), variant_keys))
+
+
+def row_noise(keys: tf.Tensor, stream: int, size: int) -> tf.Tensor:
+    """Noise of one of a row's streams, [B, size] int64, uniform over [0, 2**63)."""
+    counters = tf.range(1, size + 1, dtype=tf.int64) + (stream << 32)
+    offsets = tf.cast(counters, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
+    bits = mix(keys[:, None] + offsets[None, :])
+    return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
+
+
+def uniform(noise: tf.Tensor) -> tf.Tensor:
+    """Turns 63-bit noise into float32 in [0, 1) with 24 random bits."""
+    high_bits = tf.bitwise.right_shift(noise, tf.constant(39, tf.int64))
+    return tf.cast(high_bits, tf.float32) * 2.0**-24
+
+
+def uniform64(noise: tf.Tensor) -> tf.Tensor:
+    """Turns 63-bit noise into float64 in (0, 1), never 0 or 1, with 52 random bits."""
+    high_bits = tf.bitwise.right_shift(noise, tf.constant(11, tf.int64))
+    return (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
+
+
+def remixed(noise: tf.Tensor) -> tf.Tensor:
+    """Further 63-bit noise of the same shape, a hash of what there is."""
+    bits = mix(tf.cast(noise, tf.uint64) + tf.constant(_GOLDEN, tf.uint64))
+    return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
+
+
+class VocabularyFacts(NamedTuple):
+    """What the rules may want to know of the vocabulary; see ``Masking``."""
+
+    continuation: Sequence[bool] | None = None
+    token_counts: Sequence[int] | None = None
+    rarity_power: float = 0.5
+
+
+# What a rule reads of each token: (ids, mask), both int32 [B, S], to a tensor [B, S].
+TokenReader = Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None]
+
+
+class Rows(NamedTuple):
+    """What a rule chooses positions from.
+
+    Nothing but ``noise``, [B, S] int64, is random, so a row has the same mask in every
+    batch, in eager and in graph mode. ``candidates``, [B, S] bool, may be chosen;
+    ``traits``, [B, S], are what the rule's reader gave, None for ``read_nothing``;
+    ``counts``, [B] int32, say how many to choose: at most the candidates, and P.
+    """
+
+    noise: tf.Tensor
+    candidates: tf.Tensor
+    traits: tf.Tensor | None
+    counts: tf.Tensor
+
+
+# Rows and P, to positions int32 [B, P] and whether each slot is used, bool [B, P].
+Chosen = tuple[tf.Tensor, tf.Tensor]
+Selector = Callable[[Rows, int], Chosen]
+
+
+def read_nothing(facts: VocabularyFacts) -> TokenReader:
+    """For rules that do not look at tokens."""
+    del facts
+    return lambda input_ids, input_mask: None
+
+
+def read_words(facts: VocabularyFacts) -> TokenReader:
+    """Numbers the words of a row from 0, int32, the same for all pieces of a word."""
+    if facts.continuation is None:
+        raise ValueError(
+            "Masking whole words or spans needs `continuation`, which pieces of the "
+            "vocabulary continue a word."
+        )
+    continuation = tf.constant(list(facts.continuation), tf.bool)
+
+    def words(input_ids: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
+        continues = tf.gather(continuation, input_ids) & (input_mask > 0)
+        starts = tf.cast(~continues, tf.int32)
+        # A record may start inside a word: its first pieces are word 0, not -1.
+        return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
+
+    return words
+
+
+def read_rarity(facts: VocabularyFacts) -> TokenReader:
+    """Gives the log of each token's weight, (count + 1) ** -power, float64."""
+    if facts.token_counts is None:
+        raise ValueError(
+            "Masking rare tokens more often needs `token_counts`, how often each entry "
+            "of the vocabulary occurs in the training text."
+        )
+    counts = tf.constant(list(facts.token_counts), tf.float64)
+    log_weights = -facts.rarity_power * tf.math.log(counts + 1.0)
+    return lambda input_ids, input_mask: tf.gather(log_weights, input_ids)
+
+
+def select_tokens(rows: Rows, size: int) -> Chosen:
+    """Draws exactly ``counts`` distinct candidate positions per row, uniformly.
+
+    Deviation: the original draws with replacement, so its true mask rate is 13.8 %
+    where 15 % is asked for, and colliding draws average token ids; its rule is
+    ``select_with_replacement``.
+    """
+    keyed = tf.where(rows.candidates, rows.noise, tf.constant(-1, tf.int64))
+    return tf.math.top_k(keyed, k=size).indices, _used(rows, size)
+
+
+def _used(rows: Rows, size: int) -> tf.Tensor:
+    """The first slots of a row, as many as its count."""
+    return tf.range(size)[None, :] < rows.counts[:, None]
+
+
+def select_whole_words(rows: Rows, size: int) -> Chosen:
+    """Draws words in random order and takes all pieces of each one that still fits.
+
+    A word that would exceed the row's count is skipped; a few passes over the same
+    order then fill what is left with shorter words, so rows reach the count unless
+    only longer words remain.
+    """
+    noise, candidates, words, counts = rows
+    batch, length = tf.shape(noise)[0], noise.shape[1]
+    # A word takes the noise at the position that equals its number, so its pieces stay
+    # together in the order.
+    word_noise = tf.gather(noise, words, batch_dims=1)
+    keyed = tf.where(candidates, word_noise, noise.dtype.max)
+    order = tf.argsort(keyed, axis=1, stable=True)
+    # Words of all rows numbered through: one segment sum counts the whole batch.
+    flat = words + tf.range(batch)[:, None] * length
+    ones = tf.cast(candidates, tf.int32)
+    pieces = tf.math.unsorted_segment_sum(ones, flat, batch * length)
+    sizes = tf.gather(tf.gather(pieces, flat), order, batch_dims=1)
+    usable = tf.gather(candidates, order, batch_dims=1)
+    sorted_words = tf.gather(words, order, batch_dims=1)
+    # 1-based place of each piece within its word: words are runs in sorted order.
+    starts = tf.pad(sorted_words[:, 1:] != sorted_words[:, :-1], _ONE_BEFORE)
+    start_index = tf.where(starts, tf.range(length)[None, :], 0)
+    place = tf.range(length)[None, :] - _running_max(start_index) + 1
+
+    taken = tf.zeros_like(usable)
+    # A pass ends at the first word that does not fit; the next one goes on behind it.
+    for _ in range(4):
+        left = (counts - tf.reduce_sum(tf.cast(taken, tf.int32), axis=1))[:, None]
+        eligible = usable & ~taken & (sizes <= left)
+        upto = tf.cumsum(tf.cast(eligible, tf.int32), axis=1)
+        # Tokens of the word still to come count too: a word fits whole or not at all.
+        blocked = eligible & (upto + sizes - place > left)
+        before_block = tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0
+        taken |= eligible & before_block
+    first = tf.argsort(tf.cast(~taken, tf.int32), axis=1, stable=True)[:, :size]
+    return tuple(tf.gather(values, first, batch_dims=1) for values in (order, taken))
+
+
+def _running_max(values: tf.Tensor) -> tf.Tensor:
+    """Running maximum along axis 1 by doubling (log S steps)."""
+    length, shift = values.shape[1], 1
+    while shift < length:
+        shifted = tf.pad(values[:, :-shift], [[0, 0], [shift, 0]])
+        values = tf.maximum(values, shifted)
+        shift *= 2
+    return values
+
+
+def select_with_replacement(rows: Rows, size: int) -> Chosen:
+    """The original's rule: independent draws, so a position can come twice."""
+    listed = tf.argsort(tf.cast(~rows.candidates, tf.int32), axis=1, stable=True)
+    available = tf.reduce_sum(tf.cast(rows.candidates, tf.int32), axis=1, keepdims=True)
+    share = uniform(rows.noise[:, :size])
+    drawn = tf.cast(share * tf.cast(available, tf.float32), tf.int32)
+    drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
+    positions = tf.gather(listed, drawn, batch_dims=1)
+    return positions, _used(rows, size)
+
+
+def select_spans(rows: Rows, size: int) -> Chosen:
+    """Takes spans of whole words until the row has exactly its count.
+
+    Joshi et al., 2020 (SpanBERT), section 3.1: the number of words is geometric with
+    p = 0.2, at most 10 (3.8 on average), the first word is uniform over the words that
+    are not taken yet. The paper's distribution is renormalized, not cut, at 10. A span
+    ends early at [SEP] and other tokens that are never masked; the last one of a row
+    ends where the count is reached, if need be within a word.
+    """
+    noise, candidates, words, counts = rows
+    is_same_word = (words[:, 1:] == words[:, :-1]) & candidates[:, :-1]
+    starts = candidates & ~tf.pad(is_same_word, _ONE_BEFORE)
+    numbers = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+    blocks = tf.cumsum(tf.cast(~candidates, tf.int32), axis=1)
+    lengths = _span_lengths(noise)
+
+    def take_one(taken):
+        # The largest noise among what is left is a uniform draw without replacement.
+        order = tf.where(starts & ~taken, noise, tf.constant(-1, tf.int64))
+        first = tf.argmax(order, axis=1)[:, None]
+        block, number, length = (
+            tf.gather(each, first, batch_dims=1) for each in (blocks, numbers, lengths)
+        )
+        is_inside = (numbers >= number) & (numbers < number + length)
+        new = candidates & ~taken & is_inside & (blocks == block)
+        left = counts - tf.reduce_sum(tf.cast(taken, tf.int32), axis=1)
+        fits = tf.cumsum(tf.cast(new, tf.int32), axis=1) <= left[:, None]
+        return [taken | (new & fits)]
+
+    def is_short(taken):
+        return tf.reduce_any(tf.reduce_sum(tf.cast(taken, tf.int32), 1) < counts)
+
+    # Each round takes at least one token of every row that is short.
+    (taken,) = tf.while_loop(
+        is_short, take_one, [tf.zeros_like(candidates)], maximum_iterations=size
+    )
+    positions = tf.argsort(tf.cast(~taken, tf.int32), axis=1, stable=True)[:, :size]
+    return positions, _used(rows, size)
+
+
+def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
+    """Geometric numbers of words up to ``_MAX_SPAN``, int32, from further noise."""
+    shares = [(1 - _SPAN_P) ** length for length in range(_MAX_SPAN + 1)]
+    bounds = [(1 - share) / (1 - shares[-1]) for share in shares[1:-1]]
+    # Other bits than those that choose where a span begins: length and place must be
+    # independent.
+    share = uniform(remixed(noise))
+    above = share[:, :, None] >= tf.constant(bounds, tf.float32)
+    return 1 + tf.reduce_sum(tf.cast(above, tf.int32), axis=2)
+
+
+def select_by_weight(rows: Rows, size: int) -> Chosen:
+    """Draws distinct candidates one after the other, each in proportion to its weight.
+
+    Rare tokens are then masked more often: the "strategic masking" that the ELECTRA
+    paper reports as a minor speed-up of BERT (appendix on negative results), without a
+    formula. Weighted draws without replacement are the largest of log(weight) plus
+    Gumbel noise (Efraimidis and Spirakis, 2006).
+    """
+    # float64, because the largest keys decide, and 24 bits would make those tie.
+    gumbel = -tf.math.log(-tf.math.log(uniform64(rows.noise)))
+    lowest = tf.constant(tf.float64.min, tf.float64)
+    keyed = tf.where(rows.candidates, rows.traits + gumbel, lowest)
+    return tf.math.top_k(keyed, k=size).indices, _used(rows, size)
+
+
+# Rule -> how positions are chosen, and what it reads of each token.
+SELECTORS: dict[str, tuple[Selector, Callable[[VocabularyFacts], TokenReader]]] = {
+    "tokens": (select_tokens, read_nothing),
+    "whole_words": (select_whole_words, read_words),
+    "spans": (select_spans, read_words),
+    "rare_tokens": (select_by_weight, read_rarity),
+    "with_replacement": (select_with_replacement, read_nothing),
+}
 
 
 def max_predictions(max_seq_length: int, mask_rate: float) -> int:
@@ -44,22 +313,13 @@ def max_predictions(max_seq_length: int, mask_rate: float) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class LinearMaskRate:
-    """A mask rate that goes linearly from ``start`` to ``end``, and stays there.
-
-    Attributes:
-        start: rate of step 0, in (0, 1].
-        end: rate from ``steps`` on, in (0, 1].
-        steps: length of the change, at least 1.
-
-    Raises:
-        ValueError: if a number is out of its range.
-    """
+    """A mask rate in (0, 1], going from ``start`` to ``end`` in ``steps``, linearly."""
 
     start: float
     end: float
     steps: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for rate in (self.start, self.end):
             if not 0 < rate <= 1:
                 raise ValueError(f"mask_rate must be in (0, 1], got {rate}.")
@@ -91,17 +351,13 @@ class Masking:
         masked   [CLS]  [MASK]  [MASK]  [SEP]  [PAD]
 
     Args:
-        vocab_size: V.
-        mask_id: id of [MASK].
-        pad_id: id of [PAD]; padding is recognized by it.
-        never_masked: ids that are never chosen, [CLS] and [SEP].
-        max_seq_length: S.
+        never_masked: further ids that are never chosen, [CLS] and [SEP].
         mask_rate: share of a row's tokens to choose, in (0, 1], or how it changes over
             the training steps; the slots hold the highest rate.
         max_predictions_per_seq: P; default the original's ``max_predictions``.
         rule: ``"electra"`` (85 % [MASK], 15 % unchanged) or ``"bert"`` (80 % [MASK],
             10 % random token, 10 % unchanged).
-        select: a rule of ``selectors.SELECTORS``: ``"tokens"``, ``"whole_words"``,
+        select: a rule of ``SELECTORS``: ``"tokens"``, ``"whole_words"``,
             ``"spans"``, ``"rare_tokens"`` or ``"with_replacement"``.
         continuation: [V] booleans, True for pieces that continue a word ("##ing");
             needed for ``"whole_words"`` and ``"spans"``.
@@ -110,8 +366,8 @@ class Masking:
         rarity_power: ``"rare_tokens"`` weighs a token (count + 1) to the minus this.
 
     Raises:
-        ValueError: if a choice is unknown, the rate is out of range, or the slots
-            cannot hold the positions that the rate asks for.
+        ValueError: a choice is unknown, what it needs is missing, the rate is out of
+            range, or the slots cannot hold the positions that the rate asks for.
     """
 
     def __init__(
@@ -132,26 +388,21 @@ class Masking:
     ):
         if not isinstance(mask_rate, LinearMaskRate):
             mask_rate = LinearMaskRate(mask_rate, mask_rate)
-        for name, value, table in (
-            ("rule", rule, MASK_RULES),
-            ("select", select, SELECTORS),
-        ):
+        choices = {"rule": (rule, MASK_RULES), "select": (select, SELECTORS)}
+        for name, (value, table) in choices.items():
             if value not in table:
                 raise ValueError(
                     f"Unknown masking {name} {value!r}; choose one of {sorted(table)}."
                 )
-        needed = round(max_seq_length * mask_rate.highest)
-        slots = (
-            max(1, max_predictions(max_seq_length, mask_rate.highest))
-            if max_predictions_per_seq is None
-            else max_predictions_per_seq
-        )
-        if not 1 <= slots <= max_seq_length or (
-            max_predictions_per_seq is not None and slots < needed
-        ):
+        rate, slots = mask_rate.highest, max_predictions_per_seq
+        needed = round(max_seq_length * rate)
+        # The original's default rounds down: it can be one slot short.
+        fewest = 1 if slots is None else max(1, needed)
+        if slots is None:
+            slots = max(1, max_predictions(max_seq_length, rate))
+        if not fewest <= slots <= max_seq_length:
             raise ValueError(
-                f"max_predictions_per_seq is {slots} but mask_rate "
-                f"{mask_rate.highest} of "
+                f"max_predictions_per_seq is {slots} but mask_rate {rate} of "
                 f"{max_seq_length} tokens needs {needed} slots (and at most "
                 f"{max_seq_length}): change max_predictions_per_seq or mask_rate."
             )
@@ -164,7 +415,7 @@ class Masking:
         self.max_predictions_per_seq = slots
         self._hidden_share, self._random_share = MASK_RULES[rule]
         self._select, read = SELECTORS[select]
-        self._traits = read(VocabularyFacts(continuation, token_counts, rarity_power))
+        self._read = read(VocabularyFacts(continuation, token_counts, rarity_power))
 
     def __call__(
         self,
@@ -175,63 +426,45 @@ class Masking:
     ) -> dict[str, tf.Tensor]:
         """Chooses and hides positions.
 
-        Args:
-            input_ids: [B, S] int32, padded with ``pad_id``.
-            input_mask: [B, S] int32, 1 for real tokens.
-            keys: [B] uint64 from ``row_keys``.
-            step: training step that the batch is for, scalar; decides the rate.
-
-        Returns:
-            masked_input_ids [B, S], masked_lm_positions [B, P], masked_lm_ids [B, P]
-            (int32) and masked_lm_weights [B, P] (float32).
+        Takes ids and mask, [B, S] int32, keys, [B] uint64 from ``row_keys``, and the
+        training step that the batch is for, a scalar, which decides the rate. Returns
+        int32 masked_input_ids [B, S], masked_lm_positions [B, P], masked_lm_ids [B, P]
+        and float32 masked_lm_weights [B, P].
         """
         size = self.max_predictions_per_seq
-        candidates = self._candidates(input_ids, input_mask)
-        positions, used = self._select(
-            row_noise(keys, _POSITIONS, self.max_seq_length),
-            candidates,
-            self._traits(input_ids, input_mask),
-            self._counts(input_mask, candidates, step),
-            size,
-        )
+        is_special = tf.reduce_any(input_ids[:, :, None] == self.never_masked, axis=2)
+        candidates = (input_mask > 0) & ~is_special
+        tokens = tf.reduce_sum(tf.cast(input_mask, tf.float32), axis=1)
+        wanted = tf.cast(tf.round(tokens * self.mask_rate(step)), tf.int32)
+        # Deviation: never more than there are candidates, and none in a row without
+        # any, where the original divides 0 by 0.
+        available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
+        counts = tf.minimum(tf.maximum(wanted, 1), tf.minimum(available, size))
+        noise = row_noise(keys, _POSITIONS, self.max_seq_length)
+        traits = self._read(input_ids, input_mask)
+        positions, used = self._select(Rows(noise, candidates, traits, counts), size)
         # Unused slots point at position 0 ([CLS]), which is never a candidate: weight
         # 0 keeps them out of the loss and the scatter below skips them. It also skips
         # what stays as it is: drawn twice, a position is hidden if any draw says so.
         positions = tf.where(used, positions, 0)
         original = tf.gather(input_ids, positions, batch_dims=1)
         shown = self._shown(original, keys)
+        hidden = used & (shown != original)
         return {
-            "masked_input_ids": scatter_positions(
-                input_ids, positions, shown, used & (shown != original)
-            ),
+            "masked_input_ids": scatter_positions(input_ids, positions, shown, hidden),
             "masked_lm_positions": positions,
             "masked_lm_ids": tf.where(used, original, 0),
             "masked_lm_weights": tf.cast(used, tf.float32),
         }
 
-    def _candidates(self, input_ids, input_mask):
-        special = tf.reduce_any(
-            input_ids[:, :, None] == tf.constant(self.never_masked)[None, None, :], 2
-        )
-        return (input_mask > 0) & ~special
-
-    def _counts(self, input_mask, candidates, step):
-        tokens = tf.reduce_sum(tf.cast(input_mask, tf.float32), axis=1)
-        wanted = tf.cast(tf.round(tokens * self.mask_rate(step)), tf.int32)
-        # Deviation: never more than there are candidates, and none in a row without
-        # any, where the original divides 0 by 0.
-        available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
-        limit = tf.minimum(available, self.max_predictions_per_seq)
-        return tf.minimum(tf.maximum(wanted, 1), limit)
-
-    def _shown(self, original, keys):
-        share = uniform(row_noise(keys, _RULE, self.max_predictions_per_seq))
+    def _shown(self, original: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+        size = self.max_predictions_per_seq
+        share = uniform(row_noise(keys, _RULE, size))
         shown = tf.where(share < self._hidden_share, self.mask_id, original)
         if self._random_share == 0:
             return shown
-        noise = row_noise(keys, _RANDOM_TOKEN, self.max_predictions_per_seq)
+        noise = row_noise(keys, _RANDOM_TOKEN, size)
         drawn = tf.cast(noise % self.vocab_size, tf.int32)
-        is_random = (share >= self._hidden_share) & (
-            share < self._hidden_share + self._random_share
-        )
+        limit = self._hidden_share + self._random_share
+        is_random = (share >= self._hidden_share) & (share < limit)
         return tf.where(is_random, drawn, shown)

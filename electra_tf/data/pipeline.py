@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -19,34 +19,26 @@ import tensorflow as tf
 from electra_tf.data import records
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
+from electra_tf.files import AnyPath
 
 # Deviation: the paper and the original mask anew in every pass; here a record has ten
 # masks unless `mask_variants` says otherwise.
 _STATIC_VARIANTS = 10
 
-
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 
 
 def expand_files(
-    files: str | os.PathLike | Sequence[str | os.PathLike],
-    *,
-    in_folder: str = TRAINING,
+    files: AnyPath | Sequence[AnyPath], *, in_folder: str = TRAINING
 ) -> list[str]:
     """Expands comma lists, globs and paths to a sorted list of existing files.
 
-    A path that exists is taken as it is, whatever characters are in it.
-
-    Args:
-        files: paths and globs, in one string with commas or in a sequence.
-        in_folder: what a folder stands for.
-
-    Raises:
-        ValueError: if a pattern matches nothing.
+    A path that exists is taken as it is, whatever characters are in it; a folder stands
+    for the files in it that match ``in_folder``. A pattern must match something.
     """
     if isinstance(files, (str, os.PathLike)):
         files = [files] if os.path.exists(files) else str(files).split(",")
-    found: set[str] = set()
+    paths: set[str] = set()
     for pattern in map(str, files):
         if os.path.isdir(pattern):
             matches = [str(path) for path in Path(pattern).glob(in_folder)]
@@ -57,31 +49,25 @@ def expand_files(
                 f"No TFRecord file matches {pattern!r}. Build records with "
                 "`python -m electra_tf.data.build_records` or correct the path."
             )
-        found.update(matches)
-    return sorted(found)
+        paths.update(matches)
+    return sorted(paths)
 
 
-def masking_for(manifest: records.Manifest, **overrides) -> Masking:
+def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
     """Default masking for records that this library wrote, from their manifest."""
-    special = special_ids(manifest)
-    arguments = {
+    pad, _, cls, sep, mask = manifest.vocabulary["special_ids"]
+    defaults = {
         "vocab_size": manifest.vocabulary["size"],
-        "mask_id": special["[MASK]"],
-        "pad_id": special["[PAD]"],
-        "never_masked": (special["[CLS]"], special["[SEP]"]),
+        "mask_id": mask,
+        "pad_id": pad,
+        "never_masked": (cls, sep),
         "max_seq_length": manifest.settings["max_seq_length"],
     }
-    return Masking(**{**arguments, **overrides})
-
-
-def special_ids(manifest: records.Manifest) -> dict[str, int]:
-    """Ids of the special tokens by their usual names, whatever the vocabulary's."""
-    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    return dict(zip(names, manifest.vocabulary["special_ids"], strict=True))
+    return Masking(**defaults | overrides)
 
 
 def pretraining_dataset(
-    files: str | os.PathLike | Sequence[str | os.PathLike],
+    files: AnyPath | Sequence[AnyPath],
     *,
     batch_size: int,
     masking: Masking | None = None,
@@ -92,15 +78,14 @@ def pretraining_dataset(
     shuffle_buffer: int = 100_000,
     start_batch: int = 0,
 ) -> tf.data.Dataset:
-    """Masked batches, ready for ``Electra.fit``.
+    """Masked batches for ``Electra.fit``: dicts as of ``features.PRETRAINING``.
 
     Args:
         files: glob, comma list or sequence of TFRecord files or folders of them,
             written by ``build_records`` or by the original's builder.
         batch_size: B, rows per (global) batch.
         masking: how to mask; default from the manifest beside the files.
-        sep_id: id of [SEP], from which segments are derived; default from the
-            manifest.
+        sep_id: id of [SEP], from which segments are derived; default as for masking.
         training: True shuffles and repeats forever; False reads the files once, in
             order, and fills the last batch with empty rows (weight 0 everywhere), so
             that every row counts once and shapes stay static.
@@ -110,12 +95,9 @@ def pretraining_dataset(
         shuffle_buffer: records shuffled together within a pass.
         start_batch: first batch to produce, for resuming.
 
-    Returns:
-        A dataset of dicts with the tensors of ``features.PRETRAINING``.
-
     Raises:
-        ValueError: if no file matches, the files hold no record or records of
-            something else, a manifest is needed and missing, or ``seed`` is negative.
+        ValueError: no file matches, the files hold no record or records of something
+            else, a manifest is needed and missing, or ``seed`` is negative.
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
@@ -123,45 +105,48 @@ def pretraining_dataset(
     if masking is None or sep_id is None:
         manifest = records.read_manifest(os.path.dirname(paths[0]))
         masking = masking or masking_for(manifest)
-        sep_id = special_ids(manifest)["[SEP]"] if sep_id is None else sep_id
-    make_batch = _BatchMaker(masking, sep_id, seed, mask_variants, batch_size)
-    stream = (
-        _endless_records(paths, seed, shuffle_buffer, start_batch * batch_size)
-        if training
-        else _records_once(paths, start_batch * batch_size)
-    )
+        sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
+    start_record = start_batch * batch_size
+    if training:
+        stream = _endless_records(paths, seed, shuffle_buffer, start_record)
+    else:
+        known = tf.data.experimental.assert_cardinality(count_all(paths))
+        stream = tf.data.TFRecordDataset(paths).apply(known).skip(start_record)
+        stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     _check_first_records(paths)
     stream = stream.batch(batch_size, drop_remainder=training)
     # Batch number n is trained on in step n, whatever was resumed or accumulated.
-    numbered = stream.enumerate(start_batch)
-    dataset = numbered.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(_options())
-
-
-def _options() -> tf.data.Options:
+    dataset = stream.enumerate(start_batch).map(
+        _batch_maker(masking, sep_id, seed, mask_variants, batch_size),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
     options = tf.data.Options()
     options.deterministic = True
     # Every worker walks the same stream and keeps its slice of each global batch;
     # sharding by file would change which records share a batch.
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.DATA
-    )
-    return options
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def count_all(paths: Sequence[str]) -> int:
-    """Records in all files, from their manifest where there is one.
-
-    Raises:
-        ValueError: if there is none, or a file is damaged.
-    """
-    total = sum(_counts(paths).values())
+    """Records in all files, from their manifest where there is one; at least one."""
+    known: dict[str, int] = {}
+    for folder in {os.path.dirname(path) for path in paths}:
+        if os.path.exists(os.path.join(folder, records.MANIFEST)):
+            manifest = records.verify(folder)
+            for shard in (*manifest.train, *manifest.eval):
+                known[os.path.join(folder, shard.name)] = shard.records
+    total = sum(
+        known[path] if path in known else records.count_records(path) for path in paths
+    )
     if total == 0:
         raise ValueError(f"The {len(paths)} TFRecord files hold no record.")
     return total
 
 
-def _check_first_records(paths: Sequence[str]):
+def _check_first_records(paths: Sequence[str]) -> None:
+    """Names a file of something else now, which a running dataset could not."""
     for path in paths:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
@@ -171,32 +156,11 @@ def _check_first_records(paths: Sequence[str]):
                 raise ValueError(f"{path}: {records.NO_INPUT_IDS}") from error
 
 
-def _counts(paths: Sequence[str]) -> dict[str, int]:
-    known: dict[str, int] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
-        if os.path.exists(os.path.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder)
-            for shard in (*manifest.train, *manifest.eval):
-                known[os.path.join(folder, shard.name)] = shard.records
-    return {
-        path: known[path] if path in known else records.count_records(path)
-        for path in paths
-    }
-
-
-def _records_once(paths: Sequence[str], start_record: int) -> tf.data.Dataset:
-    """(serialized record, pass 0), in order; its length is known."""
-    dataset = tf.data.TFRecordDataset(paths).map(
-        lambda record: (record, tf.constant(0, tf.int64))
-    )
-    known = tf.data.experimental.assert_cardinality(count_all(paths))
-    return dataset.apply(known).skip(start_record)
-
-
 def _endless_records(
     paths: Sequence[str], seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
     """(serialized record, pass number) forever, beginning at ``start_record``."""
+    # A resume opens its own pass and skips less than one, however long the run was.
     first_pass, skipped = divmod(start_record, count_all(paths))
     names = tf.constant(list(paths))
 
@@ -212,6 +176,7 @@ def _endless_records(
         )
         dataset = _shuffle(dataset, shuffle_buffer, pass_seed)
         offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
+        # Skipped before anything is parsed or masked: bytes are cheap to read.
         return dataset.skip(offset).map(lambda record: (record, number))
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
@@ -224,7 +189,7 @@ def _shuffle(
     """``Dataset.shuffle`` as a function of ``seed`` (int64 [2]) alone.
 
     The method mixes in the process's global seed, so its order would change with an
-    unrelated ``tf.random.set_seed``, and it refuses a tensor as seed when that is 0.
+    unrelated ``tf.random.set_seed``, and it rejects a tensor as seed when that is 0.
     """
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(dataset),
@@ -239,54 +204,41 @@ def _shuffle(
     return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
-class _BatchMaker:
-    """(step, (serialized [B], pass [B])) -> the tensors of ``PRETRAINING``."""
+def _batch_maker(
+    masking: Masking, sep_id: int, seed: int, mask_variants: int | None, batch_size: int
+) -> Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], dict[str, tf.Tensor]]:
+    """Makes (step, (serialized [B], pass [B])) -> the tensors of ``PRETRAINING``."""
+    variants = tf.int64.max if mask_variants is None else mask_variants
+    length = masking.max_seq_length
+    too_long = (
+        f"A record is longer than max_seq_length={length}. Use the max_seq_length that "
+        "the records were built with, or rebuild them."
+    )
 
-    def __init__(
-        self,
-        masking: Masking,
-        sep_id: int,
-        seed: int,
-        mask_variants: int | None,
-        batch_size: int,
-    ):
-        self._masking = masking
-        self._sep_id = sep_id
-        self._seed = seed
-        self._variants = tf.int64.max if mask_variants is None else mask_variants
-        self._batch_size = batch_size
+    def filled(value: tf.Tensor) -> tf.Tensor:
+        """Fills a short last batch with empty rows, so shapes stay static."""
+        missing = batch_size - tf.shape(value)[0]
+        rows = tf.pad(value, [[0, missing], [0, 0]])
+        return tf.ensure_shape(rows, [batch_size, value.shape[1]])
 
-    def __call__(
-        self, step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]
+    def make_batch(
+        step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         serialized, passes = rows
-        keys = row_keys(
-            tf.strings.to_hash_bucket_fast(serialized, tf.int64.max),
-            passes % self._variants,
-            seed=self._seed,
-        )
+        # The record's own bytes, not its place: the mask of a record is the same in
+        # another shard, order or batch.
+        fingerprints = tf.strings.to_hash_bucket_fast(serialized, tf.int64.max)
+        keys = row_keys(fingerprints, passes % variants, seed=seed)
         ids = records.parse_batch(serialized)
         lengths = ids.row_lengths()
-        length = self._masking.max_seq_length
-        tf.debugging.assert_less_equal(
-            lengths,
-            tf.cast(length, lengths.dtype),
-            message=(
-                f"A record is longer than max_seq_length={length}. Use the "
-                "max_seq_length that the records were built with, or rebuild them."
-            ),
-        )
-        padded = ids.to_tensor(self._masking.pad_id, shape=[None, length])
+        longest = tf.constant(length, lengths.dtype)
+        tf.debugging.assert_less_equal(lengths, longest, too_long)
+        padded = ids.to_tensor(masking.pad_id, shape=[None, length])
         mask = tf.sequence_mask(lengths, length, tf.int32)
-        batch = derive_inputs(padded, mask, self._sep_id)
-        batch.update(self._masking(padded, mask, keys, step))
-        batch = {name: self._fill(batch[name]) for name in PRETRAINING}
+        batch = derive_inputs(padded, mask, sep_id)
+        batch.update(masking(padded, mask, keys, step))
+        batch = {name: filled(batch[name]) for name in PRETRAINING}
         check_batch(PRETRAINING, batch)
         return batch
 
-    def _fill(self, value: tf.Tensor) -> tf.Tensor:
-        """Fills a short last batch with empty rows, so shapes stay static."""
-        missing = self._batch_size - tf.shape(value)[0]
-        filled = tf.pad(value, [[0, missing], [0, 0]])
-        filled.set_shape([self._batch_size, value.shape[1]])
-        return filled
+    return make_batch

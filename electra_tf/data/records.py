@@ -1,8 +1,9 @@
 """TFRecord shards of examples, and the manifest that says what is in them.
 
-A record holds `input_ids` only, unpadded: mask and segments follow from the ids, and
+A record holds ``input_ids`` only, unpadded: mask and segments follow from the ids, and
 masking happens when the records are read. Shards that the original builder wrote
-(`input_ids`, `input_mask` and `segment_ids` of one fixed length) can be read as well.
+(``input_ids``, ``input_mask`` and ``segment_ids`` of one fixed length) can be read as
+well.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import hashlib
-import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
+
+from electra_tf import files
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -26,15 +28,7 @@ NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One TFRecord file.
-
-    Attributes:
-        name: File name, without folder.
-        records: Number of examples.
-        tokens: Number of ids in them, special tokens included.
-        size: Bytes.
-        sha256: Hash of the file.
-    """
+    """One TFRecord file, by name without folder; special tokens count as tokens."""
 
     name: str
     records: int
@@ -48,14 +42,12 @@ class Manifest:
     """What a folder of records holds and how it was made.
 
     Attributes:
-        settings: Everything that decides what the records are: `vocabulary_sha256`,
-            `lower_case`, `max_seq_length`, `segmenting`, `seed`, `corpus`, ...
-        vocabulary: `size`, `sha256` and the ids of the special tokens.
-        corpus: Counts: `sources`, `documents`, `lines`, `characters`, and, of the
-            tokens to train on, `unknown_tokens`.
-        train: Shards to train on.
-        eval: Held-out shards; may be empty.
-        format_version: Version of this file's format.
+        settings: everything that decides what the records are: ``vocabulary_sha256``,
+            ``lower_case``, ``max_seq_length``, ``segmenting``, ``seed``, ...
+        vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
+        corpus: the ``sources``, and counts: ``documents``, ``lines``, ``characters``,
+            and, of the tokens to train on, ``unknown_tokens``.
+        eval: held-out shards; may be empty.
     """
 
     settings: dict
@@ -75,181 +67,149 @@ class Manifest:
         """Tokens to train on, special tokens included."""
         return sum(shard.tokens for shard in self.train)
 
-    def save(self, folder: str | os.PathLike):
-        """Writes `manifest.json` into the folder, whole or not at all."""
-        write_json(Path(folder, MANIFEST), dataclasses.asdict(self))
+    def save(self, folder: files.AnyPath) -> None:
+        """Writes ``manifest.json`` into the folder."""
+        path = Path(folder, MANIFEST)
+        files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
-def serialize(example: Sequence[int]) -> bytes:
-    """A record: a `tf.train.Example` with the int64 list `input_ids`."""
-    ids = tf.train.Feature(int64_list=tf.train.Int64List(value=example))
-    features = tf.train.Features(feature={"input_ids": ids})
-    return tf.train.Example(features=features).SerializeToString(deterministic=True)
-
-
-def write_shard(path: str | os.PathLike, examples: Iterable[Sequence[int]]) -> Shard:
-    """Writes one TFRecord file; it is there whole or not at all.
-
-    Args:
-        path: The file.
-        examples: Token ids of each example.
-
-    Raises:
-        OSError: The disk is full or the folder cannot be written.
-    """
-    temporary = f"{path}.tmp"
-    records = tokens = 0
-    try:
-        with _os_errors(path), tf.io.TFRecordWriter(temporary) as writer:
-            for example in examples:
-                writer.write(serialize(example))
-                records += 1
-                tokens += len(example)
-        digest = _sync_and_hash(temporary)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return Shard(
-        name=Path(path).name,
-        records=records,
-        tokens=tokens,
-        size=os.path.getsize(path),
-        sha256=digest,
-    )
-
-
-def join_shards(path: str | os.PathLike, parts: Iterable[os.PathLike]) -> str:
-    """Appends TFRecord files to one another in a new file; returns its sha256."""
-    temporary = f"{path}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            for part in parts:
-                file.write(Path(part).read_bytes())
-        digest = _sync_and_hash(temporary)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return digest
-
-
-def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
-    """Token ids of a batch of records, without padding.
-
-    Args:
-        serialized: [B] string, records of ours or of the original builder. Where a
-            record has an `input_mask`, only the ids under its ones are kept.
-
-    Returns:
-        [B, None] int32, ragged.
-
-    Raises:
-        tf.errors.InvalidArgumentError: A record has no `input_ids`.
-    """
-    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-    parsed = tf.io.parse_example(
-        serialized, {"input_ids": feature, "input_mask": feature}
-    )
-    ids, mask = parsed["input_ids"], parsed["input_mask"]
-    tf.debugging.assert_positive(ids.row_lengths(), NO_INPUT_IDS)
-    lengths = tf.where(
-        mask.row_lengths() > 0, tf.reduce_sum(mask, axis=1), ids.row_lengths()
-    )
-    dense = tf.cast(ids.to_tensor(), tf.int32)
-    return tf.RaggedTensor.from_tensor(dense, lengths=lengths)
-
-
-def count_records(path: str | os.PathLike) -> int:
-    """Counts the records of a TFRecord file by its length headers.
-
-    Raises:
-        ValueError: The file is not a TFRecord file or is cut off.
-    """
-    return sum(1 for _ in _record_lengths(path))
-
-
-def read_manifest(folder: str | os.PathLike) -> Manifest:
-    """Reads `manifest.json`.
-
-    Raises:
-        ValueError: There is none, it is damaged, or of a newer format.
-    """
+def read_manifest(folder: files.AnyPath) -> Manifest:
+    """Reads ``manifest.json``; ValueError: none, damaged, or of a newer format."""
     path = Path(folder, MANIFEST)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = files.read_json(path)
         version = content["format_version"]
-        if version > FORMAT_VERSION:
-            raise ValueError(
-                f"{path}: format {version}, this library reads {FORMAT_VERSION}: "
-                "update it, or build the records again"
-            )
-        shards = {
-            split: tuple(Shard(**shard) for shard in content.pop(split))
-            for split in ("train", "eval")
-        }
-        return Manifest(**content, **shards)
+        if version <= FORMAT_VERSION:
+            shards = {
+                split: tuple(Shard(**shard) for shard in content.pop(split))
+                for split in ("train", "eval")
+            }
+            return Manifest(**content, **shards)
     except FileNotFoundError as error:
         raise ValueError(
             f"{path} does not exist: no records were built here, or the build was "
             "interrupted. Run electra_tf.data.build_records (again)."
         ) from error
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: damaged manifest ({error!r}). Build the records again."
         ) from error
+    raise ValueError(
+        f"{path}: format {version}, this library reads {FORMAT_VERSION}: update it, or "
+        "build the records again"
+    )
 
 
-def verify(folder: str | os.PathLike, *, thorough: bool = False) -> Manifest:
-    """Checks that every shard of the manifest is there and has its size.
+def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
+    """Reads the manifest and checks that every shard is there and has its size.
 
-    Args:
-        folder: Folder of the records.
-        thorough: Whether to compare the sha256 too, which reads all files.
-
-    Returns:
-        The manifest.
+    ``thorough`` compares the sha256 too, which reads all files.
 
     Raises:
-        ValueError: A shard is missing, has another size or (thorough) other content.
+        ValueError: a shard is missing, has another size or (thorough) other content.
     """
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):
         path = Path(folder, shard.name)
-        problem = _problem(path, shard, thorough)
-        if problem:
-            raise ValueError(
-                f"{path}: {problem}. Copy the folder again, or build the records again "
-                "with overwriting allowed."
-            )
+        if not path.is_file():
+            problem = "missing"
+        elif (size := path.stat().st_size) != shard.size:
+            wanted = f"the manifest says {shard.size} (truncated copy?)"
+            problem = f"has {size} bytes, {wanted}"
+        elif thorough and files.sha256(path) != shard.sha256:
+            problem = "its sha256 is not the one in the manifest"
+        else:
+            continue
+        raise ValueError(
+            f"{path}: {problem}. Copy the folder again, or build the records again "
+            "with overwriting allowed."
+        )
     return manifest
 
 
-def write_json(path: Path, content: dict):
-    """Writes a JSON file, whole or not at all."""
-    temporary = path.with_name(f"{path.name}.tmp")
+def serialize(example: Sequence[int]) -> bytes:
+    """A record: a ``tf.train.Example`` with the int64 list ``input_ids``."""
+    ids = tf.train.Feature(int64_list=tf.train.Int64List(value=example))
+    features = tf.train.Features(feature={"input_ids": ids})
+    return tf.train.Example(features=features).SerializeToString(deterministic=True)
+
+
+def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
+    """Token ids of a batch of records, without padding: [B, None] int32, ragged.
+
+    Takes records, [B] string, of ours or of the original builder. Where a record has an
+    ``input_mask``, only the ids under its ones are kept; one without ``input_ids``
+    raises ``tf.errors.InvalidArgumentError``.
+    """
+    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+    features = {"input_ids": feature, "input_mask": feature}
+    parsed = tf.io.parse_example(serialized, features)
+    ids, mask = parsed["input_ids"], parsed["input_mask"]
+    tf.debugging.assert_positive(ids.row_lengths(), NO_INPUT_IDS)
+    masked = tf.reduce_sum(mask, axis=1)
+    lengths = tf.where(mask.row_lengths() > 0, masked, ids.row_lengths())
+    dense = tf.cast(ids.to_tensor(), tf.int32)
+    return tf.RaggedTensor.from_tensor(dense, lengths=lengths)
+
+
+def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
+    """Writes the token ids of examples as one TFRecord file, whole or not at all."""
+    records = tokens = 0
+    with files.replacing(path) as part:
+        with _os_errors(path), tf.io.TFRecordWriter(str(part)) as writer:
+            for example in examples:
+                writer.write(serialize(example))
+                records += 1
+                tokens += len(example)
+        return _shard(path, part, records, tokens)
+
+
+def join_shards(
+    path: files.AnyPath, folder: files.AnyPath, shards: Sequence[Shard]
+) -> Shard:
+    """Writes one TFRecord file of the records of several shards in ``folder``."""
+    with files.replacing(path) as part:
+        # A TFRecord file has no header: appended bytes are a file of all records.
+        with open(part, "wb") as file:
+            for shard in shards:
+                file.write(Path(folder, shard.name).read_bytes())
+        records = sum(shard.records for shard in shards)
+        tokens = sum(shard.tokens for shard in shards)
+        return _shard(path, part, records, tokens)
+
+
+def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
+    return Shard(
+        name=Path(path).name,
+        records=records,
+        tokens=tokens,
+        size=part.stat().st_size,
+        sha256=files.sha256(part),
+    )
+
+
+@contextlib.contextmanager
+def _os_errors(path: files.AnyPath) -> Iterator[None]:
+    """Turns TensorFlow's file errors into the OSError they stand for."""
+    codes = {
+        tf.errors.ResourceExhaustedError: errno.ENOSPC,
+        tf.errors.PermissionDeniedError: errno.EACCES,
+        tf.errors.NotFoundError: errno.ENOENT,
+    }
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except tf.errors.OpError as error:
+        code = codes.get(type(error), errno.EIO)
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
-def _problem(path: Path, shard: Shard, thorough: bool) -> str:
-    if not path.is_file():
-        return "missing"
-    size = path.stat().st_size
-    if size != shard.size:
-        return f"has {size} bytes, the manifest says {shard.size} (truncated copy?)"
-    if thorough and _sync_and_hash(path) != shard.sha256:
-        return "its sha256 is not the one in the manifest"
-    return ""
+def count_records(path: files.AnyPath) -> int:
+    """Counts the records of a TFRecord file by its length headers.
 
-
-def _record_lengths(path: str | os.PathLike) -> Iterator[int]:
+    They are a hundredth of a big file. ValueError: it is no TFRecord file, or cut off.
+    """
     size = os.path.getsize(path)
-    position = 0
+    position = count = 0
     with open(path, "rb") as file:
         while position < size:
             header = file.read(12)
@@ -263,13 +223,15 @@ def _record_lengths(path: str | os.PathLike) -> Iterator[int]:
                     f"{path}: no record starts at byte {position} (bad checksum): not "
                     "a TFRecord file, compressed, or damaged"
                 )
+            # The header, the record, and the record's own checksum.
             position += 12 + length + 4
             if position > size:
                 raise ValueError(
                     f"{path}: cut off at byte {size}, in a record of {length} bytes"
                 )
             file.seek(position)
-            yield length
+            count += 1
+    return count
 
 
 def _crc_table() -> list[int]:
@@ -286,6 +248,7 @@ _CRC = _crc_table()
 
 
 def _masked_crc(data: bytes) -> int:
+    """CRC-32C as TFRecord files hold it: rotated, plus a constant."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -293,24 +256,9 @@ def _masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _sync_and_hash(path: str | os.PathLike) -> str:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def _os_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Turns TensorFlow's file errors into the OSError they stand for."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        code = _ERROR_CODES.get(type(error), errno.EIO)
-        raise OSError(code, os.strerror(code), str(path)) from error
-
-
-_ERROR_CODES = {
-    tf.errors.ResourceExhaustedError: errno.ENOSPC,
-    tf.errors.PermissionDeniedError: errno.EACCES,
-    tf.errors.NotFoundError: errno.ENOENT,
-}
+def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
+    """Counts tokens, [vocab_size] int64, of arrays of unpadded ids of any shape."""
+    counts = np.zeros(vocab_size, np.int64)
+    for ids in batches:
+        counts += np.bincount(np.ravel(ids), minlength=vocab_size)
+    return counts

@@ -23,14 +23,14 @@ _BATCH = 1024
 class WordPiece(tf.Module):
     """BERT's tokenizer: clean, lower-case, strip accents, split, greedy longest match.
 
-    The text is normalized in the graph, as Hugging Face's `BertWordPieceTokenizer` and
-    the original do it, and then split by `tensorflow_text.FastBertTokenizer`, whose own
-    normalization is another one (compatibility case folding). Rows of printable ASCII,
-    which need none of it, take a short cut.
+    The text is normalized in the graph, as Hugging Face's ``BertWordPieceTokenizer``
+    and the original do it, and then split by ``tensorflow_text.FastBertTokenizer``,
+    whose own normalization is another one (compatibility case folding). Rows of
+    printable ASCII, which need none of it, take a short cut.
 
-    Agrees with `BertWordPieceTokenizer` except for:
+    Agrees with ``BertWordPieceTokenizer`` except for:
 
-    * Literal `[MASK]`, `[CLS]`, ... in the text: brackets and a word here (as in the
+    * Literal [MASK], [CLS], ... in the text: brackets and a word here (as in the
       original), the special token there.
     * Words over 200 bytes are [UNK]. The original counts 200 characters, Hugging Face
       100; the three agree on ASCII words up to 100 letters.
@@ -39,13 +39,11 @@ class WordPiece(tf.Module):
       Unicode versions that TensorFlow's regular expressions do not know yet.
     * Invalid UTF-8: offending bytes are dropped here, not accepted there.
 
-    Works under `tf.function`, in `tf.data.Dataset.map` (on batches) and as an attribute
-    of an exported model; who loads the SavedModel imports `tensorflow_text` first.
+    Works under ``tf.function``, in ``tf.data.Dataset.map`` (on batches) and as an
+    attribute of an exported model; who loads the SavedModel imports
+    ``tensorflow_text`` first.
 
-    Attributes:
-        vocabulary: The `Vocabulary`.
-        lower_case: Whether the text is lower-cased.
-        strip_accents: Whether accents are removed; only if it is lower-cased.
+    Accents are removed only if the text is lower-cased too.
 
     Example:
         >>> tokenizer = WordPiece(Vocabulary.load("vocab.txt"))
@@ -77,31 +75,20 @@ class WordPiece(tf.Module):
         )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids of the word pieces, without special tokens.
-
-        Args:
-            texts: [N] string, UTF-8.
-
-        Returns:
-            [N, None] int32, ragged.
-        """
+        """Ids of [N] texts, UTF-8, without special tokens: [N, None] int32, ragged."""
         return self._split.tokenize(self.normalize(texts))
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, and which characters of the text each piece stands for.
+        """Ids, and which characters of the texts (valid UTF-8) each piece stands for.
 
         Exact although the text is normalized before it is split: every character is
         normalized alone too, which says how many bytes came of it. Characters of which
         nothing is left, such as combining accents, belong to the piece before them.
 
-        Args:
-            texts: [N] string, valid UTF-8.
-
-        Returns:
-            ids, first character, and character after the last one, counted in Unicode
-            code points: [N, None] int32 each, ragged.
+        Returns ids, first character, and character after the last one, counted in
+        Unicode code points: [N, None] int32 each, ragged.
         """
         normalized = self.normalize(texts)
         ids, starts, ends = self._split.tokenize_with_offsets(normalized)
@@ -110,22 +97,21 @@ class WordPiece(tf.Module):
         # Bytes of all texts in a row are numbered through; so are their characters.
         after = tf.cumsum(sizes)
         before = tf.concat([[0], after], 0)
-        first_byte = tf.gather(before, characters.row_starts())
         first_character = characters.row_starts()
+        first_byte = tf.gather(before, first_character)
+        row = starts.value_rowids()
 
-        def holder(offsets):
+        def holder(offsets: tf.RaggedTensor) -> tf.Tensor:
             """The characters that hold these bytes: the first that end after them."""
-            byte = tf.cast(offsets.values, tf.int64)
-            byte += tf.gather(first_byte, offsets.value_rowids())
-            found = tf.searchsorted(after, byte, "right", tf.int64)
-            found -= tf.gather(first_character, offsets.value_rowids())
-            return tf.cast(found, tf.int32)
+            byte = tf.cast(offsets.values, tf.int64) + tf.gather(first_byte, row)
+            character = tf.searchsorted(after, byte, "right", tf.int64)
+            return tf.cast(character - tf.gather(first_character, row), tf.int32)
 
         # A piece may end inside of what came of one character, such as a Korean
         # syllable; that character then belongs to it as a whole.
         end = tf.maximum(holder(ends - 1) + 1, holder(ends))
         count = tf.cast(characters.row_lengths(), tf.int32)
-        end = tf.minimum(end, tf.gather(count, ends.value_rowids()))
+        end = tf.minimum(end, tf.gather(count, row))
         return ids, starts.with_values(holder(starts)), ends.with_values(end)
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
@@ -141,12 +127,12 @@ class WordPiece(tf.Module):
         )
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of each text, int32, tokenized in batches: the offline `tokenize`."""
-        return [
-            row
-            for start in range(0, len(texts), _BATCH)
-            for row in self._encode_batch(texts[start : start + _BATCH])
-        ]
+        """Ids of each text, int32, tokenized in batches: the offline ``tokenize``."""
+        rows = []
+        for start in range(0, len(texts), _BATCH):
+            ids = self._tokenize(tf.constant(texts[start : start + _BATCH], tf.string))
+            rows += np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
+        return rows
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text: pieces joined, spaces before punctuation left out.
@@ -154,23 +140,18 @@ class WordPiece(tf.Module):
         Special tokens are shown, padding is not. The spaces, case and accents of the
         original text are lost.
         """
-        tokens = self.vocabulary.tokens
-        pad = self.vocabulary.pad_id
+        tokens, pad = self.vocabulary.tokens, self.vocabulary.pad_id
         text = " ".join(tokens[index] for index in ids if index != pad)
         # An example may start inside a word: no piece is joined to a special token.
         text = re.sub(r"(?<!\]) ##(?=\S)", "", text)
         text = re.sub(r" ([,.;:!?%)\]}])(?=\W|$)", r"\1", text)
         return re.sub(r"([(\[{$]) (?=\w)|(?<=\w) (['\u2019-]) (?=\w)", r"\1\2", text)
 
-    def _encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        ids = self._tokenize(tf.constant(texts, tf.string))
-        return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
-
 
 def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.Tensor]:
     """The steps for text that is not plain ASCII, in the order of the original."""
 
-    def clean(texts):
+    def clean(texts: tf.Tensor) -> tf.Tensor:
         # Invalid bytes become U+FFFD, which the next step deletes.
         texts = tf.strings.unicode_transcode(
             texts, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD
@@ -178,11 +159,11 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
         texts = tf.strings.regex_replace(texts, _SPACE, " ")
         return tf.strings.regex_replace(texts, _DELETED, "")
 
-    def strip(texts):
+    def strip(texts: tf.Tensor) -> tf.Tensor:
         decomposed = tf_text.normalize_utf8(clean(texts), "NFD")
         return tf.strings.regex_replace(decomposed, r"\p{Mn}", "")
 
-    def lower(texts):
+    def lower(texts: tf.Tensor) -> tf.Tensor:
         # ICU lower-cases by the rules of the process's locale. Letters that Turkish and
         # Lithuanian ones treat in their own way are replaced first: I and J with all
         # of ASCII, which needs no ICU; the others only occur with their accents.

@@ -1,4 +1,4 @@
-"""Units of work of a records build: what to read, and how one unit is built.
+"""Units of work of a records build: what to read, and how processes build them.
 
 A unit is a part of the corpus whose examples depend on the settings, the seed and its
 number only. So the records are the same whichever process builds it, and a finished
@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import array
 import collections
+import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import itertools
-import json
+import multiprocessing
+import os
 import random
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import tensorflow as tf
+
+from electra_tf import cli, files
+from electra_tf.data.corpora import Source
 from electra_tf.data.documents import ExampleBuilder
-from electra_tf.data.records import Shard, write_json, write_shard
-from electra_tf.data.sources import Source
+from electra_tf.data.records import Shard, write_shard
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 
@@ -29,6 +38,8 @@ _HASHES = 1 << 64
 _MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
 _LINES_AT_ONCE = 1 << 12
+# Starting a process takes about as long as building this much text.
+_BYTES_WORTH_A_PROCESS = 48 << 20
 
 # Told after each batch: how many documents and characters were done.
 Report = Callable[[int, int], None]
@@ -36,12 +47,7 @@ Report = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Consecutive sources that become one shard.
-
-    Attributes:
-        index: Its number, which seeds its random choices.
-        sources: What to read, in order.
-    """
+    """Consecutive sources that become one shard; its number seeds random choices."""
 
     index: int
     sources: tuple[Source, ...]
@@ -56,15 +62,7 @@ class Unit:
 class Recipe:
     """How text becomes examples: all a process needs besides the unit.
 
-    Attributes:
-        vocabulary: The `Vocabulary`.
-        max_seq_length: Longest example.
-        segmenting: Rule of the `ExampleBuilder`.
-        lower_case: Whether the text is lower-cased.
-        strip_accents: Whether accents are removed.
-        seed: Seed of all random choices.
-        held_out: Hashes of the documents that are held out.
-        folder: Where unit files are written.
+    ``held_out`` are hashes of documents; unit files are written to ``folder``.
     """
 
     vocabulary: Vocabulary
@@ -73,7 +71,7 @@ class Recipe:
     lower_case: bool
     strip_accents: bool
     seed: int
-    held_out: range
+    held_out: range = range(0)
     folder: str
 
     def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
@@ -90,19 +88,24 @@ class Recipe:
         """A random source of its own for each (seed, unit, purpose)."""
         return random.Random(f"{self.seed} {unit.index} {purpose}")
 
+    def file(self, unit: Unit, suffix: str) -> Path:
+        """A file of the unit, such as its result, ``json``."""
+        return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
+
+    def result(self, unit: Unit) -> UnitResult | None:
+        """What became of a finished unit; None if it is not finished."""
+        path = self.file(unit, "json")
+        if not path.is_file():
+            return None
+        content = files.read_json(path)
+        for split in ("train", "eval"):
+            content[split] = content[split] and Shard(**content[split])
+        return UnitResult(**content)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """What a unit's files hold.
-
-    Attributes:
-        documents: Documents read.
-        lines: Lines read.
-        characters: Characters read.
-        train: Shard to train on, or None if the unit gave no example.
-        eval: Held-out shard, or None.
-        unknown: Tokens to train on that are [UNK].
-    """
+    """What was read of a unit, [UNK] tokens to train on, and shards: None if empty."""
 
     documents: int
     lines: int
@@ -111,26 +114,12 @@ class UnitResult:
     eval: Shard | None
     unknown: int = 0
 
-    @classmethod
-    def load(cls, folder: str | Path, unit: Unit) -> UnitResult | None:
-        """The result of a finished unit; None if it is not finished."""
-        path = _result_path(folder, unit)
-        if not path.is_file():
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for split in ("train", "eval"):
-            content[split] = content[split] and Shard(**content[split])
-        return cls(**content)
-
 
 def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
-    """Cuts and groups sources into units of similar size.
-
-    Args:
-        sources: The corpus.
-        max_bytes: Text of a unit, about; a small corpus is cut finer, so that shards
-            can be shuffled and shared.
-    """
+    """Groups sources, cut where needed, into units of about ``max_bytes``, or less."""
+    # A small corpus is cut finer, so that shards can be shuffled and shared. Sizes
+    # alone decide, never the number of processes: a resumed build, and one on another
+    # machine, plans the same units.
     total = sum(source.size for source in sources)
     wanted = max(MIN_UNIT_BYTES, min(max_bytes, total // UNITS_OF_A_SMALL_CORPUS))
     groups: list[list[Source]] = []
@@ -152,16 +141,16 @@ def document_hash(document: Sequence[str]) -> int:
 
 
 def hold_out(sources: Iterable[Source], fraction: float) -> range:
-    """The hashes of the documents that are held out, about `fraction` of them.
+    """The hashes of the documents that are held out, about ``fraction`` of them.
+
+    The text decides, not the place: a document stays on its side when others are added
+    or the order changes, and no copy of a held-out document is trained on.
 
     Reads until documents on either side of the bound have been seen and those held
     out are no more than twice the share that is asked for, or 5 %. In a corpus of few
     documents that may never be: then one document (and its duplicates) is held out,
-    of those that have at most `fraction` or 5 % of the characters; none if all have
-    more.
-
-    Raises:
-        ValueError: There is no document at all.
+    of those that have at most ``fraction`` or 5 % of the characters; none if all have
+    more. Raises ValueError if there is no document at all.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -195,58 +184,41 @@ class UnitBuilder:
 
     def build(self, unit: Unit, report: Report) -> UnitResult:
         """Writes the unit's shards, then the result that marks it as finished."""
+        recipe = self._recipe
         examples = {"train": [], "eval": []}
-        builders = {
-            split: self._recipe.example_builder(unit, split) for split in examples
-        }
-        documents = lines = characters = 0
+        # One builder per split: an example never mixes held-out and training text.
+        builders = {split: recipe.example_builder(unit, split) for split in examples}
+        counts = collections.Counter(documents=0, lines=0, characters=0)
         read = itertools.chain.from_iterable(s.documents() for s in unit.sources)
         for batch in _batches(read):
             encoded = self._encode(itertools.chain.from_iterable(batch))
             for document in batch:
-                split = self._split(document)
+                is_held_out = document_hash(document) in recipe.held_out
+                split = "eval" if is_held_out else "train"
                 ids = itertools.islice(encoded, len(document))
                 for example in builders[split].build([ids]):
                     # Lists of Python integers would take ten times the memory.
                     examples[split].append(array.array("i", example))
             size = sum(len(line) + 1 for document in batch for line in document)
-            documents += len(batch)
-            lines += sum(map(len, batch))
-            characters += size
+            lines = sum(map(len, batch))
+            counts.update(documents=len(batch), lines=lines, characters=size)
             report(len(batch), size)
-        shards = {
-            split: self._write(unit, split, examples[split]) for split in examples
-        }
-        unknown = self._recipe.vocabulary.unk_id
-        result = UnitResult(
-            documents=documents,
-            lines=lines,
-            characters=characters,
-            unknown=sum(example.count(unknown) for example in examples["train"]),
-            **shards,
-        )
-        write_json(_result_path(self._recipe.folder, unit), dataclasses.asdict(result))
+        shards = {}
+        for split, built in examples.items():
+            recipe.rng(unit, f"shuffle {split}").shuffle(built)
+            path = recipe.file(unit, f"{split}.tfrecord")
+            shards[split] = write_shard(path, built) if built else None
+        unk = recipe.vocabulary.unk_id
+        unknown = sum(example.count(unk) for example in examples["train"])
+        result = UnitResult(**counts, **shards, unknown=unknown)
+        # Last: a build that is resumed takes a unit with a result as finished.
+        files.write_json(recipe.file(unit, "json"), dataclasses.asdict(result))
         return result
 
     def _encode(self, lines: Iterator[str]) -> Iterator[list[int]]:
         # Some at a time: the ids of a document of megabytes are not all kept at once.
         while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
             yield from (ids.tolist() for ids in self._tokenizer.encode(some))
-
-    def _split(self, document: Sequence[str]) -> str:
-        held_out = document_hash(document) in self._recipe.held_out
-        return "eval" if held_out else "train"
-
-    def _write(self, unit: Unit, split: str, examples: list) -> Shard | None:
-        if not examples:
-            return None
-        self._recipe.rng(unit, f"shuffle {split}").shuffle(examples)
-        name = f"unit-{unit.index:05d}.{split}.tfrecord"
-        return write_shard(Path(self._recipe.folder, name), examples)
-
-
-def _result_path(folder: str | Path, unit: Unit) -> Path:
-    return Path(folder, f"unit-{unit.index:05d}.json")
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -261,3 +233,108 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def build_units(
+    recipe: Recipe, units: Sequence[Unit], num_processes: int, log: cli.Log
+) -> list[UnitResult]:
+    """Builds the units that are not finished yet; returns the results of all.
+
+    With ``num_processes`` 0 there is one process per core, fewer for little text. An
+    OSError says that a process was killed, or that a file could not be written.
+    """
+    left = [unit for unit in units if recipe.result(unit) is None]
+    if len(left) < len(units):
+        log(f"{len(units) - len(left)} of {len(units)} units are finished already")
+    if left:
+        size = sum(unit.size for unit in left)
+        useful = 1 + size // _BYTES_WORTH_A_PROCESS
+        workers = min(num_processes or min(os.cpu_count() or 1, useful), len(left))
+        # Only what goes to standard error anyway may be written over there.
+        plain = None if log is cli.note else log
+        progress = cli.Progress(size, unit="B", scale=True, log=plain)
+        done = [0, 0]  # Documents and characters.
+
+        def report(documents: int, characters: int) -> None:
+            done[:] = done[0] + documents, done[1] + characters
+            progress.update(done[1], f"{done[0]:,} documents")
+
+        report(0, 0)
+        if workers == 1:
+            builder = UnitBuilder(recipe)
+            for unit in left:
+                builder.build(unit, report)
+        else:
+            _build_in_processes(recipe, left, workers, report)
+        # The total was a guess: bytes of text, of compressed files an estimate.
+        progress.total = progress.done
+        progress.close()
+    return [recipe.result(unit) for unit in units]
+
+
+# A forked child of a process that has run TensorFlow hangs, so the workers are spawned;
+# what they need is sent once and kept here.
+_worker: dict[str, Any] = {}
+
+
+def _build_in_processes(
+    recipe: Recipe, units: Sequence[Unit], workers: int, report: Report
+) -> None:
+    """Builds units in any order, several at once."""
+    spawn = multiprocessing.get_context("spawn")
+    counts = spawn.Array("q", 2)
+    executor = concurrent.futures.ProcessPoolExecutor(
+        workers, mp_context=spawn, initializer=_start, initargs=(recipe, counts)
+    )
+    with executor, _cancel_at_error(executor):
+        waiting = {executor.submit(_build, unit) for unit in units}
+        while waiting:
+            done, waiting = concurrent.futures.wait(
+                waiting, timeout=0.5, return_when="FIRST_EXCEPTION"
+            )
+            with counts.get_lock():
+                report(*counts)
+                counts[:] = 0, 0
+            for future in done:
+                future.result()
+
+
+@contextlib.contextmanager
+def _cancel_at_error(executor: concurrent.futures.Executor) -> Iterator[None]:
+    try:
+        yield
+    except concurrent.futures.process.BrokenProcessPool as error:
+        raise OSError(
+            "a worker process died, perhaps for lack of memory. Run the same again to "
+            "resume, with fewer processes."
+        ) from error
+    except BaseException:
+        # Without this, leaving the pool would first build all units that are queued.
+        executor.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+def _start(recipe: Recipe, counts: Any) -> None:
+    """Prepares a worker; ``counts``: documents and characters that are not reported."""
+    # The parent deals with Ctrl-C; a worker whose parent was killed must not stay.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # Text needs no GPU, and a worker would take all its memory.
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+
+    def report(documents: int, characters: int) -> None:
+        with counts.get_lock():
+            counts[0] += documents
+            counts[1] += characters
+
+    _worker.update(builder=UnitBuilder(recipe), report=report)
+
+
+def _exit_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _build(unit: Unit) -> None:
+    _worker["builder"].build(unit, _worker["report"])

@@ -1,10 +1,12 @@
-"""Traps of the networks as such: what they compute, and whether parts fit together."""
+"""Traps of the networks: what they compute, whether parts fit, what weights hold."""
 
 from __future__ import annotations
 
-import math
+import collections
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -13,26 +15,34 @@ from electra_tf.doctor.subject import (
     Finding,
     Subject,
     Tower,
-    layer_of,
     ok,
     problem,
     warning,
 )
 
-EXACT_GELU = ("gelu",)
 # Sharing, by the flag of that name, to the tables that are then the same.
 _SHARED_BY = {"tied": SHARED, "all": SHARED, "token": ("word_embeddings",)}
-TANH_GELU = ("gelu_new", "gelu_tanh", "gelu_pytorch_tanh", "gelu_fast", "gelu_10")
+_TANH_GELU = ("gelu_new", "gelu_tanh", "gelu_pytorch_tanh", "gelu_fast", "gelu_10")
+_LAYER = re.compile(r"layer[._](\d+)")
+
+# Of a normal distribution cut at two standard deviations: its largest value over its
+# root mean square. The ratio stays when weight decay shrinks rows that get no gradient.
+_CUT = 2 / 0.8796
+# Fewer values than these do not tell a cut distribution from a whole one.
+_LEAST_VALUES = 400
+_LAST_ROWS = 8
+# Standard deviation of a plain normal initializer, with room for chance.
+_PLAIN = 0.021
 
 
 def gelu(subject: Subject) -> Iterator[Finding]:
     """Exact or by tanh: ELECTRA was trained with the exact one."""
-    for name, activations in _by(subject, lambda tower: tower.activation).items():
-        if name in EXACT_GELU:
-            yield ok(f"exact in {activations}")
-        elif name in TANH_GELU:
+    for name, towers in _towers_by(subject, "activation"):
+        if name == "gelu":
+            yield ok(f"exact in {towers}")
+        elif name in _TANH_GELU:
             yield warning(
-                f"{activations}: {name}, the tanh approximation; Google's code and "
+                f"{towers}: {name}, the tanh approximation; Google's code and "
                 "this library compute the exact function",
                 "If the weights came from Google's or from this library, use the exact "
                 'one (Hugging Face: "hidden_act": "gelu"). If they were trained with '
@@ -40,23 +50,22 @@ def gelu(subject: Subject) -> Iterator[Finding]:
             )
         else:
             yield problem(
-                f"{activations}: the activation is {name}, not GELU",
+                f"{towers}: the activation is {name}, not GELU",
                 "This is not the network of the paper; this library cannot compute it.",
             )
 
 
 def layer_norm_epsilon(subject: Subject) -> Iterator[Finding]:
     """1e-12; what a framework has by default is another number."""
-    found = _by(subject, lambda tower: tower.layer_norm_epsilon)
-    for epsilon, towers in found.items():
+    for epsilon, towers in _towers_by(subject, "layer_norm_epsilon"):
         if epsilon == 1e-12:
             yield ok(f"1e-12 in {towers}")
             continue
-        # Initial embeddings have a variance of 1e-3.
-        say = problem if epsilon >= 1e-4 else warning
-        yield say(
+        # Initial embeddings have a variance of 1e-3: what is added to it must be less.
+        is_large = epsilon >= 1e-4
+        yield (problem if is_large else warning)(
             f"{epsilon:g} in {towers}; ELECTRA has 1e-12"
-            + (", and this one is of the size of the variances" * (epsilon >= 1e-4)),
+            + ", and this one is of the size of the variances" * is_large,
             "Set it to 1e-12 unless the weights were trained with this one "
             '(Hugging Face: "layer_norm_eps").',
         )
@@ -64,25 +73,25 @@ def layer_norm_epsilon(subject: Subject) -> Iterator[Finding]:
 
 def pooler(subject: Subject) -> Iterator[Finding]:
     """ELECTRA has none; one that is there was most likely never trained."""
-    for tower in subject.towers.values():
-        biases = [n for n in tower.tensors if "pool" in n and n.endswith("bias")]
-        for name in biases:
-            if not tower.statistics[name].is_zero:
-                yield ok(f"{name} was trained")
-                continue
+    towers = subject.towers.values()
+    names = [(tower, name) for tower in towers for name in tower.tensors]
+    pools = [(tower, name) for tower, name in names if "pool" in name]
+    for tower, name in pools:
+        # One update would have moved a bias away from zero.
+        if name.endswith("bias") and not tower.statistics[name].is_zero:
+            yield ok(f"{name} was trained")
+        elif name.endswith("bias"):
             yield warning(
                 f"{name} is 0: the pooler was never trained, its output is noise",
                 "Take the hidden state of the first token as it is "
                 '("sequence_output"[:, 0]); ELECTRA has no pooler.',
             )
-    if subject.towers and not any(
-        "pool" in name for t in subject.towers.values() for name in t.tensors
-    ):
+    if towers and not pools:
         yield ok("none, as it should be")
 
 
 def heads(subject: Subject) -> Iterator[Finding]:
-    """Without its heads a pair cannot detect, fill in or go on training."""
+    """Without its heads a pair cannot detect, fill in or be trained further."""
     for tower in subject.towers.values():
         if tower.has_head:
             yield ok(f"the {tower.name} has its head")
@@ -98,8 +107,8 @@ def heads(subject: Subject) -> Iterator[Finding]:
                 "replaced tokens nor fills in masks, and cannot be trained further",
                 "Take the weights from a source with heads if you need these.",
             )
-    found = subject.towers.keys()
-    if subject.kind == "google_tf1" and found and "generator" not in found:
+    towers = subject.towers
+    if subject.kind == "google_tf1" and towers and "generator" not in towers:
         yield warning(
             "there is no generator: a fine-tuned or stripped checkpoint",
             "Take the pretraining checkpoint to fill in masks or to train further.",
@@ -120,13 +129,12 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 "The config is of another network (often: a generator with the "
                 "discriminator's config). Take the one that belongs to the weights.",
             )
-        missing = _missing_in_layers(tower)
-        if missing:
+        if missing := _missing_in_layers(tower):
             yield problem(
                 f"{tower.name}: {', '.join(missing)} missing",
                 "The checkpoint is not whole; get or write it again.",
             )
-        if not wrong and not missing:
+        if not (wrong or missing):
             yield ok(
                 f"{tower.name}: {tower.sizes['num_layers']} whole layers of "
                 f"{tower.sizes.get('hidden_size', '?')}"
@@ -136,12 +144,24 @@ def sizes(subject: Subject) -> Iterator[Finding]:
 def shared_tables(subject: Subject) -> Iterator[Finding]:
     """Generator and discriminator share their tables: the same values in both files."""
     towers = subject.towers
-    roles = {"generator": _shared_roles(subject), "encoder": SHARED}
-    for first, shared in roles.items():
+    by_flag = _SHARED_BY.get(subject.flags.get("sharing", "tied"), ())
+    for first, shared in (("generator", by_flag), ("encoder", SHARED)):
         if first in towers and "discriminator" in towers:
             yield from _compare(towers[first], towers["discriminator"], shared)
-    if "generator" in towers:
-        yield from _tied_output(towers["generator"])
+    if "generator" not in towers:
+        return
+    generator = towers["generator"]
+    output, words = generator.table("output"), generator.table("word_embeddings")
+    if output is None or words is None:
+        return
+    if np.array_equal(output, words):
+        yield ok("the generator's output matrix is the word table")
+    else:
+        yield problem(
+            "the generator's output matrix is not the word table, which it is tied to",
+            "It was trained untied, or only one of the two was loaded; this library "
+            "has no second matrix.",
+        )
 
 
 def generator_size(subject: Subject) -> Iterator[Finding]:
@@ -170,33 +190,29 @@ def generator_size(subject: Subject) -> Iterator[Finding]:
         yield ok(said)
 
 
-def _by(subject, value) -> dict:
-    """Names of the towers by a value of theirs, None left out."""
-    found: dict = {}
+def _towers_by(subject: Subject, attribute: str) -> Iterable[tuple[Any, str]]:
+    """(value, names of the towers that have it) of every known value."""
+    names = collections.defaultdict(list)
     for tower in subject.towers.values():
-        if value(tower) is not None:
-            found.setdefault(value(tower), []).append(tower.name)
-    return {key: ", ".join(names) for key, names in found.items()}
+        names[getattr(tower, attribute)].append(tower.name)
+    names.pop(None, None)
+    return [(value, ", ".join(towers)) for value, towers in names.items()]
 
 
 def _missing_in_layers(tower: Tower) -> list[str]:
     """Tensors that some layer has and another one lacks."""
-    layers: dict[int, set[str]] = {}
-    for name in tower.tensors:
-        layer = layer_of(name)
-        if layer is not None:
-            leaf = re.sub(r"(layer[._])\d+", r"\g<1>*", name)
-            layers.setdefault(layer, set()).add(leaf)
-    every = set().union(*layers.values()) if layers else set()
-    count = tower.sizes["num_layers"]
-    return [
-        leaf.replace("*", str(layer))
-        for layer in range(count)
-        for leaf in sorted(every - layers.get(layer, set()))
-    ][:5]
+    # What stands before and after the number of a layer.
+    around = {
+        (name[: match.start(1)], name[match.end(1) :])
+        for name in tower.tensors
+        if (match := _LAYER.search(name))
+    }
+    pairs = itertools.product(range(tower.sizes["num_layers"]), sorted(around))
+    names = (f"{before}{layer}{after}" for layer, (before, after) in pairs)
+    return [name for name in names if name not in tower.tensors][:5]
 
 
-def _compare(first: Tower, second: Tower, roles) -> Iterator[Finding]:
+def _compare(first: Tower, second: Tower, roles: Iterable[str]) -> Iterator[Finding]:
     differing = []
     for role in roles:
         ours, theirs = first.table(role), second.table(role)
@@ -220,36 +236,170 @@ def _compare(first: Tower, second: Tower, roles) -> Iterator[Finding]:
         )
 
 
-def _shared_roles(subject) -> tuple[str, ...]:
-    """What generator and discriminator share, as the flags have it."""
-    return _SHARED_BY.get(subject.flags.get("sharing", "tied"), ())
+def _generator_share(subject: Subject) -> tuple[float, float] | None:
+    """Width and depth of the generator as fractions of the discriminator's."""
+    towers, flags = subject.towers, subject.flags
+    if {"generator", "discriminator"} <= towers.keys():
+        ours, theirs = (towers[n].sizes for n in ("generator", "discriminator"))
+        names = ("hidden_size", "num_layers")
+        if not all(name in ours and name in theirs for name in names):
+            return None
+        width, depth = (ours[name] / theirs[name] for name in names)
+        return width, depth
+    if towers or not flags or flags.get("objective") == "mlm":
+        return None
+    return flags["generator_hidden_size"], flags["generator_layers"]
 
 
-def _tied_output(generator: Tower) -> Iterator[Finding]:
-    output, words = generator.table("output"), generator.table("word_embeddings")
-    if output is None or words is None:
-        return
-    if output.shape == words.shape and np.array_equal(output, words):
-        yield ok("the generator's output matrix is the word table")
-    else:
+def finite(subject: Subject) -> Iterator[Finding]:
+    """NaN and infinity."""
+    for tower in subject.towers.values():
+        bad = [n for n, s in tower.statistics.items() if not s.is_finite]
+        if bad:
+            yield problem(
+                f"{tower.name}: values that are not finite in {_some(bad)}",
+                "The run diverged or the file is damaged. Go back to a checkpoint from "
+                "before, and lower the learning rate (base and large: 2e-4).",
+            )
+        else:
+            yield ok(f"{tower.name}: {len(tower.tensors)} tensors are finite")
+
+
+def zeros(subject: Subject) -> Iterator[Finding]:
+    """Kernels, tables and LayerNorm factors that are 0 everywhere."""
+    for tower in subject.towers.values():
+        empty = (name for name, values in tower.statistics.items() if values.is_zero)
+        bad = [name for name in empty if not _is_offset(name)]
+        if bad:
+            yield problem(
+                f"{tower.name}: all zeros in {_some(bad)}",
+                "They were never filled: an import that missed them, or a file that "
+                "was written before its weights were there. Import or save again.",
+            )
+        elif tower.tensors:
+            yield ok(f"{tower.name}: no kernel or table is zero")
+
+
+def untrained(subject: Subject) -> Iterator[Finding]:
+    """Parts whose biases are all 0 and whose LayerNorms are all 1, as at the start."""
+    for tower in subject.towers.values():
+        # Whether each part with biases or LayerNorms is as at the start.
+        parts: dict[str, bool] = collections.defaultdict(lambda: True)
+        for name, values in tower.statistics.items():
+            if (part := _part_of(name)) == "pooler":
+                continue
+            if _is_scale(name):
+                parts[part] &= values.is_one
+            elif _is_offset(name):
+                parts[part] &= values.is_zero
+        fresh = [part for part, is_fresh in parts.items() if is_fresh]
+        if not fresh:
+            yield ok(f"{tower.name}: all {len(parts)} parts have left their start")
+            continue
+        what = "nothing was ever trained" if len(fresh) == len(parts) else "untrained"
         yield problem(
-            "the generator's output matrix is not the word table, which it is tied to",
-            "It was trained untied, or only one of the two was loaded; this library "
-            "has no second matrix.",
+            f"{tower.name}: {what}: {_some(fresh)} "
+            f"(biases 0, LayerNorm 1; kernels have std {_spread(tower, fresh)}, those "
+            "of --initializer_range=0.02 0.0176)",
+            "These are initial values: the weights were not loaded, or the part was "
+            "added afterwards. Take the checkpoint that has them.",
         )
 
 
-def _generator_share(subject) -> tuple[float, float] | None:
-    """Width and depth of the generator as fractions of the discriminator's."""
-    towers = subject.towers
-    if {"generator", "discriminator"} <= towers.keys():
-        shares = [
-            towers["generator"].sizes.get(name, math.nan)
-            / towers["discriminator"].sizes.get(name, math.nan)
-            for name in ("hidden_size", "num_layers")
-        ]
-        return None if any(map(math.isnan, shares)) else (shares[0], shares[1])
-    flags = subject.flags
-    if not towers and flags.get("objective") != "mlm" and flags:
-        return flags["generator_hidden_size"], flags["generator_layers"]
-    return None
+def positions(subject: Subject) -> Iterator[Finding]:
+    """Rows of the position table beyond the longest example of pretraining."""
+    trained = subject.flags.get("max_seq_length")
+    if subject.kind == "config" and trained:
+        rows = subject.flags["max_positions"]
+        if trained < rows:
+            yield warning(
+                f"examples have at most {trained} tokens, so rows {trained} to "
+                f"{rows - 1} of the position table stay untrained",
+                f"Fine-tune with at most {trained} tokens, end with a phase of longer "
+                f"sequences, or set --max_positions={trained}.",
+            )
+        else:
+            yield ok(f"all {rows} positions occur in training")
+        return
+    for tower in subject.towers.values():
+        table = tower.table("position_embeddings")
+        if table is None or (tower.name == "encoder" and len(subject.towers) > 1):
+            continue
+        rows, first = len(table), untrained_rows(table)
+        advice = "Use it with at most {} tokens, or pretrain on longer sequences first."
+        if first < rows:
+            what = f"rows {first} to {rows - 1} of {rows} look as initialised"
+            say = problem if first == 0 else warning
+            yield say(f"{tower.name}: {what}", advice.format(first or trained))
+        elif trained and trained < rows:
+            told = f"pretraining had at most {trained} tokens"
+            what = f"{tower.name}: {told}, the table has {rows} rows"
+            yield warning(what, advice.format(trained))
+        else:
+            yield ok(f"{tower.name}: all {rows} rows are trained")
+
+
+def untrained_rows(table: np.ndarray) -> int:
+    """First row of a table from which on all look as initialised; else their number.
+
+    Initial rows are equally large and do not resemble their neighbours, as trained
+    ones do. Moreover those of a truncated normal (Google's code, Keras) have no value
+    above 2.27 times their root mean square, a ratio that weight decay keeps; those of
+    a plain normal (PyTorch) have a standard deviation of 0.02, or less by decay.
+    """
+    count, size = table.shape
+    last = table[-_LAST_ROWS:]
+    if last.size < _LEAST_VALUES or not np.isfinite(table).all() or not last.any():
+        return count
+    scale = float(np.sqrt(np.mean(np.square(last))))
+    slack = 1 + 4 / np.sqrt(2 * last.size)
+    is_cut = np.abs(last).max() <= _CUT * scale * slack
+    # How much rows resemble their neighbours, in standard errors of noise.
+    products = last[1:] * last[:-1]
+    likeness = abs(np.mean(products)) / scale**2 * np.sqrt(products.size)
+    if likeness > 4 or not (is_cut or scale <= _PLAIN):
+        return count
+    spread = np.sqrt(np.mean(np.square(table), axis=1)) / scale
+    is_fresh = np.abs(spread - 1) <= 5 / np.sqrt(2 * size)
+    if is_cut:
+        is_fresh &= np.abs(table).max(axis=1) <= _CUT * scale * slack
+    if not is_fresh[-_LAST_ROWS:].all():
+        return count
+    trained = np.flatnonzero(~is_fresh)
+    return int(trained[-1]) + 1 if len(trained) else 0
+
+
+def _part_of(name: str) -> str:
+    """What of a network a tensor belongs to, whatever format named it."""
+    if layer := _LAYER.search(name):
+        return f"layer {layer[1]}"
+    if "pool" in name:
+        return "pooler"
+    if "predict" in name or "head" in name:
+        return "head"
+    return "embeddings projection" if "project" in name else "embeddings"
+
+
+def _is_scale(name: str) -> bool:
+    """Whether it is the factor of a LayerNorm, 1 before training."""
+    return bool(re.search(r"(gamma|norm\.weight)$", name, re.IGNORECASE))
+
+
+def _is_offset(name: str) -> bool:
+    """Whether it is a bias or the offset of a LayerNorm, 0 before training."""
+    return name.endswith(("bias", "beta"))
+
+
+def _spread(tower: Tower, parts: Iterable[str]) -> str:
+    """Standard deviations of the kernels of some parts."""
+    kernels = (name for name, t in tower.tensors.items() if len(t.shape) > 1)
+    kernels = [tower.statistics[n].std for n in kernels if _part_of(n) in parts]
+    if not kernels:
+        return "?"
+    low, high = f"{min(kernels):.3f}", f"{max(kernels):.3f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor.subject import Finding, Subject, ok, problem, warning
-from electra_tf.training.health import HealthWarnings
+from electra_tf.runs.health import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 
 # From here on a model is base or large, where Small's settings are known to fail.
@@ -76,60 +77,51 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
     """File, size of the word table, special tokens, hash and casing fit together."""
     if subject.kind == "config":
         return
-    if subject.vocabulary is None:
+    vocabulary = subject.vocabulary
+    if vocabulary is None:
         yield warning(
             "there is no vocabulary beside the model",
             "Put the vocab.txt it was trained with into the folder.",
         )
-        return
-    try:
-        found = subject.vocabulary()
-    except ValueError as error:
-        yield problem(str(error), "Put the one it was trained with in its place.")
-        return
-    faults = [*_size_faults(subject, found), *_hash_faults(subject, found)]
-    faults += [*_padding_faults(found), *_casing_faults(subject, found)]
-    yield from faults
-    if not faults:
-        yield ok(f"{len(found):,} tokens, the special ones among them")
+    elif isinstance(vocabulary, ValueError):
+        yield problem(str(vocabulary), "Put the one it was trained with in its place.")
+    else:
+        faults = list(_token_faults(subject, vocabulary))
+        faults += _casing_faults(subject, vocabulary)
+        fine = ok(f"{len(vocabulary):,} tokens, the special ones among them")
+        yield from faults or [fine]
 
 
-def _size_faults(subject, found):
+def _token_faults(subject: Subject, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Whether the tokens and their ids are those of training."""
     advice = "Put the vocab.txt it was trained with into the folder."
+    tokens = len(vocabulary)
     for tower in subject.towers.values():
-        rows = tower.sizes.get("vocab_size", len(found))
-        if rows == len(found):
-            continue
-        text = f"{tower.name}: {rows:,} rows in the word table, {len(found):,} tokens"
-        # Rows in excess are used for padding elsewhere.
-        if rows > len(found) and subject.kind != "run":
+        rows = tower.sizes.get("vocab_size", tokens)
+        text = f"{tower.name}: {rows:,} rows in the word table, {tokens:,} tokens"
+        # Elsewhere tables are often padded to a round number of rows.
+        if rows > tokens and subject.kind != "run":
             yield warning(f"{text}; the rest may be padding", advice)
-        else:
+        elif rows != tokens:
             yield problem(text, advice)
-
-
-def _hash_faults(subject, found):
-    theirs = subject.vocabulary_sha256
-    if theirs and theirs != found.sha256:
+    ours, theirs = vocabulary.sha256, subject.vocabulary_sha256
+    if theirs and theirs != ours:
         yield problem(
-            f"vocab.txt is not the one of training: its sha256 is {found.sha256[:12]}, "
+            f"vocab.txt is not the one of training: its sha256 is {ours[:12]}, "
             f"config.json says {theirs[:12]}",
             "Put the right file back: with this one every token means another.",
         )
-
-
-def _padding_faults(found):
-    if found.pad_id:
+    if vocabulary.pad_id:
         yield warning(
-            f"{found.pad} has the id {found.pad_id}; Google's code and many others "
-            "take 0 for padding",
+            f"{vocabulary.pad} has the id {vocabulary.pad_id}; Google's code and many "
+            "others take 0 for padding",
             "Harmless here; keep it in mind when you export.",
         )
 
 
-def _casing_faults(subject, found):
+def _casing_faults(subject: Subject, vocabulary: Vocabulary) -> Iterator[Finding]:
     lower_case = subject.casing.get("lower_case")
-    words = [t for t in found.tokens if t not in found.special_tokens]
+    words = [t for t in vocabulary.tokens if t not in vocabulary.special_tokens]
     words = [t for t in words if not (t.startswith("[") and t.endswith("]"))]
     capitals = sum(token != token.lower() for token in words)
     if lower_case and capitals > 0.01 * len(words):
@@ -157,9 +149,9 @@ def generator_strength(subject: Subject) -> Iterator[Finding]:
     if "generator_accuracy" in values:
         said += f"; the generator's accuracy was {values['generator_accuracy']:.1%}"
     rate = subject.flags.get("mask_rate", 0.15)
-    # An AUC of 1: only the rule on the generator is asked.
-    asked = {"discriminator_auc": 1.0, "discriminator_loss": 0.0}
-    if _is_warned(rate, asked | {"replaced_fraction": replaced}):
+    # With an AUC of 1 only the rule on the generator can warn.
+    healthy = {"discriminator_auc": 1.0, "discriminator_loss": 0.0}
+    if _is_warned(rate, healthy | {"replaced_fraction": replaced}):
         yield warning(
             f"{said}: it guesses so well that little is left to detect",
             "Use a smaller generator, a higher --mask_rate (25 % in ELECTRA-Large) or "
@@ -170,14 +162,14 @@ def generator_strength(subject: Subject) -> Iterator[Finding]:
 
 
 def collapse(subject: Subject) -> Iterator[Finding]:
-    """A discriminator that tells nothing apart, and a run that left the finite."""
+    """A discriminator that tells nothing apart, and numbers that are not finite."""
     values = _last(subject)
-    lost = [
-        n for row in subject.metrics[-_WINDOWS:] for n, v in row.items() if v is None
-    ]
+    last = subject.metrics[-_WINDOWS:]
+    # A number that is not finite is written as null.
+    lost = {name for row in last for name, value in row.items() if value is None}
     if lost:
         yield problem(
-            f"the run was not finite at its end: {', '.join(sorted(set(lost)))}",
+            f"the run was not finite at its end: {', '.join(sorted(lost))}",
             "Go back to a checkpoint from before and lower the learning rate.",
         )
     auc = values.get("discriminator_auc")
@@ -186,7 +178,7 @@ def collapse(subject: Subject) -> Iterator[Finding]:
     recall = values.get("discriminator_recall", 1.0)
     precision = values.get("discriminator_precision", 1.0)
     said = f"AUC {auc:.3f}, precision {precision:.1%}, recall {recall:.1%} at the end"
-    # No mask rate: only the rules on the discriminator are asked.
+    # Without a mask rate only the rules on the discriminator can warn.
     if auc < 0.55 or _is_warned(0.0, values):
         yield problem(
             f"the discriminator does not tell replaced tokens from real ones: {said}",
@@ -213,7 +205,7 @@ def finished(subject: Subject) -> Iterator[Finding]:
     if done < steps:
         yield warning(
             f"{done:,} of {steps:,} steps: the learning rate has not come down",
-            "Run the same command again to go on.",
+            "Run the same command again to resume it.",
         )
     else:
         yield ok(f"{done:,} steps")
@@ -221,11 +213,10 @@ def finished(subject: Subject) -> Iterator[Finding]:
 
 def optimizer_slots(subject: Subject) -> Iterator[Finding]:
     """Google's releases have none, which stops their own training code."""
-    if subject.optimizer_slots is None:
-        return
-    if subject.optimizer_slots:
-        yield ok(f"{subject.optimizer_slots} Adam slots: a training checkpoint")
-    else:
+    slots = subject.optimizer_slots
+    if slots:
+        yield ok(f"{slots} Adam slots: a training checkpoint")
+    elif slots is not None:
         yield warning(
             "weights only, without Adam slots, as Google's releases",
             "Google's own code stops at them (adam_m missing). Here an import starts "
@@ -233,7 +224,7 @@ def optimizer_slots(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _last(subject) -> Mapping[str, float]:
+def _last(subject: Subject) -> Mapping[str, float]:
     """The last held-out numbers, else means over the last training windows."""
     rows = [
         {n.removeprefix(EVAL_PREFIX): v for n, v in row.items() if v is not None}
@@ -252,7 +243,7 @@ def _last(subject) -> Mapping[str, float]:
     }
 
 
-def _is_warned(mask_rate, values) -> bool:
+def _is_warned(mask_rate: float, values: Mapping[str, float]) -> bool:
     """Whether training would have warned of a window with these values."""
     if not {"discriminator_loss", "replaced_fraction"} <= values.keys():
         return False

@@ -1,39 +1,31 @@
 """TensorFlow 1 checkpoints of the original code, in the layout of the released ones.
 
-The shared embeddings and the discriminator are under `electra/`, the generator under
-`generator/`, the heads under `discriminator_predictions/` and `generator_predictions/`.
-A model trained with one encoder for both (or masked LM alone) has no `generator/`.
+The shared embeddings and the discriminator are under ``electra/``, the generator under
+``generator/``, the heads under ``discriminator_predictions/`` and
+``generator_predictions/``. A model trained with one encoder for both (or masked LM
+alone) has no ``generator/``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import cli, files
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.interop import names
-from electra_tf.interop.imported import (
-    HEADS,
-    Imported,
-    Source,
-    Tower,
-    encoder_shapes,
-)
-from electra_tf.interop.names import GOOGLE_TF1, Tensors, prefixed
-from electra_tf.interop.tensor_files import read_json
+from electra_tf.interop.imported import HEADS, Imported, Source, Tower, encoder_shapes
+from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, encoder_rows
 
 NAME = "google_tf1"
 _PREFIX = "electra"
-_CONFIGS = {
-    "discriminator": "discriminator_config.json",
-    "generator": "generator_config.json",
-}
+_CONFIGS = {role: f"{role}_config.json" for role in HEAD_SCOPES}
 OUTPUTS = (
     f"{_PREFIX}.index",
     f"{_PREFIX}.data-00000-of-00001",
@@ -42,133 +34,147 @@ OUTPUTS = (
     *_CONFIGS.values(),
 )
 
-_MAIN, _GENERATOR = "electra/", "generator/"
+MAIN, GENERATOR = "electra/", "generator/"
 HEAD_ROWS = GOOGLE_TF1.heads("dense_1", "generator_predictions/output_bias")
 # The state of training, and heads of fine-tuned models.
 _NOT_WEIGHTS = re.compile(r"(.*/)?(global_step|temperature|adam_[mv])|task_specific/.*")
 
 
+class Place(NamedTuple):
+    """Where a tower is: what stands before the names of its parts."""
+
+    embeddings: str
+    body: str
+    has_head: bool
+
+
 def detect(source: Source) -> bool:
     """Whether it is a checkpoint, or a folder with one, that has ELECTRA's names."""
-    prefixes = _prefixes(Path(source.path))
-    return bool(prefixes) and any(
-        name.startswith(_MAIN) for name in _shapes(prefixes[-1])
+    prefix = newest(Path(source.path))
+    return prefix is not None and any(
+        name.startswith(MAIN) for name in variable_shapes(prefix)
     )
 
 
-def _prefixes(path: Path) -> list[str]:
-    """Checkpoints at a path, by step, and the one without a step last."""
-    if path.is_dir():
-        files = path.glob("*.index")
-    else:
-        files = [Path(str(path).removesuffix(".index") + ".index")]
-    found = [str(file).removesuffix(".index") for file in files if file.is_file()]
+def newest(path: Path) -> str | None:
+    """Prefix of a checkpoint: the path itself, or the one of a folder; None without.
 
-    def step(prefix):
-        match = re.search(r"-(\d+)$", prefix)
-        return (match is None, int(match[1]) if match else 0, prefix)
+    Of several in a folder it is the one without a step, as a finished model is saved,
+    or else the one of the last step.
+    """
+    if not path.is_dir():
+        prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
+        return prefix if Path(f"{prefix}.index").is_file() else None
+    prefixes = [str(file).removesuffix(".index") for file in path.glob("*.index")]
 
-    return sorted(found, key=step)
+    def order(prefix: str) -> tuple[bool, int, str]:
+        step = re.search(r"-(\d+)$", prefix)
+        return (step is None, int(step[1]) if step else 0, prefix)
 
-
-def _shapes(prefix):
-    with whole(prefix):
-        return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    return max(prefixes, key=order, default=None)
 
 
 @contextlib.contextmanager
-def whole(prefix: str) -> Iterator[None]:
+def _whole(prefix: str) -> Iterator[None]:
     """Turns whatever reading a damaged checkpoint raises into a ValueError."""
     try:
         yield
     except Exception as error:  # The reader maps its states to builtins of all kinds.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = cli.reason(error)
         raise ValueError(f"{prefix} is not a whole checkpoint: {reason}") from error
 
 
-def read(source: Source) -> Imported:
-    """Reads the newest checkpoint at a path, and vocab.txt beside it.
+def variable_shapes(prefix: str) -> dict[str, list[int]]:
+    """Shape of every variable of a checkpoint, the state of training included."""
+    with _whole(prefix):
+        return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
 
-    Raises:
-        ValueError: It is damaged, or has variables that are missing, misshapen or
-            unknown, or the generator has embeddings of its own.
-    """
-    source.refuse("generator")
-    prefix = _prefixes(Path(source.path))[-1]
-    folder = Path(prefix).parent
-    stored = _shapes(prefix)
-    weights = [name for name in stored if not _NOT_WEIGHTS.fullmatch(name)]
-    with whole(prefix):
+
+def read_weights(prefix: str) -> dict[str, np.ndarray]:
+    """The weights of a pretraining checkpoint, without the state of training."""
+    with _whole(prefix):
         reader = tf.train.load_checkpoint(prefix)
-        tensors = Tensors({name: reader.get_tensor(name) for name in weights}, prefix)
+        return {
+            name: reader.get_tensor(name)
+            for name in reader.get_variable_to_shape_map()
+            if not _NOT_WEIGHTS.fullmatch(name)
+        }
+
+
+def places(variables: Iterable[str]) -> dict[str, Place]:
+    """The towers that the names of variables tell of, discriminator first."""
+    variables = tuple(variables)
+
+    def has(scope: str) -> bool:
+        return any(name.startswith(scope) for name in variables)
+
+    has_body = has(GENERATOR)
+    # Tied tables are stored once, with the discriminator.
+    tables = GENERATOR if has(f"{GENERATOR}embeddings/") else MAIN
+    heads = {role: has(f"{scope}/") for role, scope in HEAD_SCOPES.items()}
+    towers = {}
+    # What has the generator's head only was trained as a masked LM, under `electra/`.
+    if has_body or heads["discriminator"] or not heads["generator"]:
+        towers["discriminator"] = Place(MAIN, MAIN, heads["discriminator"])
+    if has_body or heads["generator"]:
+        body = GENERATOR if has_body else MAIN
+        towers["generator"] = Place(tables, body, heads["generator"])
+    return towers
+
+
+def read(source: Source) -> Imported:
+    """Reads the newest checkpoint at a path, and vocab.txt beside it."""
+    source.reject("generator")
+    prefix = newest(Path(source.path))
+    folder = Path(prefix).parent
+    tensors = Tensors(read_weights(prefix), prefix)
+    there = places(tensors.left)
+    asked = source.asked(there)
+    if len(asked) == 2 and asked["generator"].embeddings != MAIN:
+        raise ValueError(
+            f"{source.path}: the generator has embeddings of its own "
+            f"({GENERATOR}embeddings/...), which a pair here shares. Import one "
+            "tower: --only=discriminator or --only=generator."
+        )
     notes: list[str] = []
-    towers = _towers(tensors, source, folder, notes)
-    not_taken = _not_taken(tensors, source, prefix)
-    vocabulary = folder / "vocab.txt"
+    if len(there) == 2 and there["generator"].body == MAIN:
+        notes.append("one encoder serves both towers; here each gets a copy of it")
+    towers = {}
+    for role, place in asked.items():
+        prefixes = {"embeddings": place.embeddings, "body": place.body}
+        heads = source.heads[role] or _num_heads(role, folder, notes)
+        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=heads)
+        rows = encoder_rows(GOOGLE_TF1, sizes, **prefixes)
+        encoder = tensors.read(rows, encoder_shapes(sizes))
+        # A generator without its head is an error that names what is missing; the
+        # discriminator's head is not needed for fine-tuning.
+        has_head = place.has_head or role == "generator"
+        head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes)) if has_head else {}
+        towers[role] = Tower(sizes, encoder, head)
+    if tensors.left and source.only is None:
+        raise ValueError(
+            f"{prefix} has {len(tensors.left)} variables that belong to no part of "
+            f"ELECTRA known here: {', '.join(tensors.left[:5])}."
+        )
+    state = filter(_NOT_WEIGHTS.fullmatch, variable_shapes(prefix))
+    words = folder / "vocab.txt"
     return Imported(
         format=NAME,
         source=source.path,
         **towers,
-        vocabulary=Vocabulary.load(vocabulary) if vocabulary.is_file() else None,
-        not_taken=tuple(sorted(stored.keys() - set(weights))) + not_taken,
+        vocabulary=Vocabulary.load(words) if words.is_file() else None,
+        not_taken=(*sorted(state), *tensors.left),
         notes=tuple(notes),
     )
 
 
-def _towers(tensors, source, folder, notes):
-    """The towers that the names tell of, as `Imported` takes them."""
-    has = tensors.starting_with
-    own_body = has(_GENERATOR)
-    roles = {
-        "discriminator": own_body
-        or has("discriminator_predictions/")
-        or not has("generator_predictions/"),
-        "generator": own_body or has("generator_predictions/"),
-    }
-    heads = {
-        "discriminator": has("discriminator_predictions/"),
-        "generator": True,
-    }
-    if source.only and not roles[source.only]:
-        raise ValueError(f"{source.path} holds no {source.only}.")
-    own_tables = has(f"{_GENERATOR}embeddings/")
-    if own_tables and source.only is None:
-        raise ValueError(
-            f"{source.path}: the generator has embeddings of its own "
-            f"({_GENERATOR}embeddings/...), which a pair here shares. Import one "
-            "tower: --only=discriminator or --only=generator."
-        )
-    if all(roles.values()) and not own_body:
-        notes.append("one encoder serves both towers; here each gets a copy of it")
-    body = {"discriminator": _MAIN, "generator": _GENERATOR if own_body else _MAIN}
-    tables = {"discriminator": _MAIN, "generator": _GENERATOR if own_tables else _MAIN}
-    given = {
-        "discriminator": source.num_heads,
-        "generator": source.generator_num_heads,
-    }
-    return {
-        role: _tower(
-            tensors,
-            role,
-            tables[role],
-            body[role],
-            heads[role],
-            _num_heads(role, given[role], folder, notes),
-        )
-        for role, there in roles.items()
-        if there and source.only in (None, role)
-    }
-
-
-def _num_heads(role, given, folder, notes):
-    """Attention heads by flag or config file; None is the original's rule."""
-    if given:
-        return given
+def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
+    """Attention heads by a config file; None: the original's rule decides."""
     candidates = sorted(folder.glob(f"*{role}*config*.json"))
     if role == "discriminator":
         candidates.append(folder / "config.json")
     for path in candidates:
-        config = read_json(path)
+        config = files.read_json(path, {})
         if config.get("hidden_act", "gelu") != "gelu":
             raise ValueError(
                 f"{path} describes a variant that cannot be imported: hidden_act is "
@@ -188,72 +194,34 @@ def _num_heads(role, given, folder, notes):
     return None
 
 
-def _tower(tensors, role, tables, body, has_head, num_heads):
-    sizes = tensors.sizes(GOOGLE_TF1, embeddings=tables, body=body, num_heads=num_heads)
-    rows = [
-        *prefixed(GOOGLE_TF1.embeddings(), tables),
-        *prefixed(GOOGLE_TF1.body(sizes), body),
-    ]
-    encoder = tensors.read(rows, encoder_shapes(sizes))
-    head = {}
-    if has_head:
-        head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
-    return Tower(sizes, encoder, head)
-
-
-def _not_taken(tensors, source, prefix):
-    left = tensors.left
-    if left and source.only is None:
-        raise ValueError(
-            f"{prefix} has {len(left)} variables that belong to no part of ELECTRA "
-            f"known here: {', '.join(left[:5])}."
-        )
-    return tuple(left)
-
-
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
     """Writes a checkpoint under the original's names, vocab.txt and head counts.
 
-    Masked LM alone goes under `electra/`, as the original code had it.
-
-    Raises:
-        ValueError: A variable has no place in the format.
-        OSError: A file cannot be written.
+    Masked LM alone goes under ``electra/``, as the original code had it.
     """
-    alone = model.discriminator is None
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for role, tower in model.towers.items():
-        body = _MAIN if alone or role == "discriminator" else _GENERATOR
-        rows = [
-            *prefixed(GOOGLE_TF1.embeddings(), _MAIN),
-            *prefixed(GOOGLE_TF1.body(tower.sizes), body),
-        ]
+        body = MAIN if tower is model.main else GENERATOR
+        rows = encoder_rows(GOOGLE_TF1, tower.sizes, MAIN, body)
         arrays |= names.scatter(rows, tower.encoder)
         if tower.head:
             arrays |= names.scatter(HEAD_ROWS[role], tower.head)
-        config = {
-            "hidden_act": "gelu",
-            "hidden_size": tower.sizes.hidden_size,
-            "num_attention_heads": tower.sizes.num_heads,
-        }
-        text = json.dumps(config, indent=2) + "\n"
-        (folder / _CONFIGS[role]).write_text(text, "utf-8")
-    _save(folder / _PREFIX, arrays)
-    model.vocabulary.save(folder / "vocab.txt")
-    return ()
-
-
-def _save(prefix: Path, arrays: dict[str, np.ndarray]) -> None:
+        size, heads = tower.sizes.hidden_size, tower.sizes.num_heads
+        config = {"hidden_size": size, "num_attention_heads": heads}
+        files.write_json(folder / _CONFIGS[role], {"hidden_act": "gelu", **config})
     tensor_names = sorted(arrays)
     try:
+        # Keyed by name, as TensorFlow 1 wrote them: the checkpoints of TensorFlow 2
+        # are keyed by a graph of Python objects, which the original code cannot read.
         tf.raw_ops.SaveV2(
-            prefix=str(prefix),
+            prefix=str(folder / _PREFIX),
             tensor_names=tensor_names,
             shape_and_slices=[""] * len(tensor_names),
             tensors=[tf.constant(arrays[name]) for name in tensor_names],
         )
     except tf.errors.OpError as error:
-        raise OSError(f"{prefix} cannot be written: {error.message}") from error
+        raise OSError(f"{_PREFIX} cannot be written: {error.message}") from error
     # By name only, so that the folder can be moved.
-    state = f'model_checkpoint_path: "{prefix.name}"\n'
-    (prefix.parent / "checkpoint").write_text(state, "utf-8")
+    files.write_text(folder / "checkpoint", f'model_checkpoint_path: "{_PREFIX}"\n')
+    model.vocabulary.save(folder / "vocab.txt")
+    return ()

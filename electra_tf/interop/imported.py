@@ -2,43 +2,44 @@
 
 A format is a module with
 
-    OUTPUTS               paths of all files that `write` may leave in a folder
-    detect(source)        `Source` -> whether this format can read it
-    read(source)          `Source` -> `Imported`
-    write(folder, model)  `Imported` -> files in an existing, empty folder; returns
+    OUTPUTS               paths of all files that ``write`` may leave in a folder
+    detect(source)        ``Source`` -> whether this format can read it
+    read(source)          ``Source`` -> ``Imported``
+    write(folder, model)  ``Imported`` -> files in an existing, empty folder; returns
                           what the format cannot hold, a sentence each
 
-and a row in the table `FORMATS` of `electra_tf.convert`. What a source does not say
-(vocabulary, casing, trained length) stays None; `electra_tf.convert` fills it in.
+and a row in the table ``FORMATS`` of ``electra_tf.interop.convert``. What a source does
+not say (vocabulary, casing, trained length) stays None; ``convert`` fills it in. What
+is damaged, or what the other side cannot hold, is a ValueError; what is not there or
+cannot be written an OSError.
 
-Letters: V vocabulary, E embedding size, D hidden size, F feed-forward size.
+Letters: E embedding size, D hidden size.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from electra_tf.data.vocabulary import Vocabulary
 
 Arrays = Mapping[str, np.ndarray]
+Shapes = Mapping[str, tuple[int, ...]]
+_T = TypeVar("_T")
 
 EMBEDDINGS = "embeddings/"
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What to read, and what its files may not say.
+    """What to read: a folder, a file, or a name on a hub; and what it may not say.
 
-    Attributes:
-        path: A folder, a file, or a name on a hub.
-        generator: Where the generator is, if it is somewhere else.
-        num_heads: Attention heads; None is what the source says.
-        generator_num_heads: Attention heads of the generator, likewise.
-        only: "discriminator" or "generator" to leave the other one out.
+    ``generator`` is where the generator is, if it is somewhere else. None for attention
+    heads is what the source says. ``only`` "discriminator" or "generator" leaves the
+    other one out.
     """
 
     path: str
@@ -47,23 +48,30 @@ class Source:
     generator_num_heads: int | None = None
     only: str | None = None
 
-    def refuse(self, *names: str) -> None:
-        """For a format that says these itself, or has not what they are of.
-
-        Raises:
-            ValueError: One of the attributes `names` is given.
-        """
+    def reject(self, *names: str) -> None:
+        """Rejects attributes, given by name, for which a format has no use."""
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
             raise ValueError(
-                f"{self.path} leaves nothing to say for {' and '.join(given)}: leave "
-                "it out."
+                f"{self.path} has no use for {' and '.join(given)}: its files tell "
+                "everything. Leave the flag out."
             )
+
+    @property
+    def heads(self) -> dict[str, int | None]:
+        """The attention heads that are given, by tower."""
+        return {"discriminator": self.num_heads, "generator": self.generator_num_heads}
+
+    def asked(self, towers: Mapping[str, _T]) -> dict[str, _T]:
+        """What ``only`` leaves of what is there; a ValueError if that is nothing."""
+        if self.only and self.only not in towers:
+            raise ValueError(f"{self.path} holds no {self.only}.")
+        return {role: x for role, x in towers.items() if self.only in (None, role)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes, dropout and start of one encoder; names as of its constructor's."""
+    """Sizes, dropout and initializer of one encoder, named as its arguments."""
 
     vocab_size: int
     embedding_size: int
@@ -77,7 +85,7 @@ class Sizes:
     attention_dropout: float = 0.1
     initializer_range: float = 0.02
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{self.num_layers} layers x {self.hidden_size}, {self.num_heads} heads, "
             f"feed-forward {self.intermediate_size}, embeddings "
@@ -85,15 +93,15 @@ class Sizes:
         )
 
 
-def encoder_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def encoder_shapes(sizes: Sizes) -> Shapes:
     """Shape of every array of an encoder, by our name for it.
 
-    The projection is there only where E differs from D; query, key and value are one
-    kernel [D, 3D] with the columns in this order.
+    The projection is there only where E differs from D. Query, key and value are one
+    kernel [D, 3D] with the columns in this order: one matrix product in place of three.
     """
-    vocab, width, size = sizes.vocab_size, sizes.embedding_size, sizes.hidden_size
+    width, size, wide = sizes.embedding_size, sizes.hidden_size, sizes.intermediate_size
     shapes = {
-        f"{EMBEDDINGS}word_embeddings": (vocab, width),
+        f"{EMBEDDINGS}word_embeddings": (sizes.vocab_size, width),
         f"{EMBEDDINGS}position_embeddings": (sizes.max_positions, width),
         f"{EMBEDDINGS}segment_embeddings": (sizes.num_segments, width),
         **_norm_shapes(f"{EMBEDDINGS}layer_norm", width),
@@ -101,7 +109,7 @@ def encoder_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     if width != size:
         shapes |= _dense_shapes("embeddings_projection", width, size)
     for index in range(sizes.num_layers):
-        layer, wide = f"layer_{index}/", sizes.intermediate_size
+        layer = f"layer_{index}/"
         shapes |= {
             **_dense_shapes(f"{layer}qkv", size, 3 * size),
             **_dense_shapes(f"{layer}attention_output", size, size),
@@ -113,40 +121,33 @@ def encoder_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def masked_lm_head_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Shapes of the generator's head; its output matrix is the word table."""
-    return {
-        **_dense_shapes("dense", sizes.hidden_size, sizes.embedding_size),
-        **_norm_shapes("layer_norm", sizes.embedding_size),
-        "output_bias": (sizes.vocab_size,),
-    }
-
-
-def replaced_token_head_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Shapes of the discriminator's head."""
-    return {
-        **_dense_shapes("dense", sizes.hidden_size, sizes.hidden_size),
-        **_dense_shapes("prediction", sizes.hidden_size, 1),
-    }
-
-
-def _dense_shapes(name, rows, columns):
+def _dense_shapes(name: str, rows: int, columns: int) -> Shapes:
     return {f"{name}_kernel": (rows, columns), f"{name}_bias": (columns,)}
 
 
-def _norm_shapes(name, size):
+def _norm_shapes(name: str, size: int) -> Shapes:
     return {f"{name}_gamma": (size,), f"{name}_beta": (size,)}
+
+
+# Shapes of the heads, by tower. The generator's output matrix is the word table.
+HEADS: dict[str, Callable[[Sizes], Shapes]] = {
+    "discriminator": lambda sizes: {
+        **_dense_shapes("dense", sizes.hidden_size, sizes.hidden_size),
+        **_dense_shapes("prediction", sizes.hidden_size, 1),
+    },
+    "generator": lambda sizes: {
+        **_dense_shapes("dense", sizes.hidden_size, sizes.embedding_size),
+        **_norm_shapes("layer_norm", sizes.embedding_size),
+        "output_bias": (sizes.vocab_size,),
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """One network: an encoder and, if the source has it, its head.
+    """One network: an encoder and its head, which is empty if the source has none.
 
-    Attributes:
-        sizes: Of the encoder.
-        encoder: float32 arrays, named and shaped as `encoder_shapes` says.
-        head: Likewise as of `masked_lm_head_shapes` (generator) or
-            `replaced_token_head_shapes` (discriminator); empty if there is none.
+    Both are float32 arrays, named and shaped as ``encoder_shapes`` and ``HEADS`` say.
     """
 
     sizes: Sizes
@@ -156,7 +157,7 @@ class Tower:
     @property
     def embeddings(self) -> Arrays:
         """The arrays that generator and discriminator share."""
-        return {k: v for k, v in self.encoder.items() if k.startswith(EMBEDDINGS)}
+        return {n: x for n, x in self.encoder.items() if n.startswith(EMBEDDINGS)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,22 +165,16 @@ class Imported:
     """A pretrained model, or the part of it that a source holds.
 
     Attributes:
-        format: Name of the format that it was read from.
-        source: Where it was read from.
-        discriminator: The tower to fine-tune; may lack the head.
-        generator: The masked language model, with its head.
-        vocabulary: The tokens.
-        lower_case: Whether text is lower-cased.
-        strip_accents: Whether accents are stripped then.
-        trained_length: Positions that were trained.
-        not_taken: Names of what the source holds besides, such as task heads.
-        notes: What to tell the user: assumptions and warnings.
-        run: config.json of the pretraining run; empty if unknown.
-        scores: Held-out scores of that run; empty if unknown.
+        discriminator: the tower to fine-tune; may lack the head.
+        strip_accents: whether accents are stripped of text that is lower-cased.
+        trained_length: positions that were trained.
+        not_taken: names of what the source holds besides, such as task heads.
+        notes: what to tell the user: assumptions and warnings.
+        run: config.json of the pretraining run, and its held-out ``scores``.
 
     Raises:
-        ValueError: No tower, a generator without head, a tower that is not what its
-            sizes say, or towers whose shared embeddings differ.
+        ValueError: there is no tower, a generator lacks its head, a tower does not fit
+            its sizes, or the embeddings that two towers share differ.
     """
 
     format: str
@@ -195,15 +190,14 @@ class Imported:
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.towers:
             raise ValueError(f"{self.source} holds neither tower of an ELECTRA model.")
         for name, tower in self.towers.items():
-            shapes = encoder_shapes(tower.sizes)
-            _check_shapes(f"{self.source}: {name}", tower.encoder, shapes)
+            what, sizes = f"{self.source}: {name}", tower.sizes
+            _check_shapes(what, tower.encoder, encoder_shapes(sizes))
             if tower.head or name == "generator":
-                head_shapes = HEADS[name](tower.sizes)
-                _check_shapes(f"{self.source}: {name} head", tower.head, head_shapes)
+                _check_shapes(f"{what} head", tower.head, HEADS[name](sizes))
         if len(self.towers) == 2:
             self._check_shared()
 
@@ -218,13 +212,16 @@ class Imported:
         """The tower to fine-tune: the discriminator, or else the generator."""
         return next(iter(self.towers.values()))
 
-    def _check_shared(self):
-        ours, theirs = self.discriminator.embeddings, self.generator.embeddings
-        different = [
-            f"{name} ({_difference(ours[name], theirs[name])})"
-            for name in ours
-            if not np.array_equal(ours[name], theirs[name])
-        ]
+    def _check_shared(self) -> None:
+        different = []
+        for name, ours in self.discriminator.embeddings.items():
+            theirs = self.generator.embeddings[name]
+            if ours.shape != theirs.shape:
+                shapes = f"{list(ours.shape)} and {list(theirs.shape)}"
+                different.append(f"{name} ({shapes})")
+            elif not np.array_equal(ours, theirs):
+                most = np.abs(ours - theirs).max()
+                different.append(f"{name} (up to {most:.2g} apart)")
         if different:
             raise ValueError(
                 f"{self.source}: discriminator and generator do not share their "
@@ -234,29 +231,13 @@ class Imported:
             )
 
 
-HEADS = {
-    "discriminator": replaced_token_head_shapes,
-    "generator": masked_lm_head_shapes,
-}
-
-
-def _check_shapes(what, arrays, shapes):
+def _check_shapes(what: str, arrays: Arrays, needed: Shapes) -> None:
+    got = {name: list(array.shape) for name, array in arrays.items()}
+    needs = {name: list(shape) for name, shape in needed.items()}
     wrong = [
-        f"{name}: got {_shape(arrays.get(name))}, needs {_shape(shapes.get(name))}"
-        for name in sorted(arrays.keys() | shapes.keys())
-        if name not in shapes
-        or name not in arrays
-        or arrays[name].shape != tuple(shapes[name])
+        f"{name}: got {got.get(name, 'nothing')}, needs {needs.get(name, 'nothing')}"
+        for name in sorted(got.keys() | needs.keys())
+        if got.get(name) != needs.get(name)
     ]
     if wrong:
         raise ValueError(f"{what} does not fit its sizes: {'; '.join(wrong[:5])}.")
-
-
-def _shape(value):
-    return "nothing" if value is None else list(getattr(value, "shape", value))
-
-
-def _difference(one, other):
-    if one.shape != other.shape:
-        return f"{list(one.shape)} and {list(other.shape)}"
-    return f"up to {np.abs(one - other).max():.2g} apart"

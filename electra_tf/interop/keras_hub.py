@@ -1,8 +1,10 @@
-"""keras-hub's `ElectraBackbone`, both ways.
+"""keras-hub's ``ElectraBackbone``, both ways: presets, ``.keras`` files, live models.
 
 A backbone is an encoder and nothing more: it has neither of ELECTRA's two heads. It
 carries a pooler that no ELECTRA was ever trained with, and its GELU is the tanh
 approximation where Google's code and this library have the exact function.
+
+Letters: D hidden size, N heads, H head size.
 """
 
 from __future__ import annotations
@@ -10,26 +12,29 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
+from electra_tf import files
+from electra_tf.cli import Log, say
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from electra_tf.encoder import TextEncoder
-from electra_tf.interop import keras_hub_weights as weights
-from electra_tf.layers import TextEmbedding
+from electra_tf.interop import networks
+from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source
+from electra_tf.layers.encoder import TextEncoder
 
-Log = Callable[[str], None]
+NAME = "keras_hub"
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+VOCABULARY = "assets/tokenizer/vocabulary.txt"
+OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
-# The preset's files that are read here by name; keras-hub writes more.
-CONFIG, VOCABULARY = "config.json", "assets/tokenizer/vocabulary.txt"
-TOKENIZER = "tokenizer.json"
-# Fixed in ElectraBackbone: no argument, not part of its config.
+# Built into ElectraBackbone: no argument, not part of its config.
 LAYER_NORM_EPSILON = 1e-12
 
 GELU_NOTE = (
@@ -39,17 +44,63 @@ GELU_NOTE = (
 )
 POOLER_NOTE = "The pooler of keras-hub's backbone (pooled_dense) is not part of ELECTRA"
 
+# Field of `Sizes` -> what a backbone calls it; its one dropout rate is for all.
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_dim",
+    "max_positions": "max_sequence_length",
+    "num_segments": "num_segments",
+    "num_layers": "num_layers",
+    "hidden_size": "hidden_dim",
+    "num_heads": "num_heads",
+    "intermediate_size": "intermediate_dim",
+    "dropout": "dropout",
+}
+
+
+# The format, as ``electra_tf.interop.imported`` asks for it
+
+
+def detect(source: Source) -> bool:
+    """Whether it is a preset (folder or name) or a ``.keras`` file of a backbone."""
+    return is_backbone(source.path)
+
+
+def read(source: Source) -> Imported:
+    """Takes a backbone as the tower to fine-tune; it has no head."""
+    if source.generator or source.only == "generator":
+        raise ValueError(
+            f"{source.path} is a keras-hub backbone, which has no generator: leave out "
+            "--generator and --only=generator."
+        )
+    source.reject("num_heads", "generator_num_heads")
+    model = read_backbone(source.path, log=lambda _: None)
+    return Imported(
+        format=NAME,
+        source=source.path,
+        discriminator=networks.encoder_tower(model.encoder, source.path),
+        vocabulary=model.vocabulary,
+        lower_case=model.lower_case,
+        strip_accents=model.strip_accents,
+        notes=model.notes,
+    )
+
+
+def write(folder: Path, model: Imported) -> tuple[str, ...]:
+    """Writes a preset of the main tower's encoder; returns what it does not hold."""
+    encoder = networks.models(model)["encoder"]
+    casing = (model.lower_case, model.strip_accents)
+    return _save_preset(folder, encoder, model.vocabulary, *casing)
+
+
+# The same for programs that have a backbone or an encoder at hand
+
 
 @dataclasses.dataclass(frozen=True)
 class KerasHubModel:
-    """What a keras-hub backbone and the tokenizer beside it hold.
+    """What a backbone and the tokenizer beside it hold; None without a tokenizer.
 
-    Attributes:
-        encoder: The encoder, with all weights but the pooler's.
-        vocabulary: Of the tokenizer; None if there is none beside the backbone.
-        lower_case: Whether the tokenizer lower-cases; None without tokenizer.
-        strip_accents: Whether it strips accents; None without tokenizer.
-        notes: What was not taken, or is not the same, one sentence each.
+    ``notes`` say what was not taken, or is not the same, one sentence each.
     """
 
     encoder: TextEncoder
@@ -59,52 +110,58 @@ class KerasHubModel:
     notes: tuple[str, ...]
 
 
-def detect(source: Any) -> bool:
-    """Whether `source` is a backbone, a preset (folder or name) or a `.keras` of one.
+def is_backbone(source: str | os.PathLike | keras.Model) -> bool:
+    """Whether it is a backbone, a preset (folder or name) or a ``.keras`` of one.
 
     Looks at names and JSON only; nothing is loaded.
     """
     if isinstance(source, keras.Model):
         return type(source).__name__ == CLASS_NAME
     path = Path(source)
-    if path.is_dir():
-        return _json(path / CONFIG).get("class_name") == CLASS_NAME
-    if path.is_file():
-        return _json(path).get("class_name") == CLASS_NAME
-    return _is_preset_name(str(source))
+    if not path.exists():
+        return _is_preset_name(str(source))
+    config = _json(path / CONFIG if path.is_dir() else path)
+    return config.get("class_name") == CLASS_NAME
 
 
-def read(source: Any, log: Log = print) -> KerasHubModel:
+def read_backbone(
+    source: str | os.PathLike | keras.Model, log: Log = say
+) -> KerasHubModel:
     """Takes the encoder out of a keras-hub backbone.
 
-    Args:
-        source: An `ElectraBackbone`, a preset folder, a `.keras` file of a backbone, or
-            the name of a preset, which keras-hub then downloads (not verified here:
-            there was no network).
-        log: Is told what was not taken.
+    ``source`` is an ``ElectraBackbone``, a preset folder, a ``.keras`` file of a
+    backbone, or the name of a preset, which keras-hub then downloads (not verified
+    here: there was no network). ``log`` is told what was not taken.
 
-    Raises:
-        ValueError: It is no ElectraBackbone, or a variable of one side has no partner
-            of its shape on the other; the message names it.
-        OSError: It is not there.
+    What is no ElectraBackbone, or has a variable without a partner of its shape, is a
+    ValueError; what is not there an OSError.
     """
     backbone = load(source)
-    encoder = _empty_encoder(backbone)
-    weights.to_encoder(backbone, encoder)
-    vocabulary, casing = _tokenizer_beside(source)
+    epsilons = {backbone.embeddings_layer_norm.epsilon}
+    epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
+    if len(epsilons) > 1:
+        raise ValueError(
+            f"The backbone's LayerNorms have different epsilons, {sorted(epsilons)}; "
+            "an encoder of this library has one."
+        )
+    (epsilon,) = epsilons
+    encoder = networks.encoder(sizes(backbone), "encoder", layer_norm_epsilon=epsilon)
+    to_encoder(backbone, encoder)
+    vocabulary, lower_case, strip_accents = _tokenizer_beside(source)
+    # One update of the optimizer would have moved the bias away from zero.
+    untrained = " (it is untrained)" * (not backbone.pooled_dense.bias.numpy().any())
     notes = (
-        f"{POOLER_NOTE} and was not taken"
-        f"{' (it is untrained)' if weights.pooler_is_untrained(backbone) else ''}.",
+        f"{POOLER_NOTE} and was not taken{untrained}.",
         GELU_NOTE,
         "The format has no heads: neither replaced tokens can be detected nor masks "
         "filled in. Fine-tuning needs neither.",
     )
     for note in notes:
         log(note)
-    return KerasHubModel(encoder, vocabulary, *casing, notes)
+    return KerasHubModel(encoder, vocabulary, lower_case, strip_accents, notes)
 
 
-def write(
+def write_preset(
     folder: str | os.PathLike,
     encoder: TextEncoder,
     vocabulary: Vocabulary,
@@ -112,121 +169,67 @@ def write(
     lower_case: bool = True,
     strip_accents: bool = True,
     overwrite: bool = False,
-    log: Log = print,
+    log: Log = say,
 ) -> tuple[str, ...]:
-    """Writes a keras-hub preset: backbone, weights and tokenizer.
+    """Writes a keras-hub preset, whole or not at all: backbone, weights and tokenizer.
 
-    `keras_hub.models.ElectraBackbone.from_preset(folder)` and
-    `keras_hub.models.ElectraTokenizer.from_preset(folder)` read it.
+    ``from_preset(folder)`` of ``ElectraBackbone`` and of ``ElectraTokenizer`` in
+    ``keras_hub.models`` read it. The encoder is a discriminator's or a generator's,
+    with its vocabulary; heads cannot be written, and accents are stripped only of text
+    that is lower-cased. ``log`` is told what the format does not hold, which is also
+    returned.
 
-    Args:
-        folder: To write; whole or not at all.
-        encoder: Of the discriminator or of the generator; heads cannot be written.
-        vocabulary: The encoder's.
-        lower_case: Whether the tokenizer lower-cases.
-        strip_accents: Whether it strips accents, if it lower-cases.
-        overwrite: Whether to replace a folder that is there.
-        log: Is told what the format does not hold.
-
-    Returns:
-        What the format does not hold, one sentence each.
-
-    Raises:
-        ValueError: The folder exists, or the format cannot hold this encoder or
-            vocabulary.
-        OSError: It cannot be written.
+    A folder that exists, or an encoder or vocabulary that the format cannot hold, is a
+    ValueError; what cannot be written an OSError.
     """
     folder = Path(folder)
     if folder.exists() and not overwrite:
         raise ValueError(f"{folder} exists: pass --overwrite to replace it.")
-    _check_writable(encoder, vocabulary)
-    hub = _hub()
-    backbone = hub.models.ElectraBackbone(
-        vocab_size=encoder.embeddings.vocab_size,
-        num_layers=encoder.num_layers,
-        num_heads=encoder.num_heads,
-        hidden_dim=encoder.hidden_size,
-        embedding_dim=encoder.embeddings.size,
-        intermediate_dim=encoder.intermediate_size,
-        dropout=encoder.dropout,
-        max_sequence_length=encoder.embeddings.max_positions,
-        num_segments=encoder.embeddings.num_segments,
-        dtype="float32",
-    )
-    weights.to_backbone(encoder, backbone)
-    tokenizer = hub.models.ElectraTokenizer(
-        vocabulary=list(vocabulary.tokens),
-        lowercase=lower_case,
-        strip_accents=lower_case and strip_accents,
-    )
-    part = folder.with_name(f"part-{os.getpid()}-{folder.name}")
-    try:
-        backbone.save_to_preset(str(part))
-        tokenizer.save_to_preset(str(part))
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(part, folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    notes = (
-        "The preset holds the encoder only: keras-hub has no place for the heads that "
-        "detect replaced tokens and fill in masks.",
-        f"{POOLER_NOTE}: in the preset it has random initial weights. Use "
-        '"sequence_output"[:, 0] and not "pooled_output".',
-        GELU_NOTE,
-        *_dropout_note(encoder),
-    )
+    with files.replacing(folder) as part:
+        notes = _save_preset(part, encoder, vocabulary, lower_case, strip_accents)
     for note in notes:
         log(note)
     return notes
 
 
-def _dropout_note(encoder):
-    if encoder.attention_dropout == encoder.dropout:
-        return ()
-    return (
-        f"keras-hub has one dropout rate: {encoder.dropout} now also stands for the "
-        f"attention dropout of {encoder.attention_dropout}.",
+def _save_preset(
+    folder: Path,
+    encoder: TextEncoder,
+    vocabulary: Vocabulary,
+    lower_case: bool,
+    strip_accents: bool,
+) -> tuple[str, ...]:
+    _check_writable(encoder, vocabulary)
+    hub, known = _hub(), vars(networks.sizes(encoder))
+    backbone = hub.models.ElectraBackbone(
+        **{theirs: known[ours] for ours, theirs in _SIZES.items()}, dtype="float32"
     )
-
-
-def _empty_encoder(backbone) -> TextEncoder:
-    table = TextEmbedding(
-        backbone.vocab_size,
-        backbone.embedding_dim,
-        max_positions=backbone.max_sequence_length,
-        num_segments=backbone.num_segments,
-        dropout=backbone.dropout,
-        layer_norm_epsilon=_epsilon(backbone),
-        dtype="float32",
-        name="embeddings",
+    to_backbone(encoder, backbone)
+    tokenizer = hub.models.ElectraTokenizer(
+        vocabulary=list(vocabulary.tokens),
+        lowercase=lower_case,
+        # Their tokenizer would strip accents of text that it does not lower-case,
+        # which ``WordPiece`` never does.
+        strip_accents=lower_case and strip_accents,
     )
-    return TextEncoder(
-        table,
-        num_layers=backbone.num_layers,
-        hidden_size=backbone.hidden_dim,
-        num_heads=backbone.num_heads,
-        intermediate_size=backbone.intermediate_dim,
-        dropout=backbone.dropout,
-        attention_dropout=backbone.dropout,
-        layer_norm_epsilon=_epsilon(backbone),
-        dtype="float32",
-        name="encoder",
-    )
-
-
-def _epsilon(backbone) -> float:
-    found = {backbone.embeddings_layer_norm.epsilon}
-    found |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
-    if len(found) > 1:
-        raise ValueError(
-            f"The backbone's LayerNorms have different epsilons, {sorted(found)}; an "
-            "encoder of this library has one."
+    backbone.save_to_preset(str(folder))
+    tokenizer.save_to_preset(str(folder))
+    notes = [
+        "The preset holds the encoder only: keras-hub has no place for the heads that "
+        "detect replaced tokens and fill in masks.",
+        f"{POOLER_NOTE}: in the preset it has random initial weights. Use "
+        '"sequence_output"[:, 0] and not "pooled_output".',
+        GELU_NOTE,
+    ]
+    if encoder.attention_dropout != encoder.dropout:
+        notes.append(
+            f"keras-hub has one dropout rate: {encoder.dropout} now also stands for "
+            f"the attention dropout of {encoder.attention_dropout}."
         )
-    return found.pop()
+    return tuple(notes)
 
 
-def _check_writable(encoder, vocabulary):
+def _check_writable(encoder: TextEncoder, vocabulary: Vocabulary) -> None:
     if len(vocabulary) != encoder.embeddings.vocab_size:
         raise ValueError(
             f"The vocabulary has {len(vocabulary)} tokens but the encoder has "
@@ -247,71 +250,196 @@ def _check_writable(encoder, vocabulary):
         )
 
 
-def load(source: Any) -> keras.Model:
-    """Loads a backbone and insists on its class; raises as `read`."""
-    found = source if isinstance(source, keras.Model) else _load(Path(source))
-    if not isinstance(found, _hub().models.ElectraBackbone):
-        raise ValueError(f"A {type(found).__name__} is not an {CLASS_NAME}.")
-    return found
+def load(source: str | os.PathLike | keras.Model) -> keras.Model:
+    """Loads a backbone; errors as of ``read_backbone``."""
+    model = source if isinstance(source, keras.Model) else _load(Path(source))
+    if not isinstance(model, _hub().models.ElectraBackbone):
+        raise ValueError(f"A {type(model).__name__} is not an {CLASS_NAME}.")
+    return model
 
 
-def _load(path):
-    hub = _hub()
+def _load(path: Path) -> keras.Model:
     if not path.exists() and not _is_preset_name(str(path)):
         raise FileNotFoundError(
             f"No keras-hub backbone at {path}: give a preset folder, a .keras file or "
             f"the name of a preset ({', '.join(_preset_names())})."
         )
-    if not detect(path):
+    if not is_backbone(path):
         raise ValueError(f"{path} holds no {CLASS_NAME}.")
     try:
         if path.suffix == ".keras":
             return keras.saving.load_model(path, compile=False)
-        return hub.models.ElectraBackbone.from_preset(str(path))
+        return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises whatever its parts raise.
         raise ValueError(f"{path} cannot be loaded by keras-hub: {error}") from error
 
 
-def _tokenizer_beside(source):
-    """Vocabulary, and lower_case and strip_accents; None each without a tokenizer."""
+def _tokenizer_beside(
+    source: str | os.PathLike | keras.Model,
+) -> tuple[Vocabulary | None, bool | None, bool | None]:
+    """Vocabulary, lower_case and strip_accents; None each without a tokenizer."""
     if isinstance(source, keras.Model) or str(source).endswith(".keras"):
-        return None, (None, None)
-    if not Path(source).exists():
+        return None, None, None
+    folder = Path(source)
+    if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(str(source))
         vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
-        return vocabulary, (tokenizer.lowercase, tokenizer.strip_accents)
-    folder = Path(source)
+        return vocabulary, tokenizer.lowercase, tokenizer.strip_accents
     if not (folder / VOCABULARY).is_file():
-        return None, (None, None)
+        return None, None, None
+    said = casing(folder)
+    vocabulary = Vocabulary.load(folder / VOCABULARY)
+    return vocabulary, said.get("lower_case", False), said.get("strip_accents", False)
+
+
+def casing(folder: Path) -> dict[str, bool]:
+    """``lower_case`` and ``strip_accents`` as far as a preset's tokenizer tells."""
     config = _json(folder / TOKENIZER).get("config", {})
-    casing = (bool(config.get("lowercase")), bool(config.get("strip_accents")))
-    return Vocabulary.load(folder / VOCABULARY), casing
+    names = {"lower_case": "lowercase", "strip_accents": "strip_accents"}
+    return {ours: bool(config[x]) for ours, x in names.items() if x in config}
 
 
-def _json(path) -> dict[str, Any]:
-    """A JSON object from a file, or from config.json inside a `.keras` file."""
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or from config.json inside a ``.keras`` file.
+
+    What cannot be read is empty: it is no backbone's, whatever it is.
+    """
     try:
-        if path.suffix == ".keras":
-            with zipfile.ZipFile(path) as archive:
-                found = json.loads(archive.read(CONFIG))
-        else:
-            found = json.loads(path.read_text("utf-8"))
+        if path.suffix != ".keras":
+            return files.read_json(path)
+        with zipfile.ZipFile(path) as archive:
+            value = json.loads(archive.read(CONFIG))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _preset_names():
+def _preset_names() -> list[str]:
     return sorted(_hub().models.ElectraBackbone.presets)
 
 
-def _is_preset_name(name):
+def _is_preset_name(name: str) -> bool:
     # The prefix first: most names need no import of keras-hub.
     return name.startswith("electra_") and name in _preset_names()
 
 
-def _hub():
+def _hub() -> ModuleType:
     """keras-hub, imported late: it takes seconds and few need it."""
     import keras_hub
 
     return keras_hub
+
+
+# Which variable is which
+
+
+class Pair(NamedTuple):
+    """One of our variables, and those of keras-hub that hold it side by side.
+
+    ``theirs``, each of the given shape, are concatenated along our last axis.
+    """
+
+    ours: keras.Variable
+    theirs: tuple[keras.Variable, ...]
+    shape: tuple[int, ...]
+
+
+def sizes(backbone: keras.Model) -> Sizes:
+    """Sizes and dropout of a backbone, under our names."""
+    known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
+    return Sizes(**known, attention_dropout=backbone.dropout)
+
+
+def table_variables(backbone: keras.Model) -> dict[str, keras.Variable]:
+    """The variables of the embeddings under the names of ``encoder_shapes``."""
+    variables = {
+        "word_embeddings": backbone.token_embedding.embeddings,
+        "position_embeddings": backbone.position_embedding.position_embeddings,
+        "segment_embeddings": backbone.segment_embedding.embeddings,
+        "layer_norm_gamma": backbone.embeddings_layer_norm.gamma,
+        "layer_norm_beta": backbone.embeddings_layer_norm.beta,
+    }
+    return {f"{EMBEDDINGS}{name}": x for name, x in variables.items()}
+
+
+def to_encoder(backbone: keras.Model, encoder: TextEncoder) -> None:
+    """Copies all weights but the pooler's; nothing, if ``pairs`` has a ValueError."""
+    for ours, theirs, _ in pairs(backbone, encoder):
+        rows = (*ours.shape[:-1], -1)
+        columns = [np.reshape(variable.numpy(), rows) for variable in theirs]
+        ours.assign(np.concatenate(columns, axis=-1))
+
+
+def to_backbone(encoder: TextEncoder, backbone: keras.Model) -> None:
+    """Copies all weights but to the backbone's pooler; errors as of ``pairs``."""
+    for ours, theirs, shape in pairs(backbone, encoder):
+        values = np.split(ours.numpy(), len(theirs), axis=-1)
+        for variable, value in zip(theirs, values, strict=True):
+            variable.assign(value.reshape(shape))
+
+
+def pairs(backbone: keras.Model, encoder: TextEncoder) -> list[Pair]:
+    """All variables of both sides but the pooler's, each exactly once.
+
+    A ValueError names those without a partner of their shape on the other side.
+    """
+    paired = list(_pairs(backbone, encoder))
+    taken = {id(x) for pair in paired for x in (pair.ours, *pair.theirs)}
+    taken |= {id(variable) for variable in backbone.pooled_dense.weights}
+    sides = {"keras-hub": backbone.weights, "encoder": encoder.weights}
+    left = [
+        f"{variable.path} ({side})"
+        for side, variables in sides.items()
+        for variable in variables
+        if id(variable) not in taken
+    ]
+    if left:
+        raise ValueError(
+            f"These variables have no partner on the other side: {', '.join(left)}."
+        )
+    for ours, theirs, shape in paired:
+        for variable in theirs:
+            if tuple(variable.shape) != shape:
+                raise ValueError(
+                    f"{variable.path} has the shape {list(variable.shape)}, where "
+                    f"{ours.path} needs {list(shape)}: the sizes differ."
+                )
+    return paired
+
+
+def _pairs(backbone: keras.Model, encoder: TextEncoder) -> Iterator[Pair]:
+    theirs = table_variables(backbone)
+    for name, ours in networks.table_variables(encoder.embeddings).items():
+        yield _same(ours, theirs[name])
+    projection = getattr(backbone, "embeddings_projection", None)
+    if encoder.projection and projection is not None:
+        yield from map(_same, encoder.projection, (projection.kernel, projection.bias))
+    # Not strict: what one side has more of is reported by name, in ``pairs``.
+    blocks = encoder.transformer.blocks
+    for block, layer in zip(blocks, backbone.transformer_layers, strict=False):
+        attention = layer._self_attention_layer
+        inputs = (attention._query_dense, attention._key_dense, attention._value_dense)
+        output = attention._output_dense
+        # Ours is one kernel [D, 3 D]; theirs are three [D, N, H] and an [N, H, D].
+        size = block.qkv_kernel.shape[0]
+        heads = (block.num_heads, size // block.num_heads)
+        yield Pair(block.qkv_kernel, tuple(x.kernel for x in inputs), (size, *heads))
+        yield Pair(block.qkv_bias, tuple(x.bias for x in inputs), heads)
+        yield Pair(block.attention_output_kernel, (output.kernel,), (*heads, size))
+        yield _same(block.attention_output_bias, output.bias)
+        norm = layer._self_attention_layer_norm
+        yield _same(block.attention_gamma, norm.gamma)
+        yield _same(block.attention_beta, norm.beta)
+        wide = layer._feedforward_intermediate_dense
+        yield _same(block.intermediate_kernel, wide.kernel)
+        yield _same(block.intermediate_bias, wide.bias)
+        narrow = layer._feedforward_output_dense
+        yield _same(block.output_kernel, narrow.kernel)
+        yield _same(block.output_bias, narrow.bias)
+        norm = layer._feedforward_layer_norm
+        yield _same(block.output_gamma, norm.gamma)
+        yield _same(block.output_beta, norm.beta)
+
+
+def _same(ours: keras.Variable, theirs: keras.Variable) -> Pair:
+    return Pair(ours, (theirs,), tuple(ours.shape))

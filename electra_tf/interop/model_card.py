@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from electra_tf.interop.imported import Imported
 
@@ -22,97 +21,76 @@ _TRAINING = {
     "seed": "seed",
 }
 
-
-def model_card(model: Imported, main: str, *, has_generator: bool) -> str:
-    """The card of `model`, whose tower `main` is in the folder of the card."""
-    parts = [
-        _FRONT,
-        "# ELECTRA\n",
-        _what(model, main, has_generator),
-        _usage(model, main),
-        _data(model.run),
-        _training(model.run.get("config", {})),
-        _scores(model.scores),
-        "## Not in this folder\n\nThe state of the optimizer and the training data.\n",
-    ]
-    return "\n".join(part for part in parts if part)
-
-
-_FRONT = """---
+_CARD = """---
 library_name: transformers
 tags:
 - electra
 ---
+
+# ELECTRA
+
+A text encoder pretrained as ELECTRA (Clark et al., 2020), exported by \
+`electra_tf`{origin}.
+
+{about}
+
+```python
+from transformers import AutoTokenizer, {loaded}
+
+tokenizer = AutoTokenizer.from_pretrained("this/folder")
+model = {loaded}.from_pretrained("this/folder")
+```
+
+{data}{training}{scores}## Not in this folder
+
+The state of the optimizer and the training data.
 """
 
 
-def _what(model, main, has_generator):
+def model_card(model: Imported) -> str:
+    """The card of a folder with the main tower; a generator besides is below it."""
+    main, *others = model.towers
     casing = "lower-cased" if model.lower_case else "cased"
     if model.lower_case and not model.strip_accents:
         casing += ", accents kept"
-    lines = [
-        "A text encoder pretrained as ELECTRA (Clark et al., 2020), exported by "
-        f"`electra_tf`{_origin(model)}.",
-        "",
-        f"* {main}: {model.towers[main].sizes}",
-    ]
-    if has_generator:
-        lines.append(f"* generator, in `generator/`: {model.generator.sizes}")
-    lines += [
+    about = [
+        f"* {main}: {model.main.sizes}",
+        *(f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others),
         f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
         f"* position embeddings are trained up to {model.trained_length} tokens",
-        "",
     ]
-    return "\n".join(lines)
-
-
-def _origin(model):
-    """Where the weights came from, if they were not trained here."""
-    imported = model.run.get("imported", {"format": model.format})
-    if "num_train_steps" in model.run.get("config", {}):
-        return ""
-    return f"; the weights were read from the format `{imported['format']}`"
-
-
-def _usage(model, main):
-    loaded = CLASSES[main] if model.towers[main].head else "ElectraModel"
-    return (
-        "```python\nfrom transformers import AutoTokenizer, "
-        f"{loaded}\n\n"
-        'tokenizer = AutoTokenizer.from_pretrained("this/folder")\n'
-        f'model = {loaded}.from_pretrained("this/folder")\n```\n'
+    config, hashes = model.run.get("config", {}), model.run.get("data", {})
+    data = ["Not known: the source does not say."]
+    if sources := config.get("records") or config.get("corpus"):
+        hashed = ("vocabulary_sha256", "records_sha256")
+        data = [
+            f"* text: {', '.join(f'`{source}`' for source in sources)}",
+            *(f"* {x.replace('_', ' ')}: `{hashes[x]}`" for x in hashed if x in hashes),
+        ]
+    origin, training = "", []
+    if "num_train_steps" in config:
+        training = [
+            f"* {label}: {config[flag]}"
+            for flag, label in _TRAINING.items()
+            if config.get(flag) is not None
+        ]
+    else:
+        # Not trained here: what else the config says was made by the import.
+        imported = model.run.get("imported", {"format": model.format})
+        origin = f"; the weights were read from the format `{imported['format']}`"
+    scores = [f"| {name} | {x:.4g} |" for name, x in sorted(model.scores.items())]
+    if scores:
+        scores = ["| score | value |", "|---|---|", *scores]
+    return _CARD.format(
+        origin=origin,
+        about="\n".join(about),
+        loaded=CLASSES[main] if model.main.head else "ElectraModel",
+        data=_section("Data", data),
+        training=_section("Training", training),
+        scores=_section("Scores on held-out text", scores),
     )
 
 
-def _data(run: Mapping[str, Any]) -> str:
-    config = run.get("config", {})
-    sources = config.get("records") or config.get("corpus")
-    if not sources:
-        return "## Data\n\nNot known: the source does not say.\n"
-    lines = ["## Data\n", f"* text: {', '.join(f'`{source}`' for source in sources)}"]
-    hashes = run.get("data", {})
-    lines += [
-        f"* {name.replace('_', ' ')}: `{hashes[name]}`"
-        for name in ("vocabulary_sha256", "records_sha256")
-        if name in hashes
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _training(config: Mapping[str, Any]) -> str:
-    if "num_train_steps" not in config:
-        return ""  # Not trained here: what else the config says is of the import.
-    lines = [
-        f"* {label}: {config[flag]}"
-        for flag, label in _TRAINING.items()
-        if config.get(flag) is not None
-    ]
-    return "\n".join(["## Training\n", *lines]) + "\n"
-
-
-def _scores(scores: Mapping[str, float]) -> str:
-    if not scores:
-        return ""
-    rows = [f"| {name} | {value:.4g} |" for name, value in sorted(scores.items())]
-    head = ["## Scores on held-out text\n", "| score | value |", "|---|---|"]
-    return "\n".join([*head, *rows]) + "\n"
+def _section(title: str, lines: Sequence[str]) -> str:
+    """Lines under a heading; nothing without lines."""
+    return "\n".join([f"## {title}\n", *lines, "\n"]) if lines else ""

@@ -2,30 +2,33 @@
 
 The TensorFlow 1 code and Hugging Face call the same modules by the same names; they
 differ in the separator, in what the leaves are called, and in which way kernels lie.
-So there is one table of modules, and a `Style` per format.
+So there is one table of modules, and a ``Style`` per format.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from electra_tf.interop.imported import EMBEDDINGS, Arrays, Sizes
+from electra_tf.interop.imported import EMBEDDINGS, Arrays, Shapes, Sizes
 
-Shapes = Mapping[str, tuple[int, ...]]
+# Where both formats keep the heads, by tower.
+HEAD_SCOPES = {
+    "discriminator": "discriminator_predictions",
+    "generator": "generator_predictions",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One array of ours and what holds it elsewhere.
 
-    Attributes:
-        ours: Our name.
-        theirs: Their names; of several, the columns are joined in this order.
-        flip: Whether their kernels lie the other way, [outputs, inputs].
+    Of several of ``theirs`` the columns are joined in this order. With ``flip`` their
+    kernels lie the other way, [outputs, inputs]: PyTorch multiplies by the transposed
+    kernel, TensorFlow by the kernel.
     """
 
     ours: str
@@ -34,12 +37,12 @@ class Row:
 
     def join(self, parts: Iterable[np.ndarray]) -> np.ndarray:
         """Our array from theirs."""
-        return np.concatenate([self._turned(part) for part in parts], axis=-1)
+        return np.concatenate([p.T if self.flip else p for p in parts], axis=-1)
 
     def split(self, array: np.ndarray) -> dict[str, np.ndarray]:
         """Their arrays from ours."""
         parts = np.split(array, len(self.theirs), axis=-1)
-        turned = (np.ascontiguousarray(self._turned(part)) for part in parts)
+        turned = [np.ascontiguousarray(p.T if self.flip else p) for p in parts]
         return dict(zip(self.theirs, turned, strict=True))
 
     def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,22 +50,18 @@ class Row:
         part = (*shape[:-1], shape[-1] // len(self.theirs))
         return part[::-1] if self.flip else part
 
-    def _turned(self, array):
-        return array.T if self.flip else array
+    def our_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of ours, given that of the one of theirs that holds it."""
+        return shape[::-1] if self.flip else shape
 
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """How a format writes the names of the modules.
+    """How a format writes the names of the modules, and which way its kernels lie.
 
-    Attributes:
-        separator: Between the parts of a path.
-        kernel: Leaf of a dense layer's kernel; the bias is "bias" everywhere.
-        gamma: Leaf of a LayerNorm's scale.
-        beta: Leaf of a LayerNorm's shift.
-        table: What follows the path of an embedding table.
-        layer: Path of a Transformer block, with {} for its number.
-        flip: Whether kernels are stored as [outputs, inputs].
+    Kernel, gamma and beta are leaves of a path; a dense layer's bias is "bias"
+    everywhere. ``table`` follows the path of an embedding table, and ``layer`` is the
+    path of a Transformer block, with {} for its number. ``flip`` as in ``Row``.
     """
 
     separator: str
@@ -87,26 +86,18 @@ class Style:
             Row(f"{ours}_beta", self._paths([theirs], self.beta)),
         ]
 
-    def _paths(self, modules, leaf):
+    def _paths(self, modules: Iterable[str], leaf: str) -> tuple[str, ...]:
         return tuple(f"{m}/{leaf}".replace("/", self.separator) for m in modules)
 
     def embeddings(self) -> list[Row]:
         """The three tables and their LayerNorm."""
-        tables = {
-            "word_embeddings": "word_embeddings",
-            "position_embeddings": "position_embeddings",
-            "segment_embeddings": "token_type_embeddings",
-        }
-        return [
-            *(
-                Row(EMBEDDINGS + ours, (self._table(theirs),))
-                for ours, theirs in tables.items()
-            ),
-            *self.norm(f"{EMBEDDINGS}layer_norm", "embeddings/LayerNorm"),
+        tables = {"word": "word", "position": "position", "segment": "token_type"}
+        start, end = f"embeddings{self.separator}", f"_embeddings{self.table}"
+        rows = [
+            Row(f"{EMBEDDINGS}{ours}_embeddings", (f"{start}{theirs}{end}",))
+            for ours, theirs in tables.items()
         ]
-
-    def _table(self, name):
-        return f"embeddings{self.separator}{name}{self.table}"
+        return rows + self.norm(f"{EMBEDDINGS}layer_norm", "embeddings/LayerNorm")
 
     def body(self, sizes: Sizes) -> list[Row]:
         """The projection, where the widths differ, and the blocks."""
@@ -115,16 +106,12 @@ class Style:
             rows += self.dense("embeddings_projection", "embeddings_project")
         for index in range(sizes.num_layers):
             ours, theirs = f"layer_{index}/", self.layer.format(index) + "/"
-            attention = f"{theirs}attention/"
+            parts = [f"{theirs}attention/self/{x}" for x in ("query", "key", "value")]
+            output = f"{theirs}attention/output/"
             rows += [
-                *self.dense(
-                    f"{ours}qkv",
-                    *(f"{attention}self/{part}" for part in ("query", "key", "value")),
-                ),
-                *self.dense(f"{ours}attention_output", f"{attention}output/dense"),
-                *self.norm(
-                    f"{ours}attention_layer_norm", f"{attention}output/LayerNorm"
-                ),
+                *self.dense(f"{ours}qkv", *parts),
+                *self.dense(f"{ours}attention_output", f"{output}dense"),
+                *self.norm(f"{ours}attention_layer_norm", f"{output}LayerNorm"),
                 *self.dense(f"{ours}intermediate", f"{theirs}intermediate/dense"),
                 *self.dense(f"{ours}output", f"{theirs}output/dense"),
                 *self.norm(f"{ours}output_layer_norm", f"{theirs}output/LayerNorm"),
@@ -134,11 +121,10 @@ class Style:
     def heads(self, prediction: str, output_bias: str) -> dict[str, list[Row]]:
         """Rows of both heads, by tower.
 
-        Args:
-            prediction: Last layer of the discriminator's head.
-            output_bias: The generator's bias per token.
+        ``prediction`` is the last layer of the discriminator's head, ``output_bias``
+        the generator's bias per token.
         """
-        replaced, masked = "discriminator_predictions/", "generator_predictions/"
+        replaced, masked = (f"{scope}/" for scope in HEAD_SCOPES.values())
         return {
             "discriminator": [
                 *self.dense("dense", f"{replaced}dense"),
@@ -159,19 +145,23 @@ GOOGLE_TF1 = Style("/", "kernel", "gamma", "beta", "", "encoder/layer_{}", False
 
 
 def prefixed(rows: Iterable[Row], prefix: str) -> list[Row]:
-    """The rows, with `prefix` before all of their names."""
+    """The rows, with ``prefix`` before all of their names."""
     return [
         dataclasses.replace(row, theirs=tuple(prefix + name for name in row.theirs))
         for row in rows
     ]
 
 
-def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
-    """Our arrays under their names; every one of ours must have a row.
+def encoder_rows(style: Style, sizes: Sizes, embeddings: str, body: str) -> list[Row]:
+    """Rows of all arrays of an encoder.
 
-    Raises:
-        ValueError: An array has no row: the format cannot hold it.
+    Here and below, ``embeddings`` and ``body`` (projection, blocks) are name prefixes.
     """
+    return prefixed(style.embeddings(), embeddings) + prefixed(style.body(sizes), body)
+
+
+def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
+    """Our arrays under their names; a ValueError if one of ours has no row."""
     rows = list(rows)
     homeless = sorted(arrays.keys() - {row.ours for row in rows})
     if homeless:
@@ -184,9 +174,8 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
 class Tensors:
     """The named arrays of a source; what is not taken in the end is known by name.
 
-    Args:
-        arrays: Array of each name, of any floating dtype.
-        source: What to call the source in errors.
+    The arrays may have any floating dtype. Whatever is missing, misshapen or not finite
+    is a ValueError, which calls the origin of the arrays ``source``.
     """
 
     def __init__(self, arrays: Arrays, source: str):
@@ -207,11 +196,7 @@ class Tensors:
         return any(name.startswith(prefix) for name in self._arrays)
 
     def get(self, name: str) -> np.ndarray:
-        """One array as float32, taken.
-
-        Raises:
-            ValueError: It is missing or not finite.
-        """
+        """One array as float32, taken."""
         if name not in self._arrays:
             raise ValueError(
                 f"{self._source} has no tensor {name}: it is not an ELECTRA model of "
@@ -224,23 +209,19 @@ class Tensors:
         return array
 
     def read(self, rows: Iterable[Row], shapes: Shapes) -> dict[str, np.ndarray]:
-        """Our arrays, of the shapes that they must have.
-
-        Raises:
-            ValueError: An array is missing, or has another shape.
-        """
-        found = {}
+        """Our arrays, of the shapes that they must have."""
+        ours = {}
         for row in rows:
-            wanted = row.their_shape(tuple(shapes[row.ours]))
+            needed = row.their_shape(tuple(shapes[row.ours]))
             parts = [self.get(name) for name in row.theirs]
             for name, part in zip(row.theirs, parts, strict=True):
-                if part.shape != wanted:
+                if part.shape != needed:
                     raise ValueError(
                         f"{self._source}: {name} has the shape {list(part.shape)}, but "
-                        f"the other tensors ask for {list(wanted)}."
+                        f"the other tensors ask for {list(needed)}."
                     )
-            found[row.ours] = row.join(parts)
-        return found
+            ours[row.ours] = row.join(parts)
+        return ours
 
     def sizes(
         self,
@@ -251,58 +232,46 @@ class Tensors:
         num_heads: int | None = None,
         **rates: float,
     ) -> Sizes:
-        """Sizes of an encoder, from the shapes of its tensors.
+        """Sizes of an encoder, from the shapes of its tensors; ``rates`` are as given.
 
-        Args:
-            style: Of the names.
-            embeddings: What stands before the names of the embeddings.
-            body: What stands before the names of projection and blocks.
-            num_heads: Which no shape tells; None is the original's rule, hidden
-                size // 64 and at least 1.
-            **rates: dropout, attention_dropout and initializer_range, if known.
-
-        Raises:
-            ValueError: A tensor that tells a size is missing.
+        No shape tells ``num_heads``; None is the original's rule, hidden size // 64 and
+        at least 1.
         """
-        tables = [
-            self._shape(name)
-            for row in prefixed(style.embeddings()[:3], embeddings)
-            for name in row.theirs
-        ]
-        words, positions, segments = tables
-        layers = self._count_layers(style, body)
-        one = Sizes(
-            vocab_size=words[0],
-            embedding_size=words[1],
-            max_positions=positions[0],
-            num_segments=segments[0],
-            num_layers=layers,
-            hidden_size=0,
-            num_heads=1,
-            intermediate_size=0,
+        told: dict[str, int] = {}
+        for row, names in size_rows(style, embeddings, body):
+            (name,) = row.theirs
+            shape = self.get(name).shape
+            if len(shape) != 2:
+                raise ValueError(
+                    f"{self._source}: {name} has the shape {list(shape)}, not two axes."
+                )
+            told |= zip(names, row.our_shape(shape), strict=False)
+        return Sizes(
+            **told,
+            # At least one, so that a source without blocks is told what it lacks.
+            num_layers=max(1, count_layers(style, body, self._arrays)),
+            num_heads=num_heads or max(1, told["hidden_size"] // 64),
             **rates,
         )
-        rows = {row.ours: row for row in prefixed(style.body(one), body)}
-        wide = rows["layer_0/intermediate_kernel"]
-        size, wide = self._shape(wide.theirs[0])[:: -1 if wide.flip else 1]
-        return dataclasses.replace(
-            one,
-            hidden_size=size,
-            num_heads=num_heads or max(1, size // 64),
-            intermediate_size=wide,
-        )
 
-    def _shape(self, name):
-        shape = self.get(name).shape
-        if len(shape) != 2:
-            raise ValueError(
-                f"{self._source}: {name} has the shape {list(shape)}, not two axes."
-            )
-        return shape
 
-    def _count_layers(self, style, body):
-        path = style.layer.replace("/", style.separator)
-        pattern = re.escape(body + path).replace(r"\{\}", r"(\d+)") + r"\D"
-        found = [re.match(pattern, name) for name in self._arrays]
-        # At least one, so that a source without blocks is told what it lacks.
-        return 1 + max((int(match[1]) for match in found if match), default=0)
+def size_rows(
+    style: Style, embeddings: str, body: str
+) -> Iterator[tuple[Row, tuple[str, ...]]]:
+    """Yields the arrays whose shapes tell sizes, and what their axes are called."""
+    words, positions, segments = prefixed(style.embeddings()[:3], embeddings)
+    yield words, ("vocab_size", "embedding_size")
+    yield positions, ("max_positions",)
+    yield segments, ("num_segments",)
+    # The kernel of the first block's first feed-forward layer.
+    layer = style.layer.format(0)
+    wide, _ = style.dense("layer_0/intermediate", f"{layer}/intermediate/dense")
+    yield prefixed([wide], body)[0], ("hidden_size", "intermediate_size")
+
+
+def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
+    """Number of Transformer blocks among the names of all tensors."""
+    path = style.layer.replace("/", style.separator)
+    pattern = re.escape(body + path).replace(r"\{\}", r"(\d+)") + r"\D"
+    matches = [re.match(pattern, name) for name in names]
+    return max((int(match[1]) + 1 for match in matches if match), default=0)

@@ -1,19 +1,18 @@
-"""Folders of this library: what a pretraining run leaves, or `convert` has written."""
+"""This library's own folders: what a pretraining run leaves, or ``convert`` writes."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.encoder import TextEncoder
+from electra_tf.folders.models import Model
+from electra_tf.folders.pretraining import CONFIG, MODELS, VOCABULARY, PretrainingFolder
 from electra_tf.interop import networks
 from electra_tf.interop.imported import Imported, Source, Tower
-from electra_tf.interop.tensor_files import read_json
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
     MaskedLM,
     ReplacedTokenDetection,
@@ -21,165 +20,101 @@ from electra_tf.pretraining import (
 )
 
 NAME = "electra_tf"
-MODELS = ("encoder", "generator", "discriminator")
-OUTPUTS = (*(f"{name}.keras" for name in MODELS), "vocab.txt", "config.json")
+OUTPUTS = (*(f"{name}.keras" for name in MODELS), VOCABULARY, CONFIG)
 
 
 def detect(source: Source) -> bool:
     """Whether it is a folder with models of this library."""
-    return any((Path(source.path) / f"{name}.keras").is_file() for name in MODELS)
+    return any(map(PretrainingFolder(Path(source.path)).has_model, MODELS))
 
 
 def read(source: Source) -> Imported:
-    """Reads the saved models, vocab.txt, config.json and the last held-out scores.
-
-    Raises:
-        ValueError: A file is damaged, or holds a model that no other format has; or
-            `source` says what the files say.
-        OSError: A file cannot be read.
-    """
-    source.refuse("generator", "num_heads", "generator_num_heads")
-    folder = Path(source.path)
-    run = read_json(folder / "config.json")
-    # The section `data` tells how the records were made and wins over the flags.
-    flags = {**run.get("config", {}), **run.get("data", {})}
-    towers = _towers(folder)
+    """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
+    source.reject("generator", "num_heads", "generator_num_heads")
+    folder = PretrainingFolder(Path(source.path))
+    casing, towers = folder.casing, _towers(folder)
     if source.only:
-        towers = {role: tower for role, tower in towers.items() if role == source.only}
-    vocabulary = folder / "vocab.txt"
+        towers = {role: x for role, x in towers.items() if role == source.only}
     return Imported(
         format=NAME,
         source=source.path,
         **towers,
-        vocabulary=Vocabulary.load(vocabulary) if vocabulary.is_file() else None,
-        lower_case=flags.get("lower_case"),
-        strip_accents=flags.get("strip_accents"),
-        trained_length=flags.get("max_seq_length"),
-        run=run,
-        scores=_scores(folder / "metrics.jsonl"),
+        vocabulary=folder.vocabulary(),
+        lower_case=casing.get("lower_case"),
+        strip_accents=casing.get("strip_accents"),
+        trained_length=folder.flags.get("max_seq_length"),
+        run=folder.settings,
+        scores=folder.held_out(),
     )
 
 
-def _towers(folder: Path) -> dict[str, Tower]:
-    towers = {}
-    generator = _load(folder, "generator", MaskedLM)
-    if generator is not None:
-        head = networks.head_arrays(generator.head)
-        towers["generator"] = _tower(folder, "generator", generator.encoder, head)
-    detector = _load(folder, "discriminator", ReplacedTokenDetector)
-    if detector is not None:
-        if not isinstance(detector.objective, ReplacedTokenDetection):
+def _towers(folder: PretrainingFolder) -> dict[str, Tower]:
+    towers: dict[str, Tower] = {}
+
+    def tower(name: str, encoder: TextEncoder, head: Any = None) -> Tower:
+        return networks.encoder_tower(encoder, str(folder.model_path(name)), head)
+
+    if generator := _load(folder, "generator", MaskedLM):
+        towers["generator"] = tower("generator", generator.encoder, generator.head)
+    if detector := _load(folder, "discriminator", ReplacedTokenDetector):
+        asked = detector.objective
+        if not isinstance(asked, ReplacedTokenDetection):
             raise ValueError(
-                f"{folder / 'discriminator.keras'} was trained with the objective "
-                f"{type(detector.objective).__name__}, whose head no other format has."
+                f"{folder.model_path('discriminator')} was trained with the objective "
+                f"{type(asked).__name__}, whose head no other format has."
             )
-        head = networks.head_arrays(detector.objective.head)
-        towers["discriminator"] = _tower(
-            folder, "discriminator", detector.encoder, head
-        )
-        return towers
-    encoder = _load(folder, "encoder", TextEncoder)
-    if encoder is not None:
-        tower = _tower(folder, "encoder", encoder, {})
+        towers["discriminator"] = tower("discriminator", detector.encoder, asked.head)
+    elif encoder := _load(folder, "encoder", TextEncoder):
+        alone = tower("encoder", encoder)
         # Of masked LM alone, encoder.keras is the encoder of generator.keras.
-        if not _same(tower, towers.get("generator")):
-            towers["discriminator"] = tower
+        if not _same(alone, towers.get("generator")):
+            towers["discriminator"] = alone
     return towers
 
 
-def _tower(folder, name, encoder, head):
-    return networks.encoder_tower(encoder, head, str(folder / f"{name}.keras"))
+def _same(tower: Tower, other: Tower | None) -> bool:
+    if other is None or tower.sizes != other.sizes:
+        return False
+    return all(np.array_equal(x, other.encoder[n]) for n, x in tower.encoder.items())
 
 
-def _same(tower, other):
-    return (
-        other is not None
-        and tower.sizes == other.sizes
-        and all(np.array_equal(v, other.encoder[k]) for k, v in tower.encoder.items())
-    )
-
-
-def _load(folder, name, wanted):
-    path = folder / f"{name}.keras"
-    if not path.is_file():
+def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | None:
+    if not folder.has_model(name):
         return None
-    loaded = networks.load_model(path)
-    if not isinstance(loaded, wanted):
-        raise ValueError(
-            f"{path} holds a {type(loaded).__name__}, not a {wanted.__name__}: give "
-            "the folder of a pretraining run."
-        )
-    return loaded
-
-
-def _scores(path: Path) -> dict[str, float]:
-    """The last held-out scores of a run's metrics.jsonl."""
-    found = {}
-    if path.is_file():
-        for line in path.read_text("utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue  # The line that a killed run was writing.
-            scores = {k: v for k, v in row.items() if k.startswith("eval_")}
-            found = scores or found
-    return {k: v for k, v in found.items() if isinstance(v, int | float)}
+    return folder.load(name, kind, "Give the folder of a pretraining run.")
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes what a finished run leaves, without its checkpoints and curves.
-
-    Raises:
-        ValueError: The model's arrays do not fit its sizes.
-    """
-    for name, part in networks.models(model).items():
-        part.save(folder / f"{name}.keras")
-    model.vocabulary.save(folder / "vocab.txt")
-    text = json.dumps(_config(model), indent=2, sort_keys=True) + "\n"
-    (folder / "config.json").write_text(text, "utf-8")
+    """Writes what a finished run leaves, without its checkpoints and curves."""
+    home = PretrainingFolder(folder)
+    home.save(networks.models(model))
+    home.describe(_config(model), model.vocabulary)
     return ()
 
 
 def _config(model: Imported) -> dict[str, Any]:
     """What fine-tuning and pretraining read: flags by the names of a run's."""
-    sizes = model.main.sizes
-    known = model.run.get("config", {})
+    sizes, run = model.main.sizes, model.run
+    casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
+    flags = {**vars(sizes), **casing, "max_seq_length": model.trained_length}
+    # There is no flag for the number of segments.
+    del flags["num_segments"]
     # A generator alone may have been half of ELECTRA: only a run's own word tells.
-    objective = {"objective": "electra"} if model.discriminator else {}
-    flags = {
-        **objective,
-        "vocab_size": sizes.vocab_size,
-        "max_seq_length": model.trained_length,
-        "lower_case": model.lower_case,
-        "strip_accents": model.strip_accents,
-        "num_layers": sizes.num_layers,
-        "hidden_size": sizes.hidden_size,
-        "num_heads": sizes.num_heads,
-        "intermediate_size": sizes.intermediate_size,
-        "embedding_size": sizes.embedding_size,
-        "max_positions": sizes.max_positions,
-        "dropout": sizes.dropout,
-        "attention_dropout": sizes.attention_dropout,
-        "initializer_range": sizes.initializer_range,
-    }
+    if model.discriminator:
+        flags["objective"] = "electra"
     if len(model.towers) == 2:
         small = model.generator.sizes
         flags["generator_hidden_size"] = small.hidden_size / sizes.hidden_size
         flags["generator_layers"] = small.num_layers / sizes.num_layers
-    packages = ("tensorflow", "keras", "numpy")
+    packages, sha256 = ("tensorflow", "keras", "numpy"), model.vocabulary.sha256
     return {
-        "config": {**known, **flags},
+        "config": {**run.get("config", {}), **flags},
         "imported": {
             "format": model.format,
             "source": model.source,
             "not_taken": list(model.not_taken),
             "towers": {name: str(tower.sizes) for name, tower in model.towers.items()},
         },
-        "data": {
-            **model.run.get("data", {}),
-            "vocabulary_sha256": model.vocabulary.sha256,
-            "lower_case": model.lower_case,
-            "strip_accents": model.strip_accents,
-        },
+        "data": {**run.get("data", {}), **casing, "vocabulary_sha256": sha256},
         "versions": {name: importlib.metadata.version(name) for name in packages},
     }

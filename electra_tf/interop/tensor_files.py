@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-# File of the tensors, or of a list of files; the first one that is there is read.
-FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+from electra_tf import files
+from electra_tf.folders.models import HUGGING_FACE_FILES
+
 _SMALL = ("*.json", "vocab.txt")
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+}
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -26,118 +29,77 @@ def is_hub_name(path: str) -> bool:
 
 
 def local_folder(path: str) -> Path:
-    """The folder itself, or a downloaded copy of a repository on the hub.
-
-    Raises:
-        OSError: There is no such folder, and no such repository can be reached.
-    """
+    """The folder itself, or a downloaded copy of a repository on the hub."""
     if Path(path).is_dir():
         return Path(path)
     if not is_hub_name(path):
         raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
-    return _download(path)
-
-
-def _download(name):
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(
-            snapshot_download(name, allow_patterns=[*_SMALL, "*.safetensors"])
-        )
-        # Both kinds hold the same weights: the second one only without the first.
-        if not any(folder.glob("*.safetensors")):
-            patterns = [*_SMALL, "pytorch_model*.bin"]
-            folder = Path(snapshot_download(name, allow_patterns=patterns))
+        # Both kinds hold the same weights; pickles are only fetched where there are no
+        # safetensors.
+        for kind in ("*.safetensors", "pytorch_model*.bin"):
+            folder = Path(snapshot_download(path, allow_patterns=[*_SMALL, kind]))
+            if any(folder.glob(kind)):
+                break
     except Exception as error:  # The client and its transport raise all kinds.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise OSError(
-            f"{name} is no local folder, and cannot be had from the Hugging Face hub: "
-            f"{reason} Download it elsewhere and give its folder."
+            f"{path} is no local folder, and cannot be had from the Hugging Face hub: "
+            f"{_first_line(error)} Download it elsewhere and give its folder."
         ) from error
     return folder
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty if the file is not there.
-
-    Raises:
-        ValueError: It is there and is not a JSON object.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it is not a JSON object.")
-    return found
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a folder, by name.
-
-    Raises:
-        ValueError: A file is damaged, or needs a package that is not installed.
-        OSError: There is none.
-    """
-    for name in FILES:
+    """All tensors of a folder, by name."""
+    for name in HUGGING_FACE_FILES:
         if (folder / name).is_file():
             return _read(folder / name)
     raise FileNotFoundError(
-        f"{folder} has none of {', '.join(FILES)}. Weights for TensorFlow or Flax must "
-        "be saved by `transformers` as safetensors first."
+        f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}. Weights for "
+        "TensorFlow or Flax must be saved by `transformers` as safetensors first."
     )
 
 
-def _read(path):
+def _read(path: Path) -> dict[str, np.ndarray]:
     if path.suffix != ".json":
         return (_safetensors if path.suffix == ".safetensors" else _pickled)(path)
-    parts = read_json(path).get("weight_map")
+    parts = files.read_json(path).get("weight_map")
     if not isinstance(parts, dict):
         raise ValueError(f"{path} is damaged: it has no weight_map of names to files.")
-    found = {}
+    tensors: dict[str, np.ndarray] = {}
     for part in sorted(set(parts.values())):
-        found |= _read(path.parent / part)
-    return found
+        tensors |= _read(path.parent / part)
+    return tensors
 
 
-def _safetensors(path):
+def _safetensors(path: Path) -> dict[str, np.ndarray]:
+    # The package's own NumPy reader has no bfloat16.
     from safetensors import SafetensorError, deserialize
 
     try:
-        found = deserialize(path.read_bytes())
+        tensors = deserialize(path.read_bytes())
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
-    return {
-        name: np.frombuffer(view["data"], _dtype(view["dtype"], path)).reshape(
-            view["shape"]
-        )
-        for name, view in found
-    }
+    arrays = {}
+    for name, view in tensors:
+        dtype = view["dtype"]
+        if dtype not in _DTYPES:
+            raise ValueError(
+                f"{path} holds tensors of type {dtype}, such as of quantized weights; "
+                f"known are {', '.join(_DTYPES)}."
+            )
+        array = np.frombuffer(view["data"], _DTYPES[dtype])
+        arrays[name] = array.reshape(view["shape"])
+    return arrays
 
 
-def _dtype(name, path):
-    import ml_dtypes
-
-    known = {
-        "F64": np.float64,
-        "F32": np.float32,
-        "F16": np.float16,
-        "BF16": ml_dtypes.bfloat16,
-        "I64": np.int64,
-        "I32": np.int32,
-    }
-    if name not in known:
-        raise ValueError(
-            f"{path} holds tensors of type {name}, such as of quantized weights; known "
-            f"are {', '.join(known)}."
-        )
-    return known[name]
-
-
-def _pickled(path):
+def _pickled(path: Path) -> dict[str, np.ndarray]:
     try:
         import torch
     except ImportError as error:
@@ -147,16 +109,16 @@ def _pickled(path):
         ) from error
     try:
         # Never unpickles code.
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # Unpickling raises whatever it runs into.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read: {reason}") from error
-    if not isinstance(found, dict) or not all(map(torch.is_tensor, found.values())):
+        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from error
+    if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise ValueError(
             f"{path} holds more than the tensors of a model, such as the checkpoint of "
             "a training run: save model.state_dict() alone, or call save_pretrained."
         )
+    # NumPy has no bfloat16.
     return {
         name: (value.float() if value.is_floating_point() else value).numpy()
-        for name, value in found.items()
+        for name, value in tensors.items()
     }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from electra_tf import files
 from electra_tf.data.tokenizer import MAX_WORD_LENGTH
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.interop.tensor_files import read_json
+from electra_tf.interop.imported import Imported
 
 OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
@@ -17,12 +19,7 @@ OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 class Tokenizer:
     """What a folder says of its tokenizer; None where it says nothing.
 
-    Attributes:
-        vocabulary: The tokens.
-        lower_case: Whether text is lower-cased.
-        strip_accents: Whether accents are stripped.
-        max_length: Most tokens that the model is meant for.
-        notes: Warnings: what it does otherwise than `WordPiece`.
+    ``notes`` are warnings: what it does otherwise than ``WordPiece``.
     """
 
     vocabulary: Vocabulary | None
@@ -33,59 +30,48 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads vocab.txt or tokenizer.json, tokenizer_config.json and added tokens.
-
-    Raises:
-        ValueError: A file is damaged, or the tokenizer is not WordPiece.
-    """
-    whole = read_json(folder / "tokenizer.json")
-    config = read_json(folder / "tokenizer_config.json")
+    """Reads vocab.txt or tokenizer.json, tokenizer_config.json and added tokens."""
+    whole = files.read_json(folder / "tokenizer.json", {})
+    config = files.read_json(folder / "tokenizer_config.json", {})
     normalizer = whole.get("normalizer") or {}
-    # As `transformers`: the config wins over the normalizer.
-    stated = {
-        "lower_case": config.get("do_lower_case", normalizer.get("lowercase")),
-        "strip_accents": config.get("strip_accents", normalizer.get("strip_accents")),
-    }
-    chinese = config.get(
-        "tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)
-    )
-    words = config.get("word_tokenizer_type", "basic")
-    if stated["strip_accents"] is None:
-        stated["strip_accents"] = stated["lower_case"]
+    # As in `transformers`, the config wins over the normalizer.
+    lower_case = config.get("do_lower_case", normalizer.get("lowercase"))
+    strip_accents = config.get("strip_accents", normalizer.get("strip_accents"))
+    if strip_accents is None:
+        # Theirs strips accents where it lower-cases, unless told otherwise.
+        strip_accents = lower_case
     notes = []
-    if stated["strip_accents"] and stated["lower_case"] is False:
+    if strip_accents and lower_case is False:
         notes.append("accents are stripped without lower-casing; here they are kept")
-        stated["strip_accents"] = False
-    if not chinese:
+        strip_accents = False
+    splits_cjk = normalizer.get("handle_chinese_chars", True)
+    if not config.get("tokenize_chinese_chars", splits_cjk):
         notes.append("CJK characters are not split; here each is a word")
-    if words != "basic":
-        notes.append(f"words are found by {words!r}; here at spaces and punctuation")
-    length = config.get("model_max_length")
-    added = _added_tokens(folder, whole)
+    word_finder = config.get("word_tokenizer_type", "basic")
+    if word_finder != "basic":
+        notes.append(
+            f"words are found by {word_finder!r}; here at spaces and punctuation"
+        )
+    added = {token["content"]: token["id"] for token in whole.get("added_tokens", ())}
+    added |= files.read_json(folder / "added_tokens.json", {})
     vocabulary = _vocabulary(folder, whole, added)
-    if vocabulary:
-        words = [token for token in added if token not in vocabulary.special_tokens]
-        if words:
-            notes.append(
-                f"{len(words)} added tokens ({', '.join(words[:3])}, ...) are found "
-                "anywhere in the text; here where they are whole words"
-            )
-    return Tokenizer(
-        vocabulary,
-        **stated,
-        # `transformers` writes 1e30 for "unknown".
-        max_length=int(length) if length and length < 10**9 else None,
-        notes=tuple(f"warning: the tokenizer differs: {note}" for note in notes),
-    )
+    special = vocabulary.special_tokens if vocabulary else added
+    if words := [token for token in added if token not in special]:
+        notes.append(
+            f"{len(words)} added tokens ({', '.join(words[:3])}, ...) are found "
+            "anywhere in the text; here where they are whole words"
+        )
+    length = config.get("model_max_length")
+    # `transformers` writes 1e30 for "unknown".
+    length = int(length) if length and length < 10**9 else None
+    told = tuple(f"warning: the tokenizer differs: {note}" for note in notes)
+    return Tokenizer(vocabulary, lower_case, strip_accents, length, told)
 
 
-def _added_tokens(folder, whole):
-    """Ids of tokens that were added to a vocabulary, by token."""
-    listed = {token["content"]: token["id"] for token in whole.get("added_tokens", ())}
-    return listed | read_json(folder / "added_tokens.json")
-
-
-def _vocabulary(folder, whole, added):
+def _vocabulary(
+    folder: Path, whole: Mapping[str, Any], added: Mapping[str, int]
+) -> Vocabulary | None:
+    """The tokens by vocab.txt, or else by tokenizer.json, with the added ones."""
     path, model = folder / "tokenizer.json", whole.get("model", {})
     if (folder / "vocab.txt").is_file():
         path = folder / "vocab.txt"
@@ -111,34 +97,16 @@ def _vocabulary(folder, whole, added):
         raise ValueError(f"{path}: {error}") from error
 
 
-def write_tokenizer(
-    folder: Path,
-    vocabulary: Vocabulary,
-    *,
-    lower_case: bool,
-    strip_accents: bool,
-    max_length: int,
-) -> None:
+def write_tokenizer(folder: Path, model: Imported) -> None:
     """Writes vocab.txt, tokenizer.json and tokenizer_config.json."""
-    vocabulary.save(folder / "vocab.txt")
-    casing = {"lower_case": lower_case, "strip_accents": lower_case and strip_accents}
-    _fast_tokenizer(vocabulary, **casing).save(str(folder / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "ElectraTokenizer",
-        "do_lower_case": casing["lower_case"],
-        "strip_accents": casing["strip_accents"],
-        "tokenize_chinese_chars": True,
-        "model_max_length": max_length,
-        **{f"{name}_token": token for name, token in vocabulary.names.items()},
-    }
-    text = json.dumps(config, indent=2) + "\n"
-    (folder / "tokenizer_config.json").write_text(text, "utf-8")
-
-
-def _fast_tokenizer(vocabulary, lower_case, strip_accents):
     import tokenizers
     from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
+    vocabulary, lower_case = model.vocabulary, model.lower_case
+    vocabulary.save(folder / "vocab.txt")
+    # Theirs would strip accents of text that it does not lower-case; `WordPiece` never
+    # does.
+    strip_accents = lower_case and model.strip_accents
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(
             dict(vocabulary.ids),
@@ -153,14 +121,21 @@ def _fast_tokenizer(vocabulary, lower_case, strip_accents):
         lowercase=lower_case,
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    cls, sep = vocabulary.cls, vocabulary.sep
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{vocabulary.cls} $A {vocabulary.sep}",
-        pair=f"{vocabulary.cls} $A {vocabulary.sep} $B:1 {vocabulary.sep}:1",
-        special_tokens=[
-            (vocabulary.cls, vocabulary.cls_id),
-            (vocabulary.sep, vocabulary.sep_id),
-        ],
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(cls, vocabulary.cls_id), (sep, vocabulary.sep_id)],
     )
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_special_tokens(list(vocabulary.special_tokens))
-    return tokenizer
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "ElectraTokenizer",
+        "do_lower_case": lower_case,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": True,
+        "model_max_length": model.trained_length,
+        **{f"{name}_token": token for name, token in vocabulary.names.items()},
+    }
+    files.write_json(folder / "tokenizer_config.json", config)

@@ -1,12 +1,11 @@
 """The parts of the networks: embeddings, Transformer blocks, heads, dropout."""
 
-from electra_tf.layers.dropout import Dropout
 from electra_tf.layers.embeddings import (
     DeltaEmbedding,
     SharedWordEmbedding,
     TextEmbedding,
 )
-from electra_tf.layers.heads import MaskedLMHead, ReplacedTokenHead
+from electra_tf.layers.heads import Dropout, MaskedLMHead, ReplacedTokenHead
 from electra_tf.layers.randomness import split_seed
 from electra_tf.layers.transformer import TransformerEncoder, TransformerEncoderBlock
 

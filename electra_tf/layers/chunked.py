@@ -1,69 +1,81 @@
 """Softmax over a vocabulary at many positions, in little memory.
 
-What predicts every token of a batch needs it at all of them: at 128 x 128 tokens and
-30,522 words the logits would be 2 GB, their gradient as much again. Here the logits of
-some rows exist at a time, and the backward pass computes them once more.
+An objective that predicts every token of a batch needs the softmax at all of them: at
+128 x 128 tokens and 30,522 words the logits would be 2 GB, and their gradient as much
+again. Here only the logits of one chunk of rows exist at a time. The backward pass
+computes them once more, which costs one more product with the table and saves keeping
+them.
 
 Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from electra_tf.layers.randomness import known_shape
 
-# Logits that exist at once: 64 MiB of float32.
+# Logits that exist at once: 64 MiB of float32, 549 rows of 30,522 words.
 CHUNK_LOGITS = 1 << 24
 
 
-def cross_entropy(rows, table, bias, ids, *, chunk_size=None):
+def cross_entropy(
+    rows: tf.Tensor,
+    table: tf.Tensor,
+    bias: tf.Tensor,
+    ids: tf.Tensor,
+    *,
+    chunk_size: int | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
 
-    Args:
-        rows: Float tensor [R, E].
-        table: Float tensor [V, E].
-        bias: Float tensor [V].
-        ids: int32 [R].
-        chunk_size: As of `log_normalizer`.
+    ``ids`` are int32 [R]; the other arguments are those of ``log_normalizer``.
 
     Returns:
-        float32 [R], in nats, with gradients to `rows`, `table` and `bias`, and bool
-        [R], whether the id is the most probable one.
+        float32 [R], in nats, with gradients to ``rows``, ``table`` and ``bias``, and
+        bool [R], whether the id is the most probable one.
     """
     normalizer, best = log_normalizer(rows, table, bias, chunk_size=chunk_size)
     return normalizer - token_logits(rows, table, bias, ids), best == ids
 
 
-def token_logits(rows, table, bias, ids):
-    """Logits of one id per row, float32 [R]; arguments as of `cross_entropy`."""
+def token_logits(
+    rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor
+) -> tf.Tensor:
+    """Logit of one id per row, float32 [R]; arguments as in ``cross_entropy``."""
     tensors = (rows, tf.gather(table, ids), tf.gather(bias, ids))
     rows, vectors, biases = (tf.cast(tensor, tf.float32) for tensor in tensors)
     return tf.reduce_sum(rows * vectors, axis=-1) + biases
 
 
-def log_normalizer(rows, table, bias, *, chunk_size=None):
-    """Log of the sum of exp of all logits `rows @ table^T + bias`.
+def log_normalizer(
+    rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *, chunk_size: int | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Log of the sum of exp of all logits ``rows @ table^T + bias``.
 
-    Args:
-        rows: Float tensor [R, E].
-        table: Float tensor [V, E].
-        bias: Float tensor [V].
-        chunk_size: Rows at a time at most; by default as many as have 2**24 logits.
+    Rows are float [R, E], the table [V, E], the bias [V]. At most ``chunk_size`` rows
+    are taken at a time; None takes as many as have 2**24 logits.
 
     Returns:
-        float32 [R], with gradients to `rows`, `table` and `bias`, and int32 [R], the id
-        of the largest logit.
+        float32 [R], with gradients to ``rows``, ``table`` and ``bias``, and int32 [R],
+        the id of the largest logit.
     """
     limit = chunk_size or max(1, CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
-    # As even as possible: what fills up the last chunk is computed for nothing.
+    # Chunks as even as possible: the rows that fill up the last one are computed for
+    # nothing.
     number = -(-count // limit)
     size = -(-count // number)
 
     @tf.custom_gradient
-    def run(rows, table, bias):
+    def run(
+        rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], object]:
         normalizers, best = _forward(_cut(rows, size), table, bias)
 
-        def gradient(upstream, _):
+        def gradient(upstream: tf.Tensor, _: object) -> Sequence[tf.Tensor]:
             row_slopes, table_slope, bias_slope = _backward(
                 _cut(rows, size), normalizers, _cut(upstream, size), table, bias
             )
@@ -71,48 +83,60 @@ def log_normalizer(rows, table, bias, *, chunk_size=None):
 
         return (_join(normalizers, count), _join(best, count)), gradient
 
+    # A custom gradient may read no variables, so these go in as tensors.
     tensors = map(tf.convert_to_tensor, (rows, table, bias))
     return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
 
 
-def _cut(values, size):
+def _cut(values: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     """[R, ...] to [number of chunks, C, ...], zeros at the end."""
     missing = -known_shape(values)[0] % size
     padding = [[0, missing], *([0, 0] for _ in values.shape[1:])]
     return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
 
 
-def _join(chunks, count):
-    """Undoes `_cut`."""
+def _join(chunks: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
+    """Undoes ``_cut``."""
     return tf.reshape(chunks, [-1, *chunks.shape[2:]])[:count]
 
 
-def _logits(rows, table, bias):
-    return tf.matmul(rows, table, transpose_b=True) + bias
-
-
-def _forward(chunks, table, bias):
-    def one(rows):
-        logits = _logits(rows, table, bias)
+def _forward(
+    chunks: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    def one(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        logits = tf.matmul(rows, table, transpose_b=True) + bias
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return tf.reduce_logsumexp(logits, axis=-1), best
 
+    # One at a time: the loop's default of 10 would hold the logits of 10 chunks.
     return tf.map_fn(
         one, chunks, fn_output_signature=(tf.float32, tf.int32), parallel_iterations=1
     )
 
 
-def _backward(chunks, normalizers, slopes, table, bias):
+def _backward(
+    chunks: tf.Tensor,
+    normalizers: tf.Tensor,
+    slopes: tf.Tensor,
+    table: tf.Tensor,
+    bias: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of the rows (in chunks), the table and the bias.
 
-    The slope of a row's normalizer along a logit is the probability of that word.
+    The slope of a row's normalizer along a logit is the probability of that word, so
+    the normalizers are all that the forward pass has to leave behind.
     """
     number = known_shape(chunks)[0]
 
-    def one(index, row_slopes, table_slope, bias_slope):
+    def one(
+        index: tf.Tensor,
+        row_slopes: tf.TensorArray,
+        table_slope: tf.Tensor,
+        bias_slope: tf.Tensor,
+    ) -> tuple:
         rows = chunks[index]
-        normalizer = normalizers[index][:, tf.newaxis]
-        probabilities = tf.exp(_logits(rows, table, bias) - normalizer)
+        logits = tf.matmul(rows, table, transpose_b=True) + bias
+        probabilities = tf.exp(logits - normalizers[index][:, tf.newaxis])
         logit_slopes = probabilities * slopes[index][:, tf.newaxis]
         return (
             index + 1,
@@ -121,6 +145,8 @@ def _backward(chunks, normalizers, slopes, table, bias):
             bias_slope + tf.reduce_sum(logit_slopes, axis=0),
         )
 
+    # A loop and not map_fn: the slopes of table and bias are summed on the way, where
+    # a map would keep one table for each chunk.
     empty = tf.TensorArray(tf.float32, size=number, element_shape=chunks.shape[1:])
     _, row_slopes, table_slope, bias_slope = tf.while_loop(
         lambda index, *_: index < number,

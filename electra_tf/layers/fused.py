@@ -1,52 +1,63 @@
-"""The functions of `plain` for training: faster, and remembering less.
+"""The functions of ``plain`` for training: faster, and remembering less.
 
 Each function has the arguments, the result and the gradient of its namesake in
-`plain`. Element-wise chains are compiled by XLA, forward and backward, so that they
-pass over memory once; matrix products stay outside, where TensorFlow's own kernels
-are faster. Backward passes recompute what is cheap: they keep low-precision inputs
-and seeds, never float32 intermediates or masks.
+``plain``. Element-wise chains are compiled by XLA, forward and backward, so that they
+pass over memory once; matrix products stay outside, where TensorFlow's own kernels are
+faster. Backward passes recompute what is cheap: they keep low-precision inputs and
+seeds, never float32 intermediates or masks.
 
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from electra_tf.layers import plain, randomness
-from electra_tf.layers.randomness import keep_mask, keep_scale, known_shape
+from electra_tf.layers.randomness import Shape, keep_mask, keep_scale, known_shape
 
 
-def compiled(function):
+def compiled(function: Callable) -> Callable:
     """Compiles a function of tensors and hashable Python values."""
+    # Without autograph, whose rewriting of plain code costs time at every trace.
     return tf.function(function, jit_compile=True, autograph=False)
 
 
-def recomputed(function):
+def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Compiles a function and its gradient, which starts over from the inputs.
 
-    Args:
-        function: Takes what is differentiated (float tensors) by position and the
-            rest (tensors or Python values) by keyword; returns one tensor.
+    An ordinary gradient would keep every float32 intermediate of the chain between the
+    forward and the backward pass. Here the inputs are kept, which exist anyway as
+    outputs of matrix products, and XLA fuses the second forward pass into the backward
+    one: it costs arithmetic, of which an element-wise chain has little, and no memory.
 
-    Returns:
-        A function with the same signature, result and gradient.
+    The function takes what is differentiated (float tensors) by position and the rest
+    (tensors or Python values) by keyword, and returns one tensor.
     """
     forward = compiled(function)
 
     @compiled
-    def backward(tensors, upstream, options):
+    def backward(
+        tensors: tuple[tf.Tensor, ...], upstream: tf.Tensor, options: dict
+    ) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             result = function(*tensors, **options)
         return tape.gradient(result, tensors, upstream)
 
-    def call(*tensors, **options):
+    def call(*tensors: tf.Tensor, **options: object) -> tf.Tensor:
+        # Made anew for each call: what is differentiated goes through the custom
+        # gradient, the options only through its closure.
         @tf.custom_gradient
-        def run(*tensors):
-            def gradient(upstream):
+        def run(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+            def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
                 return backward(tensors, upstream, options)
 
             return forward(*tensors, **options), gradient
 
+        # A custom gradient may read no variables, so weights go in as tensors.
         return run(*map(tf.convert_to_tensor, tensors))
 
     return call
@@ -59,33 +70,39 @@ bias_drop_add_norm = recomputed(plain.bias_drop_add_norm)
 
 
 def attention(
-    qkv, bias, *, mask, num_heads, seed, rate, score_penalty=plain.both_directions
-):
-    """Does what `plain.attention` does and remembers one [B, N, S, S] tensor.
+    qkv: tf.Tensor,
+    bias: tf.Tensor,
+    *,
+    mask: tf.Tensor,
+    num_heads: int,
+    seed: tf.Tensor | None,
+    rate: float,
+    score_penalty: plain.Penalty = plain.both_directions,
+) -> tf.Tensor:
+    """Does what ``plain.attention`` does and remembers one [B, N, S, S] tensor.
 
-    The probabilities are kept once, in the dtype of `qkv`, with the dropout mask in
-    their sign bits.
+    Attention is not ``recomputed`` like the other chains: its two matrix products are
+    not cheap, and must stay outside of XLA. So the probabilities are kept, once, in the
+    dtype of ``qkv``, with the dropout mask in their sign bits; plain operations keep
+    scores, probabilities, mask and dropped probabilities, some of them in float32.
     """
     bias = tf.convert_to_tensor(bias)
     rows = known_shape(mask)
 
     @tf.custom_gradient
-    def run(qkv, bias):
+    def run(qkv: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         query, key, value = _split_heads(qkv, bias, rows, num_heads)
+        head_size = query.shape[-1]
         scores = tf.matmul(query, key, transpose_b=True)
         signed, dropped = _softmax(
-            scores, mask, query.shape[-1], score_penalty, seed=seed, rate=rate
+            scores, mask, head_size, score_penalty, seed=seed, rate=rate
         )
         context = plain.merge_heads(tf.matmul(dropped, value))
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             upstream = _unmerge_heads(upstream, rows, num_heads)
-            slopes, dropped = _softmax_gradient(
-                signed,
-                tf.matmul(upstream, value, transpose_b=True),
-                query.shape[-1],
-                rate,
-            )
+            slopes = tf.matmul(upstream, value, transpose_b=True)
+            slopes, dropped = _softmax_gradient(signed, slopes, head_size, rate)
             return _split_heads_gradient(
                 tf.matmul(slopes, key),
                 tf.matmul(slopes, query, transpose_a=True),
@@ -102,24 +119,35 @@ _split_heads = compiled(plain.split_heads)
 
 
 @compiled
-def _unmerge_heads(context, rows, num_heads):
+def _unmerge_heads(context: tf.Tensor, rows: Shape, num_heads: int) -> tf.Tensor:
     head_size = context.shape[-1] // num_heads
     context = tf.reshape(context, [*rows, num_heads, head_size])
     return tf.transpose(context, [0, 2, 1, 3])
 
 
 @compiled
-def _split_heads_gradient(query, key, value, bias_dtype):
-    """Gradients of `plain.split_heads`: [R, 3 * D] and [3 * D]."""
+def _split_heads_gradient(
+    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias_dtype: tf.DType
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Gradients of ``plain.split_heads``: [R, 3 * D] and [3 * D]."""
     size = 3 * query.shape[1] * query.shape[3]
     qkv = tf.transpose(tf.stack([query, key, value]), [1, 3, 0, 2, 4])
     qkv = tf.reshape(qkv, [-1, size])
+    # A sum over thousands of rows, which bfloat16 would stop adding to early.
     bias = tf.reduce_sum(tf.cast(qkv, tf.float32), axis=0)
     return qkv, tf.cast(bias, bias_dtype)
 
 
 @compiled
-def _softmax(scores, mask, head_size, score_penalty, *, seed, rate):
+def _softmax(
+    scores: tf.Tensor,
+    mask: tf.Tensor,
+    head_size: int,
+    score_penalty: plain.Penalty,
+    *,
+    seed: tf.Tensor | None,
+    rate: float,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the scaled probabilities with dropped ones negative, and dropped ones 0.
 
     Backward reads from the first what it needs: the size is the probability, the sign
@@ -131,12 +159,19 @@ def _softmax(scores, mask, head_size, score_penalty, *, seed, rate):
         return probabilities, probabilities
     keep = keep_mask(seed, known_shape(scores), rate)
     signed = tf.where(keep, probabilities, -probabilities)
+    # relu sets the negative ones, which are the dropped ones, to 0.
     return signed, tf.nn.relu(signed)
 
 
 @compiled
-def _softmax_gradient(signed, upstream, head_size, rate):
-    """Returns the gradient of the scores, and the dropped probabilities once more."""
+def _softmax_gradient(
+    signed: tf.Tensor, upstream: tf.Tensor, head_size: int, rate: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the gradient of the scores, and the dropped probabilities once more.
+
+    With p the probabilities, d the dropped and scaled ones and u the upstream gradient
+    of d, the gradient of the softmax is d * u - p * sum(d * u).
+    """
     values = tf.cast(signed, tf.float32)
     probabilities = tf.abs(values) / keep_scale(rate)
     weighted = tf.nn.relu(values) * tf.cast(upstream, tf.float32)

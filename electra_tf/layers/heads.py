@@ -1,33 +1,28 @@
 """Prediction heads: the original token at masked positions, and replaced or not.
 
+Dropout as a layer is here too, for heads; the encoder's own is fused into its blocks.
+
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size,
 D hidden size.
 """
 
+from __future__ import annotations
+
+from typing import Self
+
 import keras
 import tensorflow as tf
 
-from electra_tf.layers import fused, plain
+from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.embeddings import TextEmbedding
-from electra_tf.layers.randomness import known_shape
-from electra_tf.layers.weights import (
-    add_dense,
-    add_layer_norm,
-    copy_own_weights,
-    matmul,
-    truncated_normal,
-)
+from electra_tf.layers.randomness import check_rate, check_seed, known_shape
+from electra_tf.layers.serialization import Serializable
 
 
-def gather_positions(hidden, positions):
-    """Picks hidden states by position, as one gather over flattened rows.
+def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Picks hidden states by position, in the form the next matrix product takes.
 
-    Args:
-        hidden: [B, S, D].
-        positions: int32 [B, P], each in [0, S).
-
-    Returns:
-        [B * P, D].
+    ``hidden`` [B, S, D] at int32 ``positions`` [B, P], each in [0, S), is [B * P, D].
     """
     batch, length, size = known_shape(hidden)
     offsets = tf.range(batch, dtype=positions.dtype) * length
@@ -36,40 +31,68 @@ def gather_positions(hidden, positions):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class MaskedLMHead(keras.layers.Layer):
+class Dropout(Serializable, keras.layers.Layer):
+    """Dropout whose mask is a pure function of the seed given to the call."""
+
+    def __init__(self, rate: float, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = check_rate(rate, "rate")
+
+    def build(self, input_shape: tuple | None = None) -> None:
+        """Has nothing to create."""
+
+    def call(
+        self,
+        inputs: tf.Tensor,
+        *,
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Drops elements when training, for which it needs a seed, int32 [2]."""
+        if not training or not self.rate:
+            return inputs
+        return fused.drop(inputs, seed=check_seed(seed), rate=self.rate)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns the shape itself."""
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class MaskedLMHead(Serializable, keras.layers.Layer):
     """Predicts tokens at given positions with the tied word table.
 
     Gather, dense to the embedding width, exact GELU, LayerNorm, product with the
     transposed word table, output bias. The product and the logits are float32
     whatever the dtype policy: they are sampled from.
 
-    Args:
-        embeddings: The `TextEmbedding` whose word table is shared.
-        initializer_range: Standard deviation of the truncated normal initializer.
-        layer_norm_epsilon: Added to the variance in LayerNorm.
-        **kwargs: Passed to `keras.layers.Layer`.
+    Arguments other than the ``embeddings``, whose word table is shared, are as in
+    ``TransformerEncoderBlock``.
     """
 
     def __init__(
-        self, embeddings, *, initializer_range=0.02, layer_norm_epsilon=1e-12, **kwargs
+        self,
+        embeddings: TextEmbedding,
+        *,
+        initializer_range: float = 0.02,
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.embeddings = embeddings
         self.initializer_range = initializer_range
         self.layer_norm_epsilon = layer_norm_epsilon
 
-    def build(self, hidden_shape):
-        """Creates the variables."""
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables for hidden states of shape [B, S, D]."""
         if not self.embeddings.built:
             self.embeddings.build()
-        size = self.embeddings.size
-        self.dense_kernel, self.dense_bias = add_dense(
-            self,
-            "dense",
-            (hidden_shape[-1], size),
-            truncated_normal(self.initializer_range),
+        width, size = hidden_shape[-1], self.embeddings.size
+        start = weights.truncated_normal(self.initializer_range)
+        self.dense_kernel, self.dense_bias = weights.add_dense(
+            self, "dense", (width, size), start
         )
-        self.gamma, self.beta = add_layer_norm(self, "layer_norm", size)
+        self.gamma, self.beta = weights.add_layer_norm(self, "layer_norm", size)
         self.output_bias = self.add_weight(
             name="output_bias",
             shape=(self.embeddings.vocab_size,),
@@ -77,134 +100,91 @@ class MaskedLMHead(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, hidden, masked_lm_positions):
-        """Predicts the tokens at some positions.
+    def call(self, hidden: tf.Tensor, masked_lm_positions: tf.Tensor) -> tf.Tensor:
+        """Predicts tokens of hidden [B, S, D]: mlm_logits, float32 [B, P, V].
 
-        Args:
-            hidden: [B, S, D].
-            masked_lm_positions: int32 [B, P], each in [0, S).
-
-        Returns:
-            mlm_logits, float32 [B, P, V].
+        ``masked_lm_positions`` are int32 [B, P], each in [0, S).
         """
         batch, count = known_shape(masked_lm_positions)
         rows = self.transform(gather_positions(hidden, masked_lm_positions))
         logits = self.logits(rows)
         return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
 
-    def transform(self, rows):
+    def transform(self, rows: tf.Tensor) -> tf.Tensor:
         """Turns hidden rows [R, D] into float32 rows [R, E] of the table's space."""
-        rows = tf.cast(matmul(rows, self.dense_kernel), tf.float32)
+        rows = tf.cast(weights.matmul(rows, self.dense_kernel), tf.float32)
         rows = plain.bias_activation(rows, self.dense_bias, activation=plain.gelu)
         return plain.layer_norm(
             rows, self.gamma, self.beta, epsilon=self.layer_norm_epsilon
         )
 
-    def logits(self, rows):
-        """Scores of all tokens: rows [R, E] of `transform` to float32 [R, V]."""
+    def logits(self, rows: tf.Tensor) -> tf.Tensor:
+        """Scores of all tokens: rows [R, E] of ``transform`` to float32 [R, V]."""
         logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
         return logits + tf.cast(self.output_bias, tf.float32)
 
-    def with_embeddings(self, embeddings):
-        """Returns this head, or a copy of it, on the word table of `embeddings`."""
+    def with_embeddings(self, embeddings: TextEmbedding) -> Self:
+        """Returns this head, or a copy of it, on the word table of ``embeddings``."""
         if embeddings is self.embeddings:
             return self
         copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
         copy.build((None, None, self.dense_kernel.shape[0]))
-        copy_own_weights(self, copy)
+        weights.copy_own_weights(self, copy)
         return copy
 
-    def compute_output_spec(self, hidden, masked_lm_positions):
-        """Returns the shape of the result of `call`."""
+    def compute_output_spec(
+        self, hidden: keras.KerasTensor, masked_lm_positions: keras.KerasTensor
+    ) -> keras.KerasTensor:
+        """Returns float32 [B, P, V]."""
         shape = (*masked_lm_positions.shape, self.embeddings.vocab_size)
         return keras.KerasTensor(shape, dtype="float32")
 
-    def get_config(self):
-        """Returns the constructor arguments."""
-        # The live object, not its serialized form: Keras then keeps the tie on reload.
-        return {
-            **super().get_config(),
-            "embeddings": self.embeddings,
-            "initializer_range": self.initializer_range,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        """Builds the layer from `get_config`, before or after serialization."""
-        return cls(**restore_embeddings(config))
-
-
-def restore_embeddings(config):
-    """Returns `config` with its "embeddings" entry as an object."""
-    embeddings = config["embeddings"]
-    if not isinstance(embeddings, TextEmbedding):
-        embeddings = keras.saving.deserialize_keras_object(embeddings)
-    return {**config, "embeddings": embeddings}
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class ReplacedTokenHead(keras.layers.Layer):
+class ReplacedTokenHead(Serializable, keras.layers.Layer):
     """Scores each token as original (negative) or replaced (positive).
 
     Dense to the hidden width, exact GELU, dense to one unit. The paper's formula has
     the last layer only; the code behind its results has both.
 
     Args:
-        hidden_size: Width of the hidden states.
-        initializer_range: Standard deviation of the truncated normal initializer of
+        hidden_size: width of the hidden states.
+        initializer_range: standard deviation of the truncated normal initializer of
             the first kernel; the second is Glorot uniform, as in the original code.
-        **kwargs: Passed to `keras.layers.Layer`.
     """
 
-    def __init__(self, hidden_size, *, initializer_range=0.02, **kwargs):
+    def __init__(self, hidden_size: int, *, initializer_range: float = 0.02, **kwargs):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
 
-    def build(self, hidden_shape=None):
-        """Creates the variables."""
-        self.dense_kernel, self.dense_bias = add_dense(
-            self,
-            "dense",
-            (self.hidden_size, self.hidden_size),
-            truncated_normal(self.initializer_range),
+    def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
+        """Creates the variables; their sizes are known without ``hidden_shape``."""
+        size = self.hidden_size
+        start = weights.truncated_normal(self.initializer_range)
+        self.dense_kernel, self.dense_bias = weights.add_dense(
+            self, "dense", (size, size), start
         )
-        self.prediction_kernel, self.prediction_bias = add_dense(
-            self,
-            "prediction",
-            (self.hidden_size, 1),
-            keras.initializers.GlorotUniform(),
+        self.prediction_kernel, self.prediction_bias = weights.add_dense(
+            self, "prediction", (size, 1), keras.initializers.GlorotUniform()
         )
 
-    def call(self, hidden, *, training=False):
-        """Scores all tokens.
+    def call(self, hidden: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+        """Scores all tokens of hidden [B, S, D]: rtd_logits, float32 [B, S].
 
-        Args:
-            hidden: [B, S, D].
-            training: Python bool; changes the speed, not the result.
-
-        Returns:
-            rtd_logits, float32 [B, S].
+        ``training`` changes the speed, not the result.
         """
         ops = fused if training else plain
         batch, length, size = known_shape(hidden)
-        rows = matmul(tf.reshape(hidden, [-1, size]), self.dense_kernel)
+        rows = weights.matmul(tf.reshape(hidden, [-1, size]), self.dense_kernel)
         rows = ops.bias_activation(rows, self.dense_bias, activation=plain.gelu)
-        logits = tf.matmul(
-            tf.cast(rows, tf.float32), tf.cast(self.prediction_kernel, tf.float32)
-        )
+        # float32 whatever the policy: it is the last product before the loss.
+        logits = weights.matmul(tf.cast(rows, tf.float32), self.prediction_kernel)
         logits += tf.cast(self.prediction_bias, tf.float32)
         return tf.reshape(logits, [batch, length])
 
-    def compute_output_spec(self, hidden, training=False):
-        """Returns the shape of the result of `call`."""
+    def compute_output_spec(
+        self, hidden: keras.KerasTensor, training: bool = False
+    ) -> keras.KerasTensor:
+        """Returns float32 [B, S]."""
         return keras.KerasTensor(hidden.shape[:-1], dtype="float32")
-
-    def get_config(self):
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "initializer_range": self.initializer_range,
-        }

@@ -1,38 +1,42 @@
 """Stateless randomness: every dropout mask is a pure function of a seed.
 
 A seed is an int32 tensor of shape [2]. Sites derive their own streams from it with
-`split_seed`, so nothing random is hidden in a variable and a resumed run drops what
-the uninterrupted run would have dropped. Masks are the same in plain and in
-XLA-compiled execution, on every device.
+``split_seed`` and ``fold_in``, so nothing random is hidden in a variable and a resumed
+run drops what the uninterrupted run would have dropped. Masks are the same in plain and
+in XLA-compiled execution, on every device.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
+
+# Sizes of axes: integers where they are static, scalar int32 tensors elsewhere.
+Shape = Sequence[int | tf.Tensor]
 
 _HASH_VALUES = 1 << 32
 
 
-def split_seed(seed, count):
-    """Derives independent seeds from one.
-
-    Args:
-        seed: int32 [2].
-        count: How many seeds to derive.
-
-    Returns:
-        A list of `count` int32 tensors of shape [2].
-    """
-    # The generator is named because the default differs between plain, XLA-compiled
-    # and TPU execution.
+def split_seed(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
+    """Derives ``count`` independent seeds from one; each is int32 [2]."""
+    # The algorithm is named because the default one differs between plain,
+    # XLA-compiled and TPU execution.
     seeds = tf.random.stateless_uniform(
         [count, 2], seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
     return tf.unstack(seeds)
 
 
-def known_shape(tensor):
-    """Returns the shape as a list: integers where static, scalar tensors elsewhere."""
+def fold_in(seed: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
+    """Derives an independent seed: int32 [2] from int32 [2] and an integer."""
+    # The algorithm is named for the reason given in ``split_seed``.
+    return tf.random.experimental.stateless_fold_in(seed, data, alg="philox")
+
+
+def known_shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
+    """Returns the ``Shape``, so that static sizes stay static through a reshape."""
     if None not in tensor.shape:
         return list(tensor.shape)
     dynamic = tf.unstack(tf.shape(tensor))
@@ -42,57 +46,50 @@ def known_shape(tensor):
     ]
 
 
-def keep_mask(seed, shape, rate):
-    """Draws which elements dropout keeps.
+def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
+    """Draws which elements of a tensor of ``shape`` dropout keeps, as booleans.
 
     An element's draw is a hash of its index under the two words of the seed. XLA fuses
     it into the loop that uses the mask and backward passes draw it again, so masks
-    never exist in memory; a generator's random words would have to.
-
-    Args:
-        seed: int32 [2].
-        shape: List of integers or scalar int32 tensors.
-        rate: Share of elements to drop, exact to 2**-33.
-
-    Returns:
-        Boolean tensor of that shape.
+    never exist in memory; the words of a random generator would have to, and drawing
+    them took about 7 % of a training step. The share dropped is exact to 2**-33.
     """
     first, second = tf.unstack(tf.bitcast(seed, tf.uint32))
-    index = tf.cast(tf.reshape(tf.range(_product(shape)), shape), tf.uint32)
+    if all(isinstance(size, int) for size in shape):
+        count = math.prod(shape)
+    else:
+        count = tf.reduce_prod(tf.stack(shape))
+    index = tf.cast(tf.reshape(tf.range(count), shape), tf.uint32)
+    # A round for each word of the seed: after one round alone, the draws of two seeds
+    # are the same sequence in another order.
     draws = _mix(_mix(tf.bitwise.bitwise_xor(index, first)) + second)
+    # Integers are compared, not floats in [0, 1): exact, and the same everywhere.
     return draws >= tf.constant(_drop_threshold(rate), tf.uint32)
 
 
-def keep_scale(rate):
+def keep_scale(rate: float) -> float:
     """Returns 1 / (probability to keep), which makes dropout exactly unbiased."""
+    # Of the threshold that is used, not of the rate, which it approximates.
     return _HASH_VALUES / (_HASH_VALUES - _drop_threshold(rate))
 
 
-def drop(inputs, seed, rate):
-    """Zeroes a share of the elements and scales the others; nothing at rate 0.
-
-    Args:
-        inputs: Float tensor.
-        seed: int32 [2]; may be None at rate 0.
-        rate: Share of elements to drop.
-
-    Returns:
-        Tensor like `inputs`.
-    """
+def drop(inputs: tf.Tensor, seed: tf.Tensor | None, rate: float) -> tf.Tensor:
+    """Zeroes a share of the elements and scales the others; rate 0 needs no seed."""
     if not rate:
         return inputs
     keep = keep_mask(seed, known_shape(inputs), rate)
+    # Selected, not multiplied by 0: an infinite element that is dropped leaves no NaN.
     return tf.where(keep, inputs * keep_scale(rate), tf.zeros([], inputs.dtype))
 
 
-def check_rate(rate, name):
-    """Raises ValueError unless `rate` can be a dropout rate; returns it."""
+def check_rate(rate: float, name: str) -> float:
+    """Raises ValueError unless ``rate`` can be a dropout rate; returns it."""
     if not 0 <= rate < 1:
         raise ValueError(f"{name} must be in [0, 1), got {rate}: 0 turns it off.")
     return rate
 
 
-def check_seed(seed):
+def check_seed(seed: tf.Tensor | None) -> tf.Tensor:
     """Raises ValueError when a stochastic call got no seed; returns it."""
     if seed is None:
         raise ValueError(
@@ -102,26 +99,21 @@ def check_seed(seed):
     return tf.convert_to_tensor(seed, tf.int32)
 
 
-def _drop_threshold(rate):
+def _drop_threshold(rate: float) -> int:
     return round(rate * _HASH_VALUES)
 
 
-def _product(shape):
-    if all(isinstance(size, int) for size in shape):
-        return math.prod(shape)
-    return tf.reduce_prod(tf.stack(shape))
-
-
-def _mix(words):
+def _mix(words: tf.Tensor) -> tf.Tensor:
     """Bijective 32-bit mixer: two rounds of shift, xor and odd multiplication.
 
-    The constants are those of Chris Wellons' `lowbias32`.
+    Bijective, so that the draws of all elements are distinct before the threshold. The
+    constants are those of Chris Wellons' ``lowbias32``.
     """
     words = _xor_shift(words, 16) * tf.constant(0x7FEB352D, tf.uint32)
     words = _xor_shift(words, 15) * tf.constant(0x846CA68B, tf.uint32)
     return _xor_shift(words, 16)
 
 
-def _xor_shift(words, bits):
+def _xor_shift(words: tf.Tensor, bits: int) -> tf.Tensor:
     shifted = tf.bitwise.right_shift(words, tf.constant(bits, tf.uint32))
     return tf.bitwise.bitwise_xor(words, shifted)

@@ -1,25 +1,35 @@
 """How the layers create and use their weights.
 
-Weights are stored in the policy's variable dtype and cast where they are used, so
-that each operation states its own precision. Every weight gets its own initializer:
-one instance used twice would give two identical kernels.
+Weights are stored in the policy's variable dtype, without Keras's automatic cast, and
+cast where they are used: the same weight is read in float32 by one operation and in
+bfloat16 by another. Every weight gets its own initializer: one instance used twice
+would give two identical kernels.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.layers.serialization import Serializable
 
-def truncated_normal(stddev):
-    """Normal distribution cut at two `stddev` and not rescaled, as BERT's.
+# A kernel and its bias, or a scale and a shift.
+Pair = tuple[keras.Variable, keras.Variable]
 
-    The standard deviation of the cut distribution is 0.88 * `stddev`.
+
+def truncated_normal(stddev: float) -> keras.initializers.Initializer:
+    """Normal distribution cut at two ``stddev`` and not rescaled, as BERT's.
+
+    The standard deviation of the cut distribution is 0.88 * ``stddev``.
     """
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class SinusoidalRows(keras.initializers.Initializer):
+class SinusoidalRows(Serializable, keras.initializers.Initializer):
     """Sines and cosines of the row number as the start of a position table.
 
     Row p holds sin(p w_i) and then cos(p w_i), w_i = 10000^(-i / n) for n = columns / 2
@@ -27,17 +37,16 @@ class SinusoidalRows(keras.initializers.Initializer):
     rows are apart is a linear function of them, so attention finds a neighbour the same
     way at every position, and need not learn it row by row.
 
-    Args:
-        deviation: Root mean square of the values.
+    ``deviation`` is the root mean square of the values.
 
     Raises:
-        ValueError: When the number of columns is odd.
+        ValueError: when the number of columns is odd.
     """
 
-    def __init__(self, deviation):
+    def __init__(self, deviation: float):
         self.deviation = deviation
 
-    def __call__(self, shape, dtype=None):
+    def __call__(self, shape: tuple[int, int], dtype: str | None = None) -> tf.Tensor:
         """Returns the table, [rows, columns]."""
         rows, columns = shape
         if columns % 2:
@@ -50,20 +59,21 @@ class SinusoidalRows(keras.initializers.Initializer):
         table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
 
-    def get_config(self):
-        """Returns the constructor arguments."""
-        return {"deviation": self.deviation}
-
 
 # The start of a position table, by name, given its root mean square.
-POSITION_INITIALIZERS = {
+POSITION_INITIALIZERS: dict[str, Callable[[float], keras.initializers.Initializer]] = {
     "truncated_normal": truncated_normal,
     "sinusoidal": SinusoidalRows,
 }
 
 
-def add_dense(layer, name, shape, initializer):
-    """Adds `<name>_kernel` of `shape` and a zero `<name>_bias`; returns both."""
+def add_dense(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    initializer: keras.initializers.Initializer,
+) -> Pair:
+    """Adds ``<name>_kernel`` of ``shape`` and a zero ``<name>_bias``; returns both."""
     kernel = layer.add_weight(
         name=f"{name}_kernel", shape=shape, initializer=initializer, autocast=False
     )
@@ -73,8 +83,8 @@ def add_dense(layer, name, shape, initializer):
     return kernel, bias
 
 
-def add_layer_norm(layer, name, size):
-    """Adds `<name>_gamma` (ones) and `<name>_beta` (zeros); returns both."""
+def add_layer_norm(layer: keras.layers.Layer, name: str, size: int) -> Pair:
+    """Adds ``<name>_gamma`` (ones) and ``<name>_beta`` (zeros); returns both."""
     gamma = layer.add_weight(
         name=f"{name}_gamma", shape=(size,), initializer="ones", autocast=False
     )
@@ -84,13 +94,13 @@ def add_layer_norm(layer, name, size):
     return gamma, beta
 
 
-def matmul(inputs, kernel):
+def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
     """Multiplies rows [N, D] by a kernel [D, F] in the dtype of the rows."""
     return tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
 
 
-def copy_own_weights(source, target):
+def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
     """Copies the variables a layer created itself; its parts keep theirs."""
-    values = {}
+    values: dict = {}
     source.save_own_variables(values)
     target.load_own_variables(values)

@@ -5,8 +5,8 @@ from electra_tf.pretraining.adversarial import (
     ReinforceElectra,
     RewardBaseline,
 )
+from electra_tf.pretraining.annealing import ExponentialDecay, LinearChange
 from electra_tf.pretraining.base import PretrainingModel
-from electra_tf.pretraining.detectors import Discriminator, ReplacedTokenDetector
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.electric import (
     Electric,
@@ -16,19 +16,18 @@ from electra_tf.pretraining.electric import (
 )
 from electra_tf.pretraining.generators import UnigramGenerator
 from electra_tf.pretraining.masked_lm import MaskedLM
-from electra_tf.pretraining.objectives import Objective, ReplacedTokenDetection
-from electra_tf.pretraining.phases import Phase
-from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler
-from electra_tf.pretraining.schedules import ExponentialDecay, LinearChange
-from electra_tf.pretraining.sentence import (
-    JointObjective,
-    LeaveRows,
-    SentenceDetection,
-)
-from electra_tf.pretraining.token_objectives import (
+from electra_tf.pretraining.objectives import (
     CopyingTokenPrediction,
+    Discriminator,
+    JointObjective,
+    Objective,
+    ReplacedTokenDetection,
+    ReplacedTokenDetector,
+    SentenceDetection,
     TokenPrediction,
 )
+from electra_tf.pretraining.phases import Phase
+from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler, LeaveRows
 from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
 
 __all__ = [

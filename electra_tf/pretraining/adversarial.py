@@ -22,28 +22,18 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from electra_tf import losses
 from electra_tf.features import PRETRAINING, check_batch
+from electra_tf.layers import losses
 from electra_tf.layers.heads import gather_positions
-from electra_tf.layers.randomness import known_shape
-from electra_tf.pretraining.electra import (
-    _DISCRIMINATOR,
-    _GENERATOR,
-    _SAMPLER,
-    Electra,
-)
+from electra_tf.layers.randomness import fold_in, known_shape
+from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
+from electra_tf.pretraining.base import DISCRIMINATOR, GENERATOR, RELAXATION, SAMPLER
+from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
-from electra_tf.pretraining.relaxation import (
-    perturbed_logits,
-    put_rows,
-    reverse_gradient,
-    straight_through,
-)
 from electra_tf.pretraining.samplers import corrupt
-from electra_tf.pretraining.schedules import Schedule, as_schedule
-from electra_tf.replicas import fold_in
+from electra_tf.training.cards import MetricCard, Panel
 
-_RELAXATION = 3
+REWARD_PANEL = Panel("Adversarial reward", "nats per masked token")
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -52,9 +42,6 @@ class RewardBaseline(keras.layers.Layer):
 
     Called, it returns the logits w . h_G, [..] of hidden [.., D]; at first all zero, a
     reward of ln 2.
-
-    Args:
-        **kwargs: passed to ``keras.layers.Layer``.
     """
 
     def __init__(self, **kwargs):
@@ -82,10 +69,9 @@ class RewardBaseline(keras.layers.Layer):
 
     @staticmethod
     def loss(baseline_logits: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
-        """Cross-entropy "to match the reward": exp(-reward) is a probability.
+        """Cross-entropy "to match the reward": sigmoid of the logits to exp(-reward).
 
-        It is the one that the discriminator gave to the right answer, and sigmoid of
-        the logits is fitted to it.
+        That is the probability which the discriminator gave to the right answer.
         """
         return losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
 
@@ -95,18 +81,27 @@ def policy_loss(
 ) -> tf.Tensor:
     """Whose gradient is minus that of the expected reward, by REINFORCE (appendix F).
 
-    grad E R = E [(R - b) grad log p_G(sample)]; Williams, 1992.
-
-    Args:
-        log_likelihood: log p_G of the samples, any shape.
-        reward: of the same shape; no gradient flows into it.
-        baseline: of the same shape; no gradient flows into it.
+    grad E R = E [(R - b) grad log p_G(sample)]; Williams, 1992. All are of one shape,
+    and no gradient flows into reward and baseline.
     """
     return -tf.stop_gradient(reward - baseline) * log_likelihood
 
 
 class _AdversarialElectra(Electra):
     """What the two adversarial trainings share: mixture, reward and their metrics."""
+
+    METRICS = (
+        *Electra.METRICS,
+        MetricCard(
+            "reward", column="reward {:.3f}", panel=REWARD_PANEL, series="reward"
+        ),
+        MetricCard(
+            "adversarial_weight",
+            column="adv {:.2f}",
+            panel=SCHEDULES,
+            series="adversarial weight",
+        ),
+    )
 
     def __init__(
         self,
@@ -155,10 +150,6 @@ class _AdversarialElectra(Electra):
         self._reward.update_state(reward, batch["masked_lm_weights"])
         return reward
 
-    def get_config(self):
-        """Returns the constructor's arguments, the models live."""
-        return {**super().get_config(), "adversarial_weight": self.adversarial_weight}
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReinforceElectra(_AdversarialElectra):
@@ -174,13 +165,14 @@ class ReinforceElectra(_AdversarialElectra):
     here it trains the linear map only. Its weight is ``generator_weight`` whatever the
     mixture, so the baseline is ready when the adversarial part begins.
 
-    Args:
-        generator: the ``MaskedLM``.
-        discriminator: the ``TextEncoder``.
-        adversarial_weight: w, a number in [0, 1] or a schedule.
-        **kwargs: of ``Electra``; the sampler must have ``distribution`` as
-            ``CategoricalSampler`` has.
+    ``adversarial_weight`` w is a number in [0, 1] or a schedule; the sampler must have
+    ``distribution`` as ``CategoricalSampler`` has.
     """
+
+    METRICS = (
+        *_AdversarialElectra.METRICS,
+        MetricCard("reward_baseline", panel=REWARD_PANEL, series="learned baseline"),
+    )
 
     def __init__(self, generator, discriminator, **kwargs):
         super().__init__(generator, discriminator, **kwargs)
@@ -190,7 +182,7 @@ class ReinforceElectra(_AdversarialElectra):
 
     @property
     def metrics(self):
-        """Those of ``Electra``, mean reward and baseline, and the mixture weight."""
+        """Those of every adversarial training, and the mean baseline."""
         return [*super().metrics, self._baseline_value]
 
     def compute_losses(self, batch, totals, *, seed, training):
@@ -199,16 +191,16 @@ class ReinforceElectra(_AdversarialElectra):
         positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
         weights = batch["masked_lm_weights"]
         hidden = self.generator.encode(
-            batch, training=training, seed=fold_in(seed, _GENERATOR)
+            batch, training=training, seed=fold_in(seed, GENERATOR)
         )
         mlm_logits = self.generator.head(hidden, positions)
         sampled_ids = self.sampler(
-            mlm_logits, targets, fold_in(seed, _SAMPLER), self.step
+            mlm_logits, targets, fold_in(seed, SAMPLER), self.step
         )
         corrupted = corrupt(batch, sampled_ids)
         rtd_logits = self.objective(
             self.discriminator(
-                corrupted.inputs, training=training, seed=fold_in(seed, _DISCRIMINATOR)
+                corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
             ),
             training=training,
         )
@@ -246,26 +238,12 @@ class GumbelElectra(_AdversarialElectra):
     Costs the products [B P, V] x [V, E] of one more masked-LM head, and some tensors
     of [B, P, V].
 
-    Args:
-        generator: the ``MaskedLM``.
-        discriminator: the ``TextEncoder``.
-        adversarial_weight: w, a number in [0, 1] or a schedule.
-        gumbel_temperature: tau of the relaxation.
-        **kwargs: of ``Electra``; the sampler must have ``distribution`` as
-            ``CategoricalSampler`` has.
-
-    Raises:
-        ValueError: if ``gumbel_temperature`` or ``discriminator_weight`` is not
-            positive.
+    ``adversarial_weight`` and the sampler are as in ``ReinforceElectra``. Tau is
+    ``gumbel_temperature``, which must be positive as ``discriminator_weight`` must.
     """
 
     def __init__(
-        self,
-        generator,
-        discriminator,
-        *,
-        gumbel_temperature: float = 1.0,
-        **kwargs,
+        self, generator, discriminator, *, gumbel_temperature: float = 1.0, **kwargs
     ):
         super().__init__(generator, discriminator, **kwargs)
         if gumbel_temperature <= 0 or self.discriminator_weight <= 0:
@@ -280,22 +258,32 @@ class GumbelElectra(_AdversarialElectra):
         """Likelihood and discriminator terms; the game is in the gradient."""
         check_batch(PRETRAINING, batch)
         mlm_logits, sampled_ids, corrupted = self._corrupt(batch, seed, training)
-        one_hots = self._one_hots(
-            mlm_logits, batch["masked_lm_ids"], sampled_ids, fold_in(seed, _RELAXATION)
+        logits = self.sampler.distribution(
+            mlm_logits, batch["masked_lm_ids"], self.step
         )
+        perturbed = perturbed_logits(logits, sampled_ids, fold_in(seed, RELAXATION))
+        one_hots = straight_through(perturbed, sampled_ids, self.gumbel_temperature)
         # discriminator_weight * L_disc is a sum over all tokens / tokens; J is a sum
         # over masked slots / slots.
         scale = tf.math.divide_no_nan(
             self._adversarial_factor() * totals["tokens"],
             self.discriminator_weight * totals["masked"],
         )
-        words = self._words(batch, corrupted, reverse_gradient(one_hots, scale))
+        # Rows of the discriminator's word table [B, S, E], masked ones by one-hots.
+        embeddings = self.discriminator.embeddings
+        seen = embeddings.words(corrupted.inputs["input_ids"])
+        words = put_rows(
+            embeddings.words_of(reverse_gradient(one_hots, scale)),
+            batch["masked_lm_positions"],
+            batch["masked_lm_weights"] > 0,
+            tf.where(corrupted.is_masked[..., tf.newaxis], 0.0, seen),
+        )
         rtd_logits = self.objective(
             self.discriminator.encode_words(
                 words,
                 corrupted.inputs,
                 training=training,
-                seed=fold_in(seed, _DISCRIMINATOR),
+                seed=fold_in(seed, DISCRIMINATOR),
             ),
             training=training,
         )
@@ -307,26 +295,75 @@ class GumbelElectra(_AdversarialElectra):
             * self.objective.loss_of_logits(rtd_logits, corrupted, totals),
         ]
 
-    def _one_hots(self, mlm_logits, targets, sampled_ids, seed):
-        logits = self.sampler.distribution(mlm_logits, targets, self.step)
-        perturbed = perturbed_logits(logits, sampled_ids, seed)
-        return straight_through(perturbed, sampled_ids, self.gumbel_temperature)
 
-    def _words(self, batch, corrupted, one_hots):
-        """Rows of the discriminator's word table [B, S, E], masked ones by one-hots."""
-        embeddings = self.discriminator.embeddings
-        visible = tf.where(
-            corrupted.is_masked[..., tf.newaxis],
-            0.0,
-            embeddings.words(corrupted.inputs["input_ids"]),
-        )
-        return put_rows(
-            embeddings.words_of(one_hots),
-            batch["masked_lm_positions"],
-            batch["masked_lm_weights"] > 0,
-            visible,
-        )
+def perturbed_logits(
+    logits: tf.Tensor, sampled_ids: tf.Tensor, seed: tf.Tensor
+) -> tf.Tensor:
+    """Adds Gumbel noise as it must have been for ``sampled_ids`` to be the argmax.
 
-    def get_config(self):
-        """Returns the constructor's arguments, the models live."""
-        return {**super().get_config(), "gumbel_temperature": self.gumbel_temperature}
+    Drawing ids from softmax(logits) and then this noise has the joint distribution of
+    drawing noise first and taking the argmax (Maddison et al., 2014, truncated
+    Gumbels): with Z = logsumexp(logits) the largest value is Z - log E_0, and the
+    others are -log(E_i exp(-logits_i) + exp(-largest)), all E exponential. So the
+    samples may come from any exact sampler, and float32 uniforms, which cut the tail
+    of Gumbel noise near 16, decide nothing.
+
+    The noise is a constant for gradients: d perturbed / d logits is the identity.
+
+    Returns float32 [B, P, V], as the logits are; the samples are int32 [B, P].
+    """
+    fixed = tf.stop_gradient(logits)
+    uniform = tf.random.stateless_uniform(
+        tf.shape(logits), seed, minval=1e-30, maxval=1.0, alg="philox"
+    )
+    # log E with E exponential: minus a Gumbel number.
+    log_exponential = tf.math.log(-tf.math.log(uniform))
+    size = logits.shape[-1]
+    is_sampled = tf.one_hot(sampled_ids, size, on_value=True, off_value=False)
+    own = tf.where(is_sampled, log_exponential, 0.0)
+    largest = tf.reduce_logsumexp(fixed, -1, keepdims=True)
+    largest -= tf.reduce_sum(own, -1, keepdims=True)
+    first, second = log_exponential - fixed, -largest
+    others = -(tf.maximum(first, second) + tf.nn.softplus(-tf.abs(first - second)))
+    perturbed = tf.where(is_sampled, largest, others)
+    return logits + (perturbed - fixed)
+
+
+def straight_through(perturbed: tf.Tensor, sampled_ids: tf.Tensor, temperature: float):
+    """The one-hot of the sample, with the gradient of softmax(perturbed / temperature).
+
+    Of perturbed float32 [B, P, V] and its argmax int32 [B, P]; exactly zeros and ones.
+    A small temperature gives a better gradient with more variance.
+    """
+    hard = tf.one_hot(sampled_ids, perturbed.shape[-1], dtype=tf.float32)
+
+    @tf.custom_gradient
+    def one_hot_of(soft):
+        return tf.identity(hard), tf.identity
+
+    return one_hot_of(tf.nn.softmax(perturbed / temperature))
+
+
+def reverse_gradient(values: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Returns ``values``; gradients that come back are multiplied by ``-scale``."""
+
+    @tf.custom_gradient
+    def unchanged(inputs):
+        return tf.identity(inputs), lambda upstream: -scale * upstream
+
+    return unchanged(values)
+
+
+def put_rows(
+    rows: tf.Tensor, positions: tf.Tensor, used: tf.Tensor, into: tf.Tensor
+) -> tf.Tensor:
+    """Puts rows [B, P, E] into [B, S, E] at positions [B, P], which are zero there.
+
+    ``used`` [B, P] bool says which rows go somewhere; their positions within a row of
+    the batch must differ.
+    """
+    batch, slots, size = known_shape(rows)
+    kept = tf.where(used[..., tf.newaxis], rows, 0.0)
+    row_of = tf.repeat(tf.range(batch), slots)
+    index = tf.stack([row_of, tf.reshape(positions, [-1])], 1)
+    return tf.tensor_scatter_nd_add(into, index, tf.reshape(kept, [-1, size]))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from electra_tf import losses
-from electra_tf.replicas import DistributedFit, fold_in, replica_id
+from electra_tf.layers.randomness import fold_in
+from electra_tf.layers.replicas import DistributedFit, all_replicas_sum, replica_id
+from electra_tf.layers.serialization import Serializable
+from electra_tf.training.cards import MetricCard
 
 Batch = Mapping[str, tf.Tensor]
 
+# Sites of randomness within one micro-batch, folded into its seed: whatever draws at a
+# site draws the same in every model.
+GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 
-class PretrainingModel(DistributedFit, keras.Model):
+
+class PretrainingModel(Serializable, DistributedFit, keras.Model):
     """A ``keras.Model`` whose loss comes from ``compute_losses``.
 
     Everything random in a step is a function of (seed, step, replica, micro-batch),
@@ -26,24 +31,24 @@ class PretrainingModel(DistributedFit, keras.Model):
         gradient_accumulation_steps: micro-batches per update. The rows a replica
             gets must be divisible by it.
         seed: of everything random in the training step.
-        **kwargs: passed to ``keras.Model``.
     """
+
+    # How the metrics of the model are shown.
+    METRICS: tuple[MetricCard, ...] = ()
 
     def __init__(
         self, *, gradient_accumulation_steps: int = 1, seed: int = 0, **kwargs
     ):
         super().__init__(**kwargs)
-        if gradient_accumulation_steps < 1:
+        count = gradient_accumulation_steps
+        if count < 1:
             raise ValueError(
-                "gradient_accumulation_steps must be at least 1, got "
-                f"{gradient_accumulation_steps}."
+                f"gradient_accumulation_steps must be at least 1, got {count}."
             )
-        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.gradient_accumulation_steps = count
         self.seed = seed
         self._gradients = (
-            self._whole_batch_gradients
-            if gradient_accumulation_steps == 1
-            else self._accumulated_gradients
+            self._whole_batch_gradients if count == 1 else self._accumulated_gradients
         )
         # Counts batches consumed. Not the optimizer's counter: under float16 that one
         # stands still when a step is skipped, and the data must not.
@@ -61,12 +66,9 @@ class PretrainingModel(DistributedFit, keras.Model):
     ) -> list[tf.Tensor]:
         """Returns the scalar loss terms of some rows and updates the metrics.
 
-        Args:
-            batch: the tensors of ``features.PRETRAINING``.
-            totals: counts over the whole global batch, from ``loss_totals``: every
-                term is a sum over rows divided by one of these.
-            seed: int32 [2], of everything random here.
-            training: whether dropout is on.
+        The batch has the tensors of ``features.PRETRAINING``. ``totals`` are counts
+        over the whole global batch, from ``loss_totals``: every term is a sum over rows
+        divided by one of these. ``seed``, int32 [2], is of everything random here.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no losses.")
 
@@ -81,7 +83,7 @@ class PretrainingModel(DistributedFit, keras.Model):
             # Rows of padding, which fill up a last batch, are none.
             "rows": tf.reduce_sum(tf.reduce_max(tokens, axis=1)),
         }
-        sums = losses.all_replicas_sum(tf.stack(list(counts.values())))
+        sums = all_replicas_sum(tf.stack(list(counts.values())))
         return dict(zip(counts, tf.unstack(sums), strict=True))
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -102,11 +104,10 @@ class PretrainingModel(DistributedFit, keras.Model):
         return self.metric_logs()
 
     def _whole_batch_gradients(self, batch, totals, seed):
-        variables = self.trainable_variables
         with tf.GradientTape() as tape:
             terms = self.compute_losses(batch, totals, seed=seed, training=True)
             loss = self.optimizer.scale_loss(tf.add_n(terms))
-        return tape.gradient(loss, variables)
+        return tape.gradient(loss, self.trainable_variables)
 
     def _accumulated_gradients(self, batch, totals, seed):
         """Sums micro-batch gradients in a loop: memory of one, result of all."""
@@ -117,7 +118,6 @@ class PretrainingModel(DistributedFit, keras.Model):
                 f"gradient_accumulation_steps={count} needs a fixed number of rows "
                 f"per replica divisible by it, got {rows}: change the batch size."
             )
-        variables = self.trainable_variables
         micro_batches = {
             name: tf.reshape(value, [count, rows // count, *value.shape[1:]])
             for name, value in batch.items()
@@ -132,7 +132,7 @@ class PretrainingModel(DistributedFit, keras.Model):
             dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
             return index + 1, [s + g for s, g in zip(sums, dense, strict=True)]
 
-        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
         _, sums = tf.while_loop(
             lambda index, _: index < count,
             add_one,
@@ -141,34 +141,3 @@ class PretrainingModel(DistributedFit, keras.Model):
             parallel_iterations=1,
         )
         return sums
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-            "seed": self.seed,
-        }
-
-    def build_from_config(self, config):
-        """Nothing to do: every variable exists once the constructor returns."""
-        del config
-
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the model from ``get_config``, before or after serialization."""
-        return cls(**deserialize_parts(config))
-
-
-def deserialize_parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Turns serialized sub-objects of a config back into live ones.
-
-    Keras hands ``from_config`` what ``get_config`` returned: live objects when a model
-    is cloned, their serialized form when it is loaded.
-    """
-    return {
-        name: keras.saving.deserialize_keras_object(value)
-        if isinstance(value, dict) and "class_name" in value
-        else value
-        for name, value in config.items()
-    }

@@ -10,35 +10,16 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from electra_tf.training.cards import MetricCard, Trivial
+
 # What the names of the scores of ``TrivialBaselines.copying`` end in.
 COPYING = "_copying"
 
 
-def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
-    """Counts tokens.
-
-    Args:
-        batches: arrays of token ids of any shape, without padding.
-        vocab_size: V.
-
-    Returns:
-        [V] int64.
-    """
-    counts = np.zeros(vocab_size, np.int64)
-    for ids in batches:
-        counts += np.bincount(np.ravel(ids), minlength=vocab_size)
-    return counts
-
-
 def log_frequencies(counts: np.ndarray) -> np.ndarray:
-    """Log of the unigram distribution, natural.
+    """Natural log of the unigram distribution, float64 [V], from token counts [V].
 
-    Args:
-        counts: [V] token counts. One is added to each, so that no token of another
-            text has probability 0.
-
-    Returns:
-        [V] float64.
+    One is added to each count, so that no token of another text has probability 0.
     """
     smoothed = np.asarray(counts, np.float64) + 1.0
     return np.log(smoothed / smoothed.sum())
@@ -47,14 +28,10 @@ def log_frequencies(counts: np.ndarray) -> np.ndarray:
 class TrivialBaselines:
     """Scores of the unigram generator and of the constant discriminator.
 
-    Args:
-        counts: [V] token counts of the training text, specials not counted.
-        mask_id: [MASK], if the generator reads the masked text: some of the tokens it
-            is asked for were left in place there, and copying them takes no learning.
-            None: it sees none of them.
-
-    Raises:
-        ValueError: if no token was counted.
+    ``counts`` [V] are those of the training text, specials not counted; none at all
+    are a ValueError. ``mask_id`` is given if the generator reads the masked text: some
+    of the tokens it is asked for were left in place there, and copying them takes no
+    learning. None: it sees none of them.
     """
 
     def __init__(self, counts: np.ndarray, mask_id: int | None = None):
@@ -75,12 +52,8 @@ class TrivialBaselines:
             self._shown.append(np.take_along_axis(read, where, axis=1)[used])
 
     def generator(self) -> dict[str, float]:
-        """Cross-entropy (nats) and accuracy of the unigram distribution.
-
-        Accuracy is that of always guessing the most common token.
-        """
-        chances, right = self._unigram()
-        return _summary(chances, right)
+        """Unigram cross-entropy (nats), accuracy of always the most common token."""
+        return _summary(*self._unigram())
 
     def copying(self) -> dict[str, float]:
         """The same, but for positions where a token shows instead of [MASK].
@@ -95,9 +68,8 @@ class TrivialBaselines:
         visible, kept = shown != self._mask_id, shown == np.concatenate(self._targets)
         share = kept[visible].mean() if visible.any() else 0.0
         mixed = share * kept + (1 - share) * chances
-        return _summary(
-            np.where(visible, mixed, chances), np.where(visible, kept, right)
-        )
+        chances = np.where(visible, mixed, chances)
+        return _summary(chances, np.where(visible, kept, right))
 
     def _unigram(self):
         targets = np.concatenate(self._targets)
@@ -105,14 +77,9 @@ class TrivialBaselines:
 
     @staticmethod
     def discriminator(replaced_fraction: float) -> dict[str, float]:
-        """Scores of answering every token with the base rate.
+        """Scores of answering every token with the base rate; the loss is in nats.
 
-        Args:
-            replaced_fraction: share of tokens that are replaced, in [0, 1].
-
-        Returns:
-            ``loss`` (nats, the entropy of the base rate), ``accuracy`` (majority
-            class) and ``auc`` (0.5).
+        The accuracy is that of the majority class.
         """
         rate = replaced_fraction
         return {"loss": _entropy(rate), "accuracy": max(rate, 1 - rate), "auc": 0.5}
@@ -121,54 +88,51 @@ class TrivialBaselines:
         """Scores of predicting originals from corrupted tokens, alike at all of them.
 
         Every token is kept with probability 1 - replaced_fraction, else redrawn from
-        the unigram distribution of the masked tokens.
-
-        Args:
-            replaced_fraction: share of the predicted tokens that are replaced.
-
-        Returns:
-            ``loss`` (nats; not counting that a redrawn token may be the one kept),
-            ``accuracy`` of keeping every token, and ``corrected``, its accuracy on
-            replaced ones: 0.
+        the unigram distribution of the masked tokens. ``loss`` is in nats, not counting
+        that a redrawn token may be the one kept; ``accuracy`` is that of keeping every
+        token, and ``corrected`` its accuracy on replaced ones: 0.
         """
         rate = replaced_fraction
         loss = _entropy(rate) + rate * self.generator()["loss"]
         return {"loss": loss, "accuracy": 1 - rate, "corrected": 0.0}
 
-    def scores(self, logs: Mapping[str, float]) -> dict[str, float]:
+    def scores(
+        self, logs: Mapping[str, float], cards: Iterable[MetricCard]
+    ) -> dict[str, float]:
         """The trivial predictor's value for each held-out number that has one.
 
-        Args:
-            logs: held-out metrics of a model, by name; the shares of replaced tokens
-                and of corrupted rows are taken from them.
-
-        Returns:
-            Values by the names of ``logs``, and those of ``copying`` with COPYING at
-            the end of the name.
+        From ``logs``, held-out metrics of a model, the shares of replaced tokens and of
+        corrupted rows are taken. The scores of ``copying`` have COPYING at the end of
+        the metric's name.
         """
-        copying = self.copying().items()
-        masked_lm = self.generator() | {f"{n}{COPYING}": v for n, v in copying}
-        replaced = logs.get("replaced_fraction", 0.0)
-        # Where the loss is taken at masked positions only, the share among those.
-        replaced = logs.get("replaced_masked_fraction", replaced)
-        found = {
-            "generator": masked_lm,
-            "masked_lm": masked_lm,
-            "discriminator": self.discriminator(replaced),
-            "copy": {"auc": 0.5},
-            "sentence": self.discriminator(logs.get("corrupted_fraction", 0.0)),
-        }
-        prediction = self.prediction(replaced)
-        names = {
-            f"{part}_{name}": value
-            for part, values in found.items()
-            for name, value in values.items()
-        } | {
-            "prediction_loss": prediction["loss"],
-            "prediction_accuracy": prediction["accuracy"],
-            "corrected_accuracy": prediction["corrected"],
-        }
-        return {n: v for n, v in names.items() if n.removesuffix(COPYING) in logs}
+        values = {}
+        for card in cards:
+            if card.trivial is None or card.name not in logs:
+                continue
+            values[card.name] = card.trivial.value(self, logs)
+            if card.trivial.copying and self._mask_id is not None:
+                values[f"{card.name}{COPYING}"] = card.trivial.copying(self)
+        return values
+
+
+def base_rate(logs: Mapping[str, float]) -> float:
+    """Share of replaced tokens among those that the discriminator's loss is about."""
+    # Where the loss is taken at masked positions only, the share among those.
+    everywhere = logs.get("replaced_fraction", 0.0)
+    return logs.get("replaced_masked_fraction", everywhere)
+
+
+# The trivial predictors of every masked language model.
+UNIGRAM = Trivial(
+    "unigram frequencies",
+    lambda trivial, logs: trivial.generator()["loss"],
+    copying=lambda trivial: trivial.copying()["loss"],
+)
+MOST_COMMON = Trivial(
+    "most common token",
+    lambda trivial, logs: trivial.generator()["accuracy"],
+    copying=lambda trivial: trivial.copying()["accuracy"],
+)
 
 
 def _summary(chances, right):

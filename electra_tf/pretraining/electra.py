@@ -11,19 +11,22 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from electra_tf import losses
-from electra_tf.encoder import TextEncoder
 from electra_tf.features import PRETRAINING, check_batch
-from electra_tf.pretraining.base import Batch, PretrainingModel
-from electra_tf.pretraining.detectors import Discriminator
-from electra_tf.pretraining.masked_lm import MaskedLM
+from electra_tf.layers import losses
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.randomness import fold_in
+from electra_tf.pretraining.base import (
+    DISCRIMINATOR,
+    GENERATOR,
+    SAMPLER,
+    Batch,
+    PretrainingModel,
+)
+from electra_tf.pretraining.masked_lm import ACCURACY_PANEL, MaskedLM, likelihood_cards
 from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
-from electra_tf.pretraining.objectives import ReplacedTokenDetection
-from electra_tf.pretraining.samplers import CategoricalSampler, corrupt
-from electra_tf.replicas import fold_in
-
-# Sites of randomness within one micro-batch.
-_GENERATOR, _SAMPLER, _DISCRIMINATOR = range(3)
+from electra_tf.pretraining.objectives import Discriminator, ReplacedTokenDetection
+from electra_tf.pretraining.samplers import CategoricalSampler, Corrupted, corrupt
+from electra_tf.training.cards import MetricCard
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -50,19 +53,20 @@ class Electra(PretrainingModel):
         model = et.Electra(generator, discriminator)
 
     Args:
-        generator: the ``MaskedLM``.
-        discriminator: the ``TextEncoder``.
-        objective: what the discriminator is asked; default
-            ``ReplacedTokenDetection()``.
+        objective: default ``ReplacedTokenDetection()``.
         sampler: (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids [B, P]; default
             ``CategoricalSampler()``.
-        generator_weight: of the generator's loss.
         discriminator_weight: of the discriminator's loss (lambda in the paper, 50).
         sampling_dropout: False draws the samples from a second forward pass of the
             generator, without dropout, which no gradient flows through: one more
             forward pass per step. The original samples with dropout on.
-        **kwargs: of ``PretrainingModel``.
     """
+
+    # Of the generator; those of the objective are the objective's.
+    METRICS = (
+        *likelihood_cards("generator", "generator", "gen"),
+        MetricCard("sampled_accuracy", panel=ACCURACY_PANEL, series="sampled token"),
+    )
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Electra(PretrainingModel):
         self.generator_weight = generator_weight
         self.discriminator_weight = discriminator_weight
         self.sampling_dropout = sampling_dropout
-        self._sampling_logits = _same if sampling_dropout else self._logits_again
+        self._draw_from = self._same if sampling_dropout else self._without_dropout
         if not self.objective.built:
             self.objective.build((None, None, discriminator.hidden_size))
         self._generator_loss = TokenMean(name="generator_loss")
@@ -97,25 +101,17 @@ class Electra(PretrainingModel):
             ]
         )
         self._schedule_values = [
-            self._step_value(schedule, name)
+            StepValue(lambda schedule=schedule: schedule(self.step), name=name)
             for name, schedule in getattr(self.sampler, "schedules", {}).items()
         ]
         self.built = True
 
-    def _step_value(self, schedule, name):
-        return StepValue(lambda: schedule(self.step), name=name)
-
     @property
     def metrics(self):
         """Total and generator metrics, the objective's, and what varies by step."""
-        return [
-            self._total_loss,
-            self._generator_loss,
-            self._generator_accuracy,
-            self._sampled_accuracy,
-            *self.objective.step_metrics,
-            *self._schedule_values,
-        ]
+        means = [self._generator_loss, self._generator_accuracy, self._sampled_accuracy]
+        other = [*self.objective.step_metrics, *self._schedule_values]
+        return [self._total_loss, *means, *other]
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
@@ -142,27 +138,20 @@ class Electra(PretrainingModel):
         check_batch(PRETRAINING, batch)
         mlm_logits, sampled_ids, corrupted = self._corrupt(batch, seed, training)
         hidden = self.discriminator(
-            corrupted.inputs, training=training, seed=fold_in(seed, _DISCRIMINATOR)
+            corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
         )
         generator_loss = self._generator_term(batch, mlm_logits, sampled_ids, totals)
         discriminator_loss = self.objective.loss(
             hidden, corrupted, totals, training=training
         )
-        return [
-            self.generator_weight * generator_loss,
-            self.discriminator_weight * discriminator_loss,
-        ]
+        weighted = self.discriminator_weight * discriminator_loss
+        return [self.generator_weight * generator_loss, weighted]
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Corrupts a batch and asks the discriminator, without dropout.
 
-        Args:
-            batch: the tensors of ``features.PRETRAINING``.
-            seed: int32 [2] of the sampling.
-
-        Returns:
-            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool, and the
-            objective's answer: replaced_probability [B, S] float32 by default.
+        Returns corrupted_ids int32, is_masked and is_replaced bool, each [B, S], and
+        the objective's answer: replaced_probability [B, S] float32 by default.
         """
         _, _, corrupted = self._corrupt(batch, seed, training=False)
         hidden = self.discriminator(corrupted.inputs)
@@ -174,21 +163,30 @@ class Electra(PretrainingModel):
         }
 
     def _corrupt(self, batch, seed, training):
-        mlm_logits = self.generator(
-            batch, training=training, seed=fold_in(seed, _GENERATOR)
+        """The generator's prediction, tokens drawn from it, and the text with them."""
+        prediction, mlm_logits = self._predict(
+            batch, training=training, seed=fold_in(seed, GENERATOR)
         )
+        mlm_logits = self._draw_from(mlm_logits, batch)
         sampled_ids = self.sampler(
-            self._sampling_logits(mlm_logits, batch),
-            batch["masked_lm_ids"],
-            fold_in(seed, _SAMPLER),
-            self.step,
+            mlm_logits, batch["masked_lm_ids"], fold_in(seed, SAMPLER), self.step
         )
-        return mlm_logits, sampled_ids, corrupt(batch, sampled_ids)
+        return prediction, sampled_ids, self._corrupted(batch, prediction, sampled_ids)
 
-    def _logits_again(self, mlm_logits, batch):
-        """The generator's logits [B, P, V] without dropout."""
-        del mlm_logits
+    def _predict(self, batch, *, training, seed):
+        """What the generator's loss is taken of, and the logits to draw from."""
+        mlm_logits = self.generator(batch, training=training, seed=seed)
+        return mlm_logits, mlm_logits
+
+    def _same(self, mlm_logits, batch):
+        return mlm_logits
+
+    def _without_dropout(self, mlm_logits, batch):
         return tf.stop_gradient(self.generator(batch, training=False))
+
+    def _corrupted(self, batch, prediction, sampled_ids) -> Corrupted:
+        del prediction
+        return corrupt(batch, sampled_ids)
 
     def _generator_term(self, batch, mlm_logits, sampled_ids, totals):
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
@@ -198,21 +196,3 @@ class Electra(PretrainingModel):
         self._generator_accuracy.update_state(predicted == targets, weights)
         self._sampled_accuracy.update_state(sampled_ids == targets, weights)
         return losses.weighted_mean(values, weights, totals["masked"])
-
-    def get_config(self):
-        """Returns the constructor's arguments, the models live."""
-        return {
-            **super().get_config(),
-            "generator": self.generator,
-            "discriminator": self.discriminator,
-            "objective": self.objective,
-            "sampler": self.sampler,
-            "generator_weight": self.generator_weight,
-            "discriminator_weight": self.discriminator_weight,
-            "sampling_dropout": self.sampling_dropout,
-        }
-
-
-def _same(mlm_logits, batch):
-    del batch
-    return mlm_logits

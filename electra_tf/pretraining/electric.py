@@ -26,17 +26,16 @@ Letters: B batch, S sequence.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import losses
-from electra_tf.encoder import TextEncoder
 from electra_tf.features import derive_inputs, scatter_positions
-from electra_tf.pretraining.detectors import Discriminator
-from electra_tf.pretraining.objectives import ReplacedTokenDetection
+from electra_tf.layers import losses
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.pretraining.objectives import Discriminator, ReplacedTokenDetection
 from electra_tf.pretraining.samplers import corrupt
 from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
 
@@ -59,12 +58,7 @@ class Noised(NamedTuple):
 
 
 def noise_logits(energies: tf.Tensor, noised: Noised) -> tf.Tensor:
-    """E + log q + log(k / (n - k)), float32 [B, S]; > 0 is noise.
-
-    Args:
-        energies: E(x)_t of ``noised.inputs``, float32 [B, S].
-        noised: what was drawn.
-    """
+    """E + log q + log(k / (n - k)), float32 [B, S] like the energies; > 0 is noise."""
     drawn = tf.reduce_sum(tf.cast(noised.is_masked, tf.float32), 1, keepdims=True)
     tokens = tf.cast(noised.inputs["input_mask"], tf.float32)
     rest = tf.reduce_sum(tokens, 1, keepdims=True) - drawn
@@ -94,15 +88,15 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
 
     def answer(self, hidden, corrupted: Noised):
         """Returns replaced_probability, float32 [B, S]: that of noise."""
-        logits = noise_logits(self(hidden), corrupted)
-        return {"replaced_probability": tf.sigmoid(logits)}
+        probability = tf.sigmoid(noise_logits(self(hidden), corrupted))
+        return {"replaced_probability": probability}
 
     def as_model(self, encoder: TextEncoder) -> EnergyModel:
         """The encoder with its head, as a model of its own: it gives energies."""
         return EnergyModel(encoder, self)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the positions are no choice here."""
         config = super().get_config()
         del config["positions"]
         return config
@@ -129,12 +123,9 @@ class Electric(TwoTowerElectra):
     Called, it gives the energies E(x)_t [B, S] of encoder inputs; ``detector()``, a
     run's ``discriminator.keras``, does the same. See ``pseudo_log_likelihood``.
 
-    Args:
-        generator: the ``TwoTowerGenerator``.
-        discriminator: the ``TextEncoder``.
-        objective: default ``NoiseContrastiveEstimation()``.
-        **kwargs: of ``Electra``. A sampler must draw from the softmax of the logits it
-            gets, as the default does: log q is taken from them.
+    The objective is ``NoiseContrastiveEstimation()`` by default. A sampler must draw
+    from the softmax of the logits it gets, as the default does: log q is taken from
+    them.
     """
 
     def __init__(
@@ -160,12 +151,8 @@ class Electric(TwoTowerElectra):
             -losses.token_cross_entropy(cloze.mlm_logits, drawn_ids),
             batch["masked_lm_weights"] > 0,
         )
-        return Noised(
-            inputs=corrupted.inputs,
-            is_masked=corrupted.is_masked,
-            is_replaced=corrupted.is_masked,
-            log_noise=tf.stop_gradient(log_noise),
-        )
+        drawn = corrupted.is_masked
+        return Noised(corrupted.inputs, drawn, drawn, tf.stop_gradient(log_noise))
 
 
 def pseudo_log_likelihood(
@@ -183,15 +170,9 @@ def pseudo_log_likelihood(
     was learned of their energies. For comparing texts of about equal length, such as
     the hypotheses of a speech recognizer.
 
-    Args:
-        model: an ``Electric``, or the ``discriminator.keras`` of its run.
-        tokenizer: the ``WordPiece`` of the run.
-        texts: N strings.
-        max_seq_length: longer texts are cut, [CLS] and [SEP] included.
-        batch_size: texts in one pass.
-
-    Returns:
-        [N] float64, in nats.
+    ``model`` is an ``Electric``, or the ``discriminator.keras`` of its run, and
+    ``tokenizer`` the run's ``WordPiece``. Texts are cut to ``max_seq_length``, [CLS]
+    and [SEP] included. Returns float64 nats, one number per text.
     """
     vocabulary = tokenizer.vocabulary
     scores = []

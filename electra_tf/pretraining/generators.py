@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.layers.randomness import known_shape
+from electra_tf.layers.serialization import Serializable
 from electra_tf.pretraining.baselines import log_frequencies
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class UnigramGenerator(keras.Model):
+class UnigramGenerator(Serializable, keras.Model):
     """The same distribution at every position, whatever the text.
 
     With the token frequencies of the training text it is the paper's unigram generator
@@ -25,10 +26,6 @@ class UnigramGenerator(keras.Model):
 
     Nothing here is trained and no gradient exists; the distribution is a weight, so it
     is saved with the model and with every checkpoint.
-
-    Args:
-        vocab_size: V.
-        **kwargs: passed to ``keras.Model``.
     """
 
     def __init__(self, vocab_size: int, **kwargs):
@@ -45,15 +42,7 @@ class UnigramGenerator(keras.Model):
         self.built = True
 
     def set_counts(self, counts: np.ndarray) -> None:
-        """Takes over the frequencies of tokens.
-
-        Args:
-            counts: [V] token counts. One is added to each, so that no token of a text
-                that was not counted has an infinite loss.
-
-        Raises:
-            ValueError: if the shape is not [V], or nothing was counted.
-        """
+        """Takes over token counts [V]; ValueError of another shape or a sum of 0."""
         counts = np.asarray(counts, np.float64)
         if counts.shape != (self.vocab_size,) or not counts.sum() > 0:
             raise ValueError(
@@ -65,24 +54,13 @@ class UnigramGenerator(keras.Model):
     def call(self, inputs, training=False, seed=None):
         """Returns mlm_logits [B, P, V] float32, the same row everywhere.
 
-        Args:
-            inputs: masked_lm_positions [B, P] says for how many slots.
-            training: unused; there is no dropout.
-            seed: unused; nothing here is random.
+        Of the inputs only the shape of masked_lm_positions [B, P] is read.
         """
         del training, seed
         rows, slots = known_shape(inputs["masked_lm_positions"])
-        return tf.broadcast_to(
-            tf.convert_to_tensor(self.log_probabilities), [rows, slots, self.vocab_size]
-        )
+        row = tf.convert_to_tensor(self.log_probabilities)
+        return tf.broadcast_to(row, [rows, slots, self.vocab_size])
 
     def standalone(self) -> UnigramGenerator:
         """This model, which depends on no other network."""
         return self
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "vocab_size": self.vocab_size}
-
-    def build_from_config(self, config):
-        """Nothing to do: every variable exists once the constructor returns."""

@@ -8,14 +8,40 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from electra_tf import losses
-from electra_tf.encoder import TextEncoder
 from electra_tf.features import PRETRAINING, check_batch
-from electra_tf.layers import MaskedLMHead
+from electra_tf.layers import MaskedLMHead, losses
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
+from electra_tf.pretraining.baselines import MOST_COMMON, UNIGRAM
 from electra_tf.pretraining.metrics import TokenMean, TotalLoss
 from electra_tf.pretraining.samplers import corrupt
+from electra_tf.training.cards import MetricCard, Panel
+
+ACCURACY_PANEL = Panel("Generator accuracy", "% of masked tokens", scale=100.0)
+
+
+def likelihood_cards(name: str, what: str, short: str) -> tuple[MetricCard, MetricCard]:
+    """Loss and accuracy at the masked positions, of what people call ``what``."""
+    return (
+        MetricCard(
+            f"{name}_loss",
+            column=f"{short} {{:.3f}}",
+            label=f"{what} loss (nats)",
+            panel=Panel("Generator loss", "nats per masked token"),
+            series=what,
+            trivial=UNIGRAM,
+        ),
+        MetricCard(
+            f"{name}_accuracy",
+            column="acc {:.1%}",
+            label=f"{what} accuracy",
+            format="{:.2%}",
+            panel=ACCURACY_PANEL,
+            series="most likely token",
+            trivial=MOST_COMMON,
+        ),
+    )
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -24,11 +50,9 @@ class MaskedLM(PretrainingModel):
 
     Trained alone it is BERT without next-sentence prediction; inside ``Electra`` it
     is the generator. The output matrix is the encoder's word table.
-
-    Args:
-        encoder: the ``TextEncoder``.
-        **kwargs: of ``PretrainingModel``.
     """
+
+    METRICS = likelihood_cards("masked_lm", "masked LM", "mlm")
 
     def __init__(self, encoder: TextEncoder, **kwargs):
         super().__init__(**kwargs)
@@ -48,16 +72,9 @@ class MaskedLM(PretrainingModel):
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Predicts the tokens at ``masked_lm_positions``.
+        """Returns mlm_logits [B, P, V] float32 at ``masked_lm_positions`` [B, P].
 
-        Args:
-            inputs: masked_input_ids, input_mask, segment_ids [B, S] and
-                masked_lm_positions [B, P].
-            training: whether dropout is on.
-            seed: int32 [2] of the dropout.
-
-        Returns:
-            mlm_logits [B, P, V] float32.
+        The other inputs are masked_input_ids, input_mask and segment_ids [B, S].
         """
         hidden = self.encode(inputs, training=training, seed=seed)
         return self.head(hidden, inputs["masked_lm_positions"])
@@ -66,12 +83,9 @@ class MaskedLM(PretrainingModel):
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Returns what the head reads, hidden [B, S, D]; arguments as ``call``."""
-        encoder_inputs = {
-            "input_ids": inputs["masked_input_ids"],
-            "input_mask": inputs["input_mask"],
-            "segment_ids": inputs["segment_ids"],
-        }
-        return self.encoder(encoder_inputs, training=training, seed=seed)
+        shown = {name: inputs[name] for name in ("input_mask", "segment_ids")}
+        shown["input_ids"] = inputs["masked_input_ids"]
+        return self.encoder(shown, training=training, seed=seed)
 
     def artifacts(self) -> dict[str, keras.Model]:
         """What a finished run saves, by file name."""
@@ -89,12 +103,7 @@ class MaskedLM(PretrainingModel):
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Fills the masked positions with the most probable tokens.
 
-        Args:
-            batch: the tensors of ``features.PRETRAINING``.
-            seed: unused; every pretraining model is examined alike.
-
-        Returns:
-            corrupted_ids [B, S] int32, is_masked and is_replaced [B, S] bool.
+        Returns corrupted_ids int32, is_masked and is_replaced bool, each [B, S].
         """
         del seed
         predicted = tf.argmax(self(batch), axis=-1, output_type=tf.int32)
@@ -115,7 +124,3 @@ class MaskedLM(PretrainingModel):
         self._loss.update_state(values, weights)
         self._accuracy.update_state(predicted == targets, weights)
         return [losses.weighted_mean(values, weights, totals["masked"])]
-
-    def get_config(self):
-        """Returns the constructor's arguments, the encoder live."""
-        return {**super().get_config(), "encoder": self.encoder}

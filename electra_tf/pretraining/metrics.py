@@ -9,15 +9,10 @@ import tensorflow as tf
 
 
 class TotalLoss(keras.metrics.Metric):
-    """The weighted sum of other loss metrics, under the name ``loss``.
+    """The weighted sum of other loss metrics; a weight may be a callable.
 
     Derived from their results instead of tracked, so that it is the loss of all rows
     seen since the last reset, on every replica and in every micro-batch.
-
-    Args:
-        terms: (metric, weight) pairs; a weight is a number, or a callable that returns
-            it.
-        name: of the metric.
     """
 
     def __init__(
@@ -27,7 +22,10 @@ class TotalLoss(keras.metrics.Metric):
     ):
         super().__init__(name=name)
         # A tuple is not tracked: the metrics stay their owners'.
-        self._terms = tuple((metric, as_callable(weight)) for metric, weight in terms)
+        self._terms = tuple(
+            (metric, weight if callable(weight) else lambda weight=weight: weight)
+            for metric, weight in terms
+        )
 
     def update_state(self):
         """Nothing to do: the result is derived."""
@@ -37,20 +35,8 @@ class TotalLoss(keras.metrics.Metric):
         return tf.add_n([weight() * metric.result() for metric, weight in self._terms])
 
 
-def as_callable(weight: float | Callable) -> Callable:
-    """Takes a number for a callable that returns it."""
-    return weight if callable(weight) else lambda: weight
-
-
 class StepValue(keras.metrics.Metric):
-    """What a schedule says at the current step: shown, not tracked.
-
-    Like the learning rate in the logs it is the value of the next update.
-
-    Args:
-        value: callable without arguments.
-        name: of the metric.
-    """
+    """What a schedule says of the next update, as the learning rate in the logs."""
 
     def __init__(self, value: Callable, name: str):
         super().__init__(name=name)

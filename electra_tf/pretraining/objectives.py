@@ -1,42 +1,79 @@
 """What a discriminator is asked: each objective owns its head, loss and metrics.
 
-Letters: B batch, S sequence, P predicted positions, D hidden size.
+Letters: B batch, S sequence, R rows (B * S), P predicted positions, V vocabulary, E
+embedding size, D hidden size.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
 
-from electra_tf import losses
-from electra_tf.encoder import TextEncoder
-from electra_tf.layers import ReplacedTokenHead
+from electra_tf.layers import (
+    MaskedLMHead,
+    ReplacedTokenHead,
+    TextEmbedding,
+    chunked,
+    losses,
+)
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.randomness import known_shape
+from electra_tf.layers.serialization import Serializable
+from electra_tf.layers.weights import add_dense, copy_own_weights
 from electra_tf.pretraining.base import Batch
-from electra_tf.pretraining.detectors import Discriminator, ReplacedTokenDetector
-from electra_tf.pretraining.metrics import TokenMean
+from electra_tf.pretraining.baselines import TrivialBaselines, base_rate
+from electra_tf.pretraining.metrics import TokenMean, TotalLoss
 from electra_tf.pretraining.samplers import Corrupted
+from electra_tf.training.cards import MetricCard, Panel, Trivial
+
+REPLACED_FRACTION = MetricCard(
+    "replaced_fraction",
+    column="replaced {:.1%}",
+    label="tokens replaced",
+    format="{:.2%}",
+    panel=Panel("Replaced tokens", "% of real tokens", scale=100.0),
+)
+_QUALITY = Panel("Discriminator quality", "%", scale=100.0)
+_SENTENCE_QUALITY = Panel("Sentence level", "%", scale=100.0)
+_TOKEN_QUALITY = Panel("Predicted tokens", "%", scale=100.0)
 
 
-class Objective(keras.layers.Layer):
+def _one_unit(rows, kernel, bias):
+    """Float32 logits [R] of a linear unit on rows [R, D], in float32 throughout."""
+    logits = tf.matmul(tf.cast(rows, tf.float32), tf.cast(kernel, tf.float32))
+    return tf.squeeze(logits + tf.cast(bias, tf.float32), axis=-1)
+
+
+def _constant(name: str, rate: Callable[[Mapping[str, float]], float]) -> Callable:
+    """The score of answering the base rate everywhere, as ``Trivial.value``."""
+    return lambda trivial, logs: TrivialBaselines.discriminator(rate(logs))[name]
+
+
+def _corrupted_rows(logs: Mapping[str, float]) -> float:
+    return logs.get("corrupted_fraction", 0.0)
+
+
+class Objective(Serializable, keras.layers.Layer):
     """What ``Electra`` asks of a discriminator's objective.
 
     A subclass creates its head in ``build(hidden_shape)`` and has two attributes:
     ``loss_metric``, the metric of its loss, and ``step_metrics``, all metrics that
-    ``loss`` updates, in the order they are shown.
+    ``loss`` updates, in the order they are shown. ``METRICS`` says how each of them
+    is shown.
     """
+
+    METRICS: tuple[MetricCard, ...] = ()
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
         """Returns the head's scores of hidden [B, S, D], float32 [B, S, ...].
 
-        Args:
-            hidden: [B, S, D].
-            inputs: the encoder inputs that ``hidden`` came from.
-            training: changes the speed, not the result.
+        ``inputs`` are the encoder inputs that ``hidden`` came from; ``training``
+        changes the speed, not the result.
         """
         raise NotImplementedError(f"{type(self).__name__} has no scores.")
 
@@ -45,11 +82,8 @@ class Objective(keras.layers.Layer):
     ) -> tf.Tensor:
         """Returns the local share of the mean loss, and updates the metrics.
 
-        Args:
-            hidden: [B, S, D], the discriminator's hidden states.
-            corrupted: what it read, and where that came from.
-            totals: of ``PretrainingModel.loss_totals``; divide by one of them.
-            training: Python bool.
+        Of ``hidden`` [B, S, D], the discriminator's states of what it read; divide by
+        one of the ``totals`` of ``PretrainingModel.loss_totals``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss.")
 
@@ -63,12 +97,40 @@ class Objective(keras.layers.Layer):
         return Discriminator(encoder, self)
 
 
+@keras.saving.register_keras_serializable(package="electra_tf")
+class Discriminator(Serializable, keras.Model):
+    """An encoder and the trained objective layer on top of it, which owns the head."""
+
+    def __init__(self, encoder: TextEncoder, objective: keras.layers.Layer, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.objective = objective
+        if not objective.built:
+            objective.build((None, None, encoder.hidden_size))
+        self.built = True
+
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns what the objective says of encoder inputs, float32 [B, S, ...]."""
+        hidden = self.encoder(inputs, training=training, seed=seed)
+        return self.objective(hidden, inputs)
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class ReplacedTokenDetector(Discriminator):
+    """A discriminator that says of every token how likely it was replaced.
+
+    Called with encoder inputs it returns rtd_logits [B, S] float32; > 0 is replaced.
+    Its objective is the trained ``ReplacedTokenDetection``.
+    """
+
+
 @dataclasses.dataclass(frozen=True)
 class _Positions:
     """Where a loss is taken: how to pick values [B, S], their weights, their count.
 
-    `rates` names metrics of the share of replaced tokens among those positions, where
-    that is another than `replaced_fraction`.
+    ``rates`` names metrics of the replaced share there, if not ``replaced_fraction``.
     """
 
     pick: Callable[[Corrupted, tf.Tensor], tf.Tensor]
@@ -77,20 +139,10 @@ class _Positions:
     rates: tuple[str, ...] = ()
 
 
-def _all_real(corrupted: Corrupted, values: tf.Tensor) -> tf.Tensor:
-    del corrupted
-    return values
-
-
-def _masked_slots(corrupted: Corrupted, values: tf.Tensor) -> tf.Tensor:
-    positions = corrupted.batch["masked_lm_positions"]
-    return tf.gather(values, positions, batch_dims=1)
-
-
 _POSITIONS = {
-    "all": _Positions(_all_real, lambda c: c.inputs["input_mask"], "tokens"),
+    "all": _Positions(lambda c, x: x, lambda c: c.inputs["input_mask"], "tokens"),
     "masked": _Positions(
-        _masked_slots,
+        lambda c, x: tf.gather(x, c.batch["masked_lm_positions"], batch_dims=1),
         lambda c: c.batch["masked_lm_weights"],
         "masked",
         rates=("replaced_masked_fraction",),
@@ -107,13 +159,46 @@ class ReplacedTokenDetection(Objective):
     15%" (section 3.5, Table 5), where a position that was drawn twice counts twice, as
     in the generator's loss. The mean is over tokens, not over sequences.
 
-    Args:
-        positions: "all" or "masked".
-        **kwargs: passed to ``keras.layers.Layer``.
-
-    Raises:
-        ValueError: if ``positions`` is neither.
+    ``positions`` are "all" or "masked"; anything else is a ValueError.
     """
+
+    METRICS = (
+        REPLACED_FRACTION,
+        MetricCard(
+            "discriminator_loss",
+            column="disc {:.4f}",
+            label="discriminator loss (nats)",
+            format="{:.4f}",
+            panel=Panel("Discriminator loss", "nats per token"),
+            series="unweighted",
+            trivial=Trivial("base rate", _constant("loss", base_rate)),
+        ),
+        MetricCard(
+            "discriminator_accuracy",
+            label="discriminator accuracy",
+            format="{:.2%}",
+            trivial=Trivial("majority class", _constant("accuracy", base_rate)),
+        ),
+        *(
+            MetricCard(
+                f"discriminator_{score}",
+                column=f"{short} {{:.1%}}",
+                label=f"discriminator {score}",
+                format="{:.1%}",
+                panel=_QUALITY,
+                series=score,
+            )
+            for score, short in (("precision", "prec"), ("recall", "rec"))
+        ),
+        MetricCard(
+            "discriminator_auc",
+            column="auc {:.3f}",
+            label="discriminator AUC",
+            panel=_QUALITY,
+            series="AUC",
+            trivial=Trivial("chance", _constant("auc", base_rate)),
+        ),
+    )
 
     def __init__(self, positions: str = "all", **kwargs):
         super().__init__(**kwargs)
@@ -141,18 +226,9 @@ class ReplacedTokenDetection(Objective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """The metrics that ``loss`` updates, in the order they are shown.
-
-        ``replaced_fraction`` is a share of all real tokens; the others are taken over
-        the same positions as the loss.
-        """
-        return [
-            self.loss_metric,
-            self._replaced,
-            *self._rates,
-            self._accuracy,
-            *self._detection,
-        ]
+        """All over the loss's positions, but ``replaced_fraction`` of real tokens."""
+        first = [self.loss_metric, self._replaced, *self._rates]
+        return [*first, self._accuracy, *self._detection]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -179,7 +255,16 @@ class ReplacedTokenDetection(Objective):
         labels = where.pick(corrupted, tf.cast(corrupted.is_replaced, tf.float32))
         weights = tf.cast(where.weights(corrupted), tf.float32)
         values = losses.binary_cross_entropy(labels, rtd_logits)
-        self._update_metrics(values, labels, rtd_logits, weights)
+        # Deviation: padding has weight 0 in every metric. The original's AUC takes it
+        # for easy negatives, and its loss in evaluation is a mean of means over rows.
+        self.loss_metric.update_state(values, weights)
+        for metric in self._rates:
+            metric.update_state(labels, weights)
+        scores = tf.stop_gradient(rtd_logits)
+        self._accuracy.update_state((scores > 0) == (labels > 0), weights)
+        probabilities = tf.sigmoid(scores)
+        for metric in self._detection:
+            metric.update_state(labels, probabilities, sample_weight=weights)
         return losses.weighted_mean(values, weights, totals[where.total])
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
@@ -191,18 +276,392 @@ class ReplacedTokenDetection(Objective):
         """The encoder with the detection head, as a model of its own."""
         return ReplacedTokenDetector(encoder, self)
 
-    def _update_metrics(self, values, labels, rtd_logits, weights):
-        # Deviation: padding has weight 0 in every metric. The original's AUC takes it
-        # for easy negatives, and its loss in evaluation is a mean of means over rows.
-        rtd_logits = tf.stop_gradient(rtd_logits)
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class SentenceDetection(Objective):
+    """Was anything in this row replaced? Binary cross-entropy, a mean over rows.
+
+    One linear unit reads the hidden state of [CLS]. A row counts as corrupted if any
+    of its tokens differs from the original: a row whose samples all happen to be right
+    is as real as its tokens are. Rows of padding do not count.
+    """
+
+    METRICS = (
+        MetricCard(
+            "sentence_loss",
+            column="sent {:.3f}",
+            label="sentence loss (nats)",
+            format="{:.4f}",
+            panel=Panel("Sentence loss", "nats per row"),
+            series="unweighted",
+            trivial=Trivial("base rate", _constant("loss", _corrupted_rows)),
+        ),
+        MetricCard(
+            "sentence_accuracy",
+            column="sent acc {:.1%}",
+            label="sentence accuracy",
+            format="{:.2%}",
+            panel=_SENTENCE_QUALITY,
+            series="accuracy",
+            trivial=Trivial("majority class", _constant("accuracy", _corrupted_rows)),
+        ),
+        MetricCard(
+            "corrupted_fraction", panel=_SENTENCE_QUALITY, series="corrupted rows"
+        ),
+    )
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.loss_metric = TokenMean(name="sentence_loss")
+        self._accuracy = TokenMean(name="sentence_accuracy")
+        self._corrupted = TokenMean(name="corrupted_fraction")
+
+    def build(self, hidden_shape):
+        """Creates the unit for hidden states of shape [B, S, D]."""
+        self.kernel, self.bias = add_dense(
+            self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
+        )
+        self.built = True
+
+    @property
+    def step_metrics(self) -> list[keras.metrics.Metric]:
+        """The metrics that ``loss`` updates, in the order they are shown."""
+        return [self.loss_metric, self._accuracy, self._corrupted]
+
+    def call(
+        self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """Returns sentence_logits [B] float32 of hidden [B, S, D]; > 0 is corrupted."""
+        del inputs, training
+        return _one_unit(hidden[:, 0], self.kernel, self.bias)
+
+    def loss(
+        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
+    ) -> tf.Tensor:
+        """Returns the local share of the mean loss over all rows with tokens."""
+        logits = self(hidden, corrupted.inputs, training=training)
+        labels = tf.reduce_any(corrupted.is_replaced, axis=1)
+        weights = tf.reduce_max(corrupted.inputs["input_mask"], axis=1)
+        values = losses.binary_cross_entropy(labels, logits)
+        self.loss_metric.update_state(values, weights)
+        self._accuracy.update_state((logits > 0) == labels, weights)
+        self._corrupted.update_state(labels, weights)
+        return losses.weighted_mean(values, weights, totals["rows"])
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class JointObjective(Objective):
+    """One objective plus another one, weighted.
+
+    Scores, answers and the saved model are those of the first, whose loss has weight 1.
+    """
+
+    def __init__(
+        self, first: Objective, second: Objective, weight: float = 1.0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.first = first
+        self.second = second
+        self.weight = weight
+        self.loss_metric = TotalLoss(
+            [(first.loss_metric, 1.0), (second.loss_metric, weight)], name="joint_loss"
+        )
+
+    def build(self, hidden_shape):
+        """Builds both objectives."""
+        for part in (self.first, self.second):
+            if not part.built:
+                part.build(hidden_shape)
+        self.built = True
+
+    @property
+    def step_metrics(self) -> list[keras.metrics.Metric]:
+        """The metrics of both."""
+        return [*self.first.step_metrics, *self.second.step_metrics]
+
+    def call(
+        self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the scores of the first objective."""
+        return self.first(hidden, inputs, training=training)
+
+    def loss(
+        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
+    ) -> tf.Tensor:
+        """Returns the weighted sum of both losses."""
+        first = self.first.loss(hidden, corrupted, totals, training=training)
+        second = self.second.loss(hidden, corrupted, totals, training=training)
+        return first + self.weight * second
+
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
+        """Returns the answer of the first objective."""
+        return self.first.answer(hidden, corrupted)
+
+    def as_model(self, encoder: TextEncoder) -> Discriminator:
+        """The encoder with the head of the first objective."""
+        return self.first.as_model(encoder)
+
+
+# Objectives that predict tokens from the corrupted text (section 3.5, Table 5). They
+# stand between BERT and ELECTRA: the discriminator reads what ELECTRA's reads, and is
+# asked what BERT is asked.
+
+
+def _keeping(means: str, score: str) -> Trivial:
+    """A predictor that takes the tokens it reads for the originals."""
+    return Trivial(
+        means, lambda trivial, logs: trivial.prediction(base_rate(logs))[score]
+    )
+
+
+class _TokenObjective(Objective):
+    """A vocabulary head tied to the discriminator's own word table, ``embeddings``."""
+
+    METRICS = (
+        REPLACED_FRACTION,
+        MetricCard(
+            "prediction_loss",
+            column="pred {:.4f}",
+            label="prediction loss (nats)",
+            format="{:.4f}",
+            panel=Panel("Prediction loss", "nats per token"),
+            series="unweighted",
+            trivial=_keeping("keep or unigram", "loss"),
+        ),
+        MetricCard(
+            "prediction_accuracy",
+            column="right {:.1%}",
+            label="prediction accuracy",
+            format="{:.2%}",
+            panel=_TOKEN_QUALITY,
+            series="right",
+            trivial=_keeping("keep every token", "accuracy"),
+        ),
+        MetricCard(
+            "corrected_accuracy",
+            column="corrected {:.1%}",
+            label="replaced tokens corrected",
+            format="{:.2%}",
+            panel=_TOKEN_QUALITY,
+            series="corrected",
+            trivial=_keeping("keep every token", "corrected"),
+        ),
+    )
+    # Metrics of the share of replaced tokens among the positions of the loss, where
+    # those are not all real tokens.
+    rates: tuple[str, ...] = ()
+    # Name of the predictions in `answer`.
+    answers = "predicted_ids"
+
+    def __init__(self, embeddings: TextEmbedding, **kwargs):
+        super().__init__(**kwargs)
+        self.embeddings = embeddings
+        self.loss_metric = TokenMean(name="prediction_loss")
+        self._replaced = TokenMean(name="replaced_fraction")
+        self._accuracy = TokenMean(name="prediction_accuracy")
+        self._corrected = TokenMean(name="corrected_accuracy")
+        self._rates = tuple(TokenMean(name=name) for name in self.rates)
+
+    def build(self, hidden_shape):
+        """Creates the head for hidden states of shape [B, S, D]."""
+        self.head = MaskedLMHead(self.embeddings, name="token_head")
+        self.head.build(hidden_shape)
+        self.built = True
+
+    @property
+    def step_metrics(self) -> list[keras.metrics.Metric]:
+        """Over the loss's positions, and for ``corrected_accuracy`` the replaced ones.
+
+        ``replaced_fraction`` is a share of all real tokens.
+        """
+        means = [self.loss_metric, self._replaced, *self._rates]
+        return [*means, self._accuracy, self._corrected]
+
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
+        """Returns the most probable original tokens, int32 [B, S]."""
+        shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
+        predicted = self._predict(hidden, self._rows(hidden), shown)
+        return {self.answers: tf.reshape(predicted, known_shape(hidden)[:2])}
+
+    def as_model(self, encoder: TextEncoder) -> Discriminator:
+        """The encoder with this head, tied to its table, as a model of its own."""
+        head = self.head.with_embeddings(encoder.embeddings)
+        if head is self.head:
+            return Discriminator(encoder, self)
+        config = {**self.get_config(), "embeddings": encoder.embeddings}
+        copy = type(self).from_config(config)
+        copy.build((None, None, encoder.hidden_size))
+        copy_own_weights(self, copy)
+        copy_own_weights(self.head, copy.head)
+        return Discriminator(encoder, copy)
+
+    def _rows(self, hidden):
+        """Hidden [B, S, D] to float32 rows [R, E] of the table's space."""
+        return self.head.transform(tf.reshape(hidden, [-1, hidden.shape[-1]]))
+
+    def _normalizer(self, rows):
+        table = self.embeddings.word_table()
+        return chunked.log_normalizer(rows, table, self.head.output_bias)
+
+    def _predict(self, hidden, rows, shown):
+        """Most probable token of each row; `shown` is what the text has there."""
+        raise NotImplementedError
+
+    def _update_metrics(self, corrupted, values, weights, is_right, is_replaced):
+        self._replaced.update_state(
+            corrupted.is_replaced, corrupted.inputs["input_mask"]
+        )
         self.loss_metric.update_state(values, weights)
         for metric in self._rates:
-            metric.update_state(labels, weights)
-        self._accuracy.update_state((rtd_logits > 0) == (labels > 0), weights)
-        probabilities = tf.sigmoid(rtd_logits)
-        for metric in self._detection:
-            metric.update_state(labels, probabilities, sample_weight=weights)
+            metric.update_state(is_replaced, weights)
+        self._accuracy.update_state(is_right, weights)
+        weights = tf.cast(weights, tf.float32)
+        replaced_weights = weights * tf.cast(is_replaced, tf.float32)
+        self._corrected.update_state(is_right, replaced_weights)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "positions": self.positions}
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TokenPrediction(_TokenObjective):
+    """Which token was here? Cross-entropy at the masked positions.
+
+    "Replace MLM" of the paper (section 3.5, Table 5): BERT's loss, but the masked
+    tokens are replaced by the generator's samples instead of [MASK], so that what is
+    read in pretraining looks like what is read in fine-tuning. Weighted and averaged
+    over the masked slots as the generator's loss is.
+    """
+
+    rates = ("replaced_masked_fraction",)
+    answers = "predicted_masked_ids"
+
+    def call(
+        self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """Returns token logits, float32 [B, S, V], of hidden [B, S, D]."""
+        del inputs, training
+        batch, length = known_shape(hidden)[:2]
+        positions = tf.tile(tf.range(length)[tf.newaxis], [batch, 1])
+        return self.head(hidden, positions)
+
+    def loss(
+        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
+    ) -> tf.Tensor:
+        """Returns the local share of the mean cross-entropy over the masked slots."""
+        del training
+        batch = corrupted.batch
+        positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
+        weights = batch["masked_lm_weights"]
+        logits = self.head(hidden, positions)
+        values = losses.token_cross_entropy(logits, targets)
+        is_right = tf.argmax(logits, axis=-1, output_type=tf.int32) == targets
+        is_replaced = tf.gather(corrupted.is_replaced, positions, batch_dims=1)
+        self._update_metrics(corrupted, values, weights, is_right, is_replaced)
+        return losses.weighted_mean(values, weights, totals["masked"])
+
+    def _predict(self, hidden, rows, shown):
+        del hidden, shown
+        return self._normalizer(rows)[1]
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class CopyingTokenPrediction(_TokenObjective):
+    """Which token was here, at every token? A mixture of copying and predicting.
+
+    "All-Tokens MLM" of the paper (section 3.5, Table 5). A sigmoid unit on the hidden
+    state gives the probability D of copying the token that is read:
+
+        p(x_t = w) = D_t * [w is the token read at t] + (1 - D_t) * softmax_t(w)
+
+    and the loss is the negative log-likelihood of the original token, a mean over all
+    real tokens, [CLS] and [SEP] included. The logits of all tokens never exist at once
+    (``layers/chunked.py``).
+    """
+
+    METRICS = (
+        *_TokenObjective.METRICS,
+        MetricCard(
+            "copy_auc",
+            column="auc {:.3f}",
+            label="copy gate AUC",
+            panel=_TOKEN_QUALITY,
+            series="copy gate AUC",
+            trivial=Trivial("chance", lambda trivial, logs: 0.5),
+        ),
+    )
+
+    def __init__(self, embeddings: TextEmbedding, **kwargs):
+        super().__init__(embeddings, **kwargs)
+        self._copy_auc = keras.metrics.AUC(name="copy_auc")
+
+    def build(self, hidden_shape):
+        """Creates the head and the copy gate for hidden states [B, S, D]."""
+        super().build(hidden_shape)
+        self.gate_kernel, self.gate_bias = add_dense(
+            self, "copy", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
+        )
+
+    @property
+    def step_metrics(self) -> list[keras.metrics.Metric]:
+        """Adds ``copy_auc``: how well a low gate tells the replaced tokens."""
+        return [*super().step_metrics, self._copy_auc]
+
+    def call(
+        self, hidden: tf.Tensor, inputs: Batch, training: bool = False
+    ) -> tf.Tensor:
+        """Returns log p of every token, float32 [B, S, V]; all logits exist at once."""
+        del training
+        shown = tf.reshape(inputs["input_ids"], [-1])
+        logits = self.head.logits(self._rows(hidden))
+        size = self.embeddings.vocab_size
+        is_shown = tf.one_hot(shown, size, on_value=True, off_value=False)
+        gate = self._gate(hidden)[:, tf.newaxis]
+        scores = _log_mixture(gate, tf.nn.log_softmax(logits), is_shown)
+        return tf.reshape(scores, [*known_shape(hidden)[:2], size])
+
+    def loss(
+        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
+    ) -> tf.Tensor:
+        """Returns the local share of the mean loss over all real tokens."""
+        del training
+        original = tf.reshape(corrupted.batch["input_ids"], [-1])
+        shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
+        weights = tf.reshape(corrupted.inputs["input_mask"], [-1])
+        rows, gate = self._rows(hidden), self._gate(hidden)
+        normalizer, best = self._normalizer(rows)
+        log_softmax = self._logit(rows, original) - normalizer
+        values = -_log_mixture(gate, log_softmax, original == shown)
+        is_right = self._mode(rows, gate, normalizer, best, shown) == original
+        is_replaced = tf.reshape(corrupted.is_replaced, [-1])
+        self._update_metrics(corrupted, values, weights, is_right, is_replaced)
+        self._copy_auc.update_state(
+            is_replaced, tf.sigmoid(-tf.stop_gradient(gate)), sample_weight=weights
+        )
+        return losses.weighted_mean(values, weights, totals["tokens"])
+
+    def _gate(self, hidden):
+        """Logits [R] of copying."""
+        rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
+        return _one_unit(rows, self.gate_kernel, self.gate_bias)
+
+    def _logit(self, rows, ids):
+        """Logits [R] of one token per row."""
+        table = self.embeddings.word_table()
+        return chunked.token_logits(rows, table, self.head.output_bias, ids)
+
+    def _mode(self, rows, gate, normalizer, best, shown):
+        """The most probable token: the one shown, or the best of the vocabulary."""
+        copied = _log_mixture(gate, self._logit(rows, shown) - normalizer, True)
+        predicted = _log_mixture(gate, self._logit(rows, best) - normalizer, False)
+        return tf.where(copied >= predicted, shown, best)
+
+    def _predict(self, hidden, rows, shown):
+        normalizer, best = self._normalizer(rows)
+        return self._mode(rows, self._gate(hidden), normalizer, best, shown)
+
+
+def _log_mixture(gate, log_softmax, is_shown):
+    """Log of D * is_shown + (1 - D) * softmax, with D = sigmoid(gate); never log 0."""
+    # log(D + (1 - D) q) = log D + log(1 + exp(log q - gate)), as (1 - D) / D is
+    # exp(-gate).
+    copied = tf.math.log_sigmoid(gate) + tf.math.softplus(log_softmax - gate)
+    predicted = tf.math.log_sigmoid(-gate) + log_softmax
+    return tf.where(is_shown, copied, predicted)

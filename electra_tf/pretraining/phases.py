@@ -15,28 +15,20 @@ import keras
 from electra_tf.pretraining.base import PretrainingModel
 
 
-def nothing() -> None:
-    """Hands nothing over."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Phase:
     """A part of a run in which one model is trained.
 
-    Attributes:
-        name: of the phase, for people and in the names of its optimizer's state.
-        model: what is fitted.
-        steps: how many updates.
-        frozen: a part of the model that is used and not trained.
-        hand_over: called once, before the first step of the phase. Whether it was is
-            read from ``model.step``, which checkpoints hold.
+    The ``name`` is also in the names of the optimizer's state; ``frozen`` is a part of
+    the model that is used and not trained. ``hand_over`` is called once, before the
+    first step; whether it was is read from ``model.step``, which checkpoints hold.
     """
 
     name: str
     model: PretrainingModel
     steps: int
     frozen: keras.Model | None = None
-    hand_over: Callable[[], None] = nothing
+    hand_over: Callable[[], None] = lambda: None
 
     def set_trainable(self) -> None:
         """Makes exactly what this phase trains trainable; before compile and fit."""
@@ -53,11 +45,7 @@ class Phase:
 def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, int]]:
     """Yields (phase, updates of the run done at its start, at its end) still to do.
 
-    The first one begins in its middle if ``done`` lies there.
-
-    Args:
-        phases: of the run, in order.
-        done: updates of the run that are done.
+    The first one begins in its middle if ``done``, updates of the run, lies there.
     """
     end = 0
     for phase in phases:

@@ -9,15 +9,21 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from electra_tf.features import scatter_positions
-from electra_tf.pretraining.base import deserialize_parts
-from electra_tf.pretraining.schedules import Schedule, as_schedule, varying
+from electra_tf.layers.randomness import fold_in
+from electra_tf.layers.serialization import Serializable
+from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
+from electra_tf.training.cards import MetricCard
+
+# Where ``LeaveRows`` folds its choice of rows into the seed that the sampler it wraps
+# draws from.
+_ROWS = 1
 
 
 class Corrupted(NamedTuple):
@@ -28,7 +34,6 @@ class Corrupted(NamedTuple):
         is_masked: [B, S] bool, positions that were chosen.
         is_replaced: [B, S] bool, chosen and different from the original. A sample
             that equals the original counts as real (section 2 of the paper).
-        batch: the tensors of ``features.PRETRAINING`` it was made from.
     """
 
     inputs: dict[str, tf.Tensor]
@@ -42,14 +47,10 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
 
     The samples go into the *original* ids, so the discriminator never sees [MASK]
     unless the generator drew it, and positions that were left visible are replaced
-    like the others.
-
-    Args:
-        batch: the tensors of ``features.PRETRAINING``.
-        sampled_ids: [B, P] int32.
+    like the others. The batch has the tensors of ``features.PRETRAINING``, the samples
+    are int32 [B, P].
     """
-    original = batch["input_ids"]
-    positions = batch["masked_lm_positions"]
+    original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
     # No gradient flows through the samples (section 2): they are integers, and the
     # stop makes that independent of how a sampler computes them.
@@ -58,12 +59,9 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
     is_masked = scatter_positions(
         tf.zeros_like(original), positions, tf.ones_like(positions), used
     )
+    kept = {name: batch[name] for name in ("input_mask", "segment_ids")}
     return Corrupted(
-        inputs={
-            "input_ids": corrupted_ids,
-            "input_mask": batch["input_mask"],
-            "segment_ids": batch["segment_ids"],
-        },
+        inputs={"input_ids": corrupted_ids, **kept},
         is_masked=is_masked > 0,
         is_replaced=corrupted_ids != original,
         batch=batch,
@@ -71,18 +69,20 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class CategoricalSampler:
+class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
     Args:
-        temperature: divides the logits; above 1 flattens the distribution. A number,
-            or a schedule (``electra_tf.pretraining.schedules``).
-        disallow_correct: never draw the original token (appendix of the paper: no
-            gain).
-
-    Raises:
-        ValueError: if the temperature is not positive.
+        temperature: divides the logits; above 1 flattens the distribution. A positive
+            number, or a schedule (``electra_tf.pretraining.annealing``).
+        disallow_correct: never draw the original token (appendix: no gain).
     """
+
+    METRICS = (
+        MetricCard(
+            "temperature", column="temp {:.2f}", panel=SCHEDULES, series="temperature"
+        ),
+    )
 
     def __init__(
         self, temperature: float | Schedule = 1.0, disallow_correct: bool = False
@@ -95,12 +95,14 @@ class CategoricalSampler:
         self.temperature = temperature
         self.disallow_correct = disallow_correct
         self._temperature = as_schedule(temperature)
-        self._adjust = _forbid_originals if disallow_correct else _keep
+        self._adjust = (
+            _forbid_originals if disallow_correct else lambda logits, _: logits
+        )
 
     @property
     def schedules(self) -> dict[str, Schedule]:
         """What varies with the step, by the name it is logged under."""
-        return varying({"temperature": self._temperature})
+        return {"temperature": self.temperature} if callable(self.temperature) else {}
 
     def distribution(
         self,
@@ -109,11 +111,11 @@ class CategoricalSampler:
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns the logits [B, P, V] of what is drawn from; arguments as the call."""
-        shape = tf.shape(mlm_logits)
-        vocab_size = mlm_logits.shape[-1]
-        logits = tf.reshape(mlm_logits, [-1, vocab_size]) / self._temperature(step)
+        rows = tf.reshape(mlm_logits, [-1, mlm_logits.shape[-1]])
+        logits = rows / self._temperature(step)
         logits = self._adjust(logits, tf.reshape(masked_lm_ids, [-1]))
-        return tf.ensure_shape(tf.reshape(logits, shape), mlm_logits.shape)
+        logits = tf.reshape(logits, tf.shape(mlm_logits))
+        return tf.ensure_shape(logits, mlm_logits.shape)
 
     def __call__(
         self,
@@ -122,16 +124,10 @@ class CategoricalSampler:
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Draws tokens.
+        """Draws tokens, sampled_ids [B, P] int32.
 
-        Args:
-            mlm_logits: [B, P, V] float32.
-            masked_lm_ids: [B, P] int32, the originals.
-            seed: int32 [2].
-            step: integer scalar, updates done; may be None if nothing varies with it.
-
-        Returns:
-            sampled_ids [B, P] int32.
+        The logits are [B, P, V] float32, the originals ``masked_lm_ids`` [B, P] int32;
+        ``step``, of updates done, may be None if nothing varies with it.
         """
         size, vocab_size = mlm_logits.shape[1:]
         logits = self.distribution(mlm_logits, masked_lm_ids, step)
@@ -143,23 +139,6 @@ class CategoricalSampler:
         # not finite then either, and its guard must get to say so.
         return tf.reshape(tf.minimum(drawn, vocab_size - 1), [-1, size])
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            "temperature": self.temperature,
-            "disallow_correct": self.disallow_correct,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the sampler from ``get_config``."""
-        return cls(**deserialize_parts(config))
-
-
-def _keep(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
-    del original_ids
-    return logits
-
 
 def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
     """Lowers [N, V] logits at the originals [N], far below any other yet finite."""
@@ -170,7 +149,7 @@ def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class GreedySampler:
+class GreedySampler(Serializable):
     """The generator's most probable token: the limit of temperature 0."""
 
     schedules: Mapping[str, Schedule] = {}
@@ -180,11 +159,39 @@ class GreedySampler:
         del masked_lm_ids, seed, step
         return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
 
-    def get_config(self):
-        """Returns the constructor's arguments: none."""
-        return {}
 
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the sampler from ``get_config``."""
-        return cls(**config)
+@keras.saving.register_keras_serializable(package="electra_tf")
+class LeaveRows(Serializable):
+    """A sampler that gives some rows their own tokens back: nothing is replaced there.
+
+    The generator trains on these rows as on all others; its ``sampled_accuracy`` counts
+    their tokens as sampled right.
+
+    ``sampler`` draws for the other rows; ``share`` in [0, 1), else it is a ValueError,
+    is the probability of a row to be left as it was, 0.2 in the paper.
+    """
+
+    def __init__(self, sampler: Callable, share: float = 0.2):
+        if not 0 <= share < 1:
+            raise ValueError(f"share must be in [0, 1), got {share}.")
+        self.sampler = sampler
+        self.share = share
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """What varies with the step in the sampler of the other rows."""
+        return getattr(self.sampler, "schedules", {})
+
+    def __call__(
+        self,
+        mlm_logits: tf.Tensor,
+        masked_lm_ids: tf.Tensor,
+        seed: tf.Tensor,
+        step: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Draws tokens; arguments and result as ``CategoricalSampler``."""
+        sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed, step)
+        draws = tf.random.stateless_uniform(
+            [tf.shape(masked_lm_ids)[0], 1], fold_in(seed, _ROWS), alg="philox"
+        )
+        return tf.where(draws < self.share, masked_lm_ids, sampled_ids)

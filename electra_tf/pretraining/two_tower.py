@@ -14,18 +14,15 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from electra_tf import losses
-from electra_tf.encoder import TextEncoder
 from electra_tf.features import ENCODER_INPUTS, PRETRAINING, check_batch
-from electra_tf.layers import MaskedLMHead, chunked, split_seed
+from electra_tf.layers import MaskedLMHead, chunked, losses, split_seed
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
-from electra_tf.pretraining.electra import _GENERATOR, _SAMPLER, Electra
+from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.metrics import TokenMean, TotalLoss
-from electra_tf.pretraining.samplers import Corrupted, corrupt
-from electra_tf.replicas import fold_in
 
 
 class Cloze(NamedTuple):
@@ -58,15 +55,9 @@ class TwoTowerGenerator(PretrainingModel):
     Trained alone or inside of another model, its loss is the mean cross-entropy over
     all real tokens but the special ones, masked or not.
 
-    Args:
-        left: ``TextEncoder`` of direction "left_to_right".
-        right: ``TextEncoder`` of direction "right_to_left"; share the embeddings
-            object with ``left``, whose word table is the output matrix.
-        special_ids: ids that are not predicted: [CLS], [SEP] and [MASK].
-        **kwargs: of ``PretrainingModel``.
-
-    Raises:
-        ValueError: if a tower has another direction, or no special id is given.
+    ``left`` reads "left_to_right" and ``right`` "right_to_left", on one embeddings
+    object, whose word table is the output matrix. ``special_ids`` are not predicted:
+    [CLS], [SEP] and [MASK]. Other directions, or no special id, are a ValueError.
     """
 
     def __init__(
@@ -113,24 +104,15 @@ class TwoTowerGenerator(PretrainingModel):
     def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Those of every model, and the candidates over all replicas (float32)."""
         count = tf.reduce_sum(tf.cast(self.candidates(batch), tf.float32))
-        return {
-            **super().loss_totals(batch),
-            "candidates": losses.all_replicas_sum(count),
-        }
+        count = losses.all_replicas_sum(count)
+        return {**super().loss_totals(batch), "candidates": count}
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Predicts the tokens at ``masked_lm_positions`` from the unmasked text.
+        """Returns mlm_logits [B, P, V] float32 at ``masked_lm_positions`` [B, P].
 
-        Args:
-            inputs: input_ids, input_mask, segment_ids [B, S] and masked_lm_positions
-                [B, P].
-            training: whether dropout is on.
-            seed: int32 [2] of the dropout.
-
-        Returns:
-            mlm_logits [B, P, V] float32.
+        The other inputs are the unmasked input_ids, input_mask and segment_ids [B, S].
         """
         rows = self._rows(inputs, training, seed)
         return self._logits_at(rows, inputs["masked_lm_positions"])
@@ -167,11 +149,9 @@ class TwoTowerGenerator(PretrainingModel):
         embeddings = self.left.embeddings.standalone()
         if embeddings is self.left.embeddings:
             return self
-        towers = {
-            name: getattr(self, name).with_embeddings(embeddings)
-            for name in ("left", "right")
-        }
-        copy = type(self).from_config({**self.get_config(), **towers})
+        towers = {"left": self.left, "right": self.right}
+        own = {side: x.with_embeddings(embeddings) for side, x in towers.items()}
+        copy = type(self).from_config({**self.get_config(), **own})
         copy_own_weights(self.head, copy.head)
         return copy
 
@@ -185,28 +165,15 @@ class TwoTowerGenerator(PretrainingModel):
         # itself must not be read: it has attended to real tokens on no side.
         is_real = tf.expand_dims(inputs["input_mask"] > 0, 2)
         after = tf.where(is_real, after, tf.zeros([], after.dtype))
-        contexts = tf.concat(
-            [
-                tf.pad(before[:, :-1], [[0, 0], [1, 0], [0, 0]]),
-                tf.pad(after[:, 1:], [[0, 0], [0, 1], [0, 0]]),
-            ],
-            axis=2,
-        )
+        before = tf.pad(before[:, :-1], [[0, 0], [1, 0], [0, 0]])
+        after = tf.pad(after[:, 1:], [[0, 0], [0, 1], [0, 0]])
+        contexts = tf.concat([before, after], axis=2)
         rows = self.head.transform(tf.reshape(contexts, [-1, contexts.shape[-1]]))
         return tf.reshape(rows, [*known_shape(contexts)[:2], rows.shape[-1]])
 
     def _logits_at(self, rows, positions):
         logits = self.head.logits(gather_positions(rows, positions))
         return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
-
-    def get_config(self):
-        """Returns the constructor's arguments, the towers live."""
-        return {
-            **super().get_config(),
-            "left": self.left,
-            "right": self.right,
-            "special_ids": list(self.special_ids),
-        }
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -222,21 +189,9 @@ class TwoTowerElectra(Electra):
         """Those of the generator: the usual ones, and its candidates."""
         return self.generator.loss_totals(batch)
 
-    def _corrupt(self, batch, seed, training):
-        cloze = self.generator.cloze(
-            batch, training=training, seed=fold_in(seed, _GENERATOR)
-        )
-        sampled_ids = self.sampler(
-            self._sampling_logits(cloze.mlm_logits, batch),
-            batch["masked_lm_ids"],
-            fold_in(seed, _SAMPLER),
-            self.step,
-        )
-        return cloze, sampled_ids, self._corrupted(batch, cloze, sampled_ids)
-
-    def _corrupted(self, batch, cloze: Cloze, sampled_ids) -> Corrupted:
-        del cloze
-        return corrupt(batch, sampled_ids)
+    def _predict(self, batch, *, training, seed):
+        cloze = self.generator.cloze(batch, training=training, seed=seed)
+        return cloze, cloze.mlm_logits
 
     def _generator_term(self, batch, cloze: Cloze, sampled_ids, totals):
         candidates = self.generator.candidates(batch)

@@ -1,24 +1,22 @@
 """Fine-tuning tasks: what is asked, how it is read, which network, how it is scored.
 
-`task_names()` lists the names of the command line; the benchmark's tasks are rows of
-`glue.ROWS`, the others are for the user's own tables or bring their own data.
+Importing this package registers all classes of saved task models with Keras. The names
+of the command line are the table ``TASKS`` of ``runs/finetuning_tasks.py``; GLUE's are
+the rows of ``glue.ROWS``, the others are for the user's own data or bring theirs.
 """
 
 from electra_tf.tasks.base import Example, Ragged, Rows, Task
 from electra_tf.tasks.batching import make_batch
-from electra_tf.tasks.classification import Classification
 from electra_tf.tasks.glue import glue_task
-from electra_tf.tasks.heads import ClassificationHead, TaskModel
-from electra_tf.tasks.multilabel import MultiLabel
+from electra_tf.tasks.heads import ClassificationHead, TaggingHead, TaskModel
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.recipe import RECIPES, layerwise_multipliers
-from electra_tf.tasks.regression import Regression
+from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.span_head import SpanHead
-from electra_tf.tasks.squad_files import Question, SquadSource
+from electra_tf.tasks.squad import Question, SquadSource
 from electra_tf.tasks.tables import TableSource
 from electra_tf.tasks.tagging import Tagging
-from electra_tf.tasks.tagging_files import Sentence, SentenceSource
-from electra_tf.tasks.tagging_head import TaggingHead
+from electra_tf.tasks.text import Classification, MultiLabel, Regression
 
 __all__ = [
     "RECIPES",

@@ -6,20 +6,26 @@ Letters: R feature rows, B batch, S sequence, C classes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
+
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.tasks.heads import TaskModel, Tensors
+
+Scores = dict[str, float]
+Examples = Sequence[Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One thing to be answered, as its file has it.
+    """One text, or a pair, with its label (None where it is unknown).
 
-    Attributes:
-        id: Name of the example in predictions and submissions.
-        texts: One text, or the two of a pair.
-        label: What the task makes of it; None where it is unknown.
+    ``id`` names the example in predictions and submissions.
     """
 
     id: str
@@ -31,9 +37,7 @@ class Example:
 class Ragged:
     """R arrays of different lengths, stored as one.
 
-    Attributes:
-        values: All of them, one after the other.
-        splits: int64 [R + 1]; row r is `values[splits[r]:splits[r + 1]]`.
+    Row r is ``values[splits[r]:splits[r + 1]]``; splits are int64 [R + 1].
     """
 
     values: np.ndarray
@@ -41,12 +45,11 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: Sequence[Any], dtype: str = "int32") -> Ragged:
-        """Packs a list of sequences."""
-        lengths = [len(row) for row in rows]
-        splits = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        parts = [np.asarray(row, dtype) for row in rows]
-        values = np.concatenate(parts) if parts else np.zeros([0], dtype)
-        return cls(values, splits.astype(np.int64))
+        """Packs sequences of numbers into one ``Ragged``."""
+        splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        # The empty array keeps the type where there are no rows.
+        parts = [np.zeros([0], dtype), *(np.asarray(row, dtype) for row in rows)]
+        return cls(np.concatenate(parts), splits)
 
     def __len__(self) -> int:
         return len(self.splits) - 1
@@ -56,41 +59,41 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [R]."""
+        """Number of values of each row, int64 [R]."""
         return np.diff(self.splits)
 
     def take(self, rows: np.ndarray) -> Ragged:
-        """Some of the rows, in that order."""
+        """Returns some of the rows, in that order."""
         return Ragged.of([self[row] for row in rows], self.values.dtype)
 
     def pad(self, rows: np.ndarray, length: int, value: int = 0) -> np.ndarray:
-        """Rows as one array [len(rows), length], filled up with `value`."""
+        """Returns rows as one array [len(rows), length], filled up with ``value``."""
         padded = np.full([len(rows), length], value, self.values.dtype)
-        for target, row in zip(padded, rows, strict=True):
-            found = self[row]
-            target[: len(found)] = found
+        for target, values in zip(padded, map(self.__getitem__, rows), strict=True):
+            target[: len(values)] = values
         return padded
 
 
 Column = np.ndarray | Ragged
+_GROUPS = ("inputs", "targets", "notes")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """Feature rows of a list of examples: one or several rows for each of them.
 
-    `Ragged` columns hold one value per token and are padded to the length of the
+    ``Ragged`` columns hold one value per token and are padded to the length of the
     batch; arrays hold one value (or vector) per row.
 
     Attributes:
-        inputs: What the model reads: input_ids and segment_ids, both `Ragged`, and
+        inputs: what the model reads: input_ids and segment_ids, both ``Ragged``, and
             what the head needs besides. The batches add input_mask.
-        targets: What the loss compares with; empty where labels are unknown. A single
+        targets: what the loss compares with; empty where labels are unknown. A single
             one is handed to Keras bare, several as a dictionary.
         example: int64 [R], index of the example that a row belongs to.
-        weights: float32 [R] or `Ragged`, weight of each row in the loss; or None.
-        pad_id: Id that pads input_ids.
-        notes: What `Task.decode` needs to know about the rows and the model does not.
+        weights: float32 [R] or ``Ragged``, weight of each row in the loss; or None.
+        pad_id: id that pads input_ids.
+        notes: what ``Task.decode`` needs to know about the rows and the model does not.
     """
 
     inputs: Mapping[str, Column]
@@ -109,61 +112,52 @@ class Rows:
         return self.inputs["input_ids"].lengths
 
     def columns(self) -> dict[str, Column]:
-        """All columns under one flat name each, the form in which they are cached."""
-        named = {f"inputs.{name}": column for name, column in self.inputs.items()}
-        named |= {f"targets.{name}": column for name, column in self.targets.items()}
-        named |= {f"notes.{name}": column for name, column in self.notes.items()}
-        named["example"] = self.example
-        if self.weights is not None:
-            named["weights"] = self.weights
-        return named
+        """Returns all columns under one flat name each: the form of the cache."""
+        named = {
+            f"{group}.{name}": column
+            for group in _GROUPS
+            for name, column in getattr(self, group).items()
+        }
+        weights = {} if self.weights is None else {"weights": self.weights}
+        return {**named, "example": self.example, **weights}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Column], pad_id: int = 0) -> Rows:
-        """The inverse of `columns`."""
-
-        def below(prefix):
-            return {
-                name.removeprefix(prefix): column
-                for name, column in columns.items()
-                if name.startswith(prefix)
-            }
-
-        return cls(
-            below("inputs."),
-            below("targets."),
-            columns["example"],
-            columns.get("weights"),
-            pad_id,
-            below("notes."),
-        )
+        """Does the inverse of ``columns``."""
+        fields: dict[str, Any] = {group: {} for group in _GROUPS}
+        for flat_name, column in columns.items():
+            group, dot, name = flat_name.partition(".")
+            place, key = (fields[group], name) if dot else (fields, flat_name)
+            place[key] = column
+        return cls(**fields, pad_id=pad_id)
 
 
 class Task:
     """A task is an object that answers five questions.
 
-    1. `examples`: what is there to answer, and what are the right answers?
-    2. `featurize`: how does a network read it?
-    3. `build_model`: which network, which loss?
-    4. `score`: how good are the answers (after `decode`, which makes answers from
+    1. ``examples``: what is there to answer, and what are the right answers?
+    2. ``featurize``: how does a network read it?
+    3. ``build_model``: which network, which loss?
+    4. ``score``: how good are the answers (after ``decode``, which makes answers from
        the outputs of the network)?
-    5. `write`: how are they handed in?
+    5. ``write``: how are they handed in?
 
     Attributes:
-        name: Name on the command line.
-        train_split: Split that is trained on.
-        eval_splits: Splits with labels; the first one decides.
-        test_splits: Splits without labels, for `write`; missing ones are left out.
-        main_metric: Name of the score that decides.
-        greater_is_better: Whether the best main score is the largest.
-        max_seq_length: Length that is used unless the user asks for another one.
-        epochs: Number of epochs that are trained unless the user asks otherwise.
-        splits_long: Whether examples that are too long become several rows, so that a
+        name: on the command line and in files.
+        kind: what task.json calls this sort of task.
+        source: reads a split: its name to a list of examples.
+        eval_splits: splits with labels; the first one decides.
+        test_splits: splits without labels, for ``write``; missing ones are left out.
+        main_metric: name of the score that decides.
+        max_seq_length: used, as ``epochs``, unless the user asks for another one.
+        splits_long: whether examples that are too long become several rows, so that a
             shorter length than the default loses nothing.
-        text_names: Names of the text inputs in serving signatures.
+        text_names: names of the text inputs in serving signatures.
     """
 
     name: str
+    kind: str
+    source: Callable[[str], list[Any]]
     train_split = "train"
     eval_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
@@ -178,130 +172,148 @@ class Task:
         """Reads a split; no TensorFlow.
 
         Raises:
-            ValueError: The data is not what the task expects.
-            OSError: It cannot be read; `FileNotFoundError` if there is none.
+            ValueError: the data is not what the task expects.
+            OSError: it cannot be read; ``FileNotFoundError`` if there is none.
         """
-        raise NotImplementedError
+        return self.source(split)
 
-    def prepare(self, train_examples: Sequence[Any]) -> Task:
-        """The task with what only training data tells, such as the set of labels."""
-        del train_examples
+    def prepare(self, train_examples: Examples) -> Task:
+        """Returns the task with what only training data tells, such as its labels.
+
+        Raises:
+            ValueError: there is nothing to learn from these examples.
+        """
         return self
 
-    def augment(self, examples: Sequence[Any]) -> list[Any]:
-        """Training examples as they are trained on, such as pairs in both orders."""
+    def augment(self, examples: Examples) -> list[Any]:
+        """Returns examples as they are trained on, such as pairs in both orders."""
         return list(examples)
 
     def featurize(
         self,
-        examples: Sequence[Any],
-        tokenizer: Any,
+        examples: Examples,
+        tokenizer: WordPiece,
         max_seq_length: int,
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes examples.
+        """Tokenizes examples: at most ``max_seq_length`` tokens, special ones included.
 
-        Args:
-            examples: From `examples`.
-            tokenizer: A `WordPiece`.
-            max_seq_length: Most tokens of a row, special ones included.
-            training: Whether the rows are trained on.
+        Raises:
+            ValueError: a label is not one of the task's, or the examples do not fit
+                into rows of this length.
         """
         raise NotImplementedError
 
-    def build_model(self, encoder: Any) -> Any:
-        """An ordinary `keras.Model` on top of a `TextEncoder`, compiled with a loss."""
+    def head(self, encoder: TextEncoder) -> keras.layers.Layer:
+        """Returns the layer on top of an encoder."""
         raise NotImplementedError
 
-    def loss(self, reduction: str) -> Any:
-        """The Keras loss (or dictionary of losses).
+    def loss(self, reduction: str = "sum") -> Any:
+        """Returns the Keras loss, or a dictionary of losses by output.
 
-        Args:
-            reduction: "sum" over the batch, as the original code, or "mean".
+        ``reduction`` is "sum" over the batch, as in the original code, or "mean".
         """
         raise NotImplementedError
 
-    def decode(
-        self, outputs: Sequence[Any], rows: Rows, examples: Sequence[Any]
-    ) -> Any:
-        """Answers from what the network says.
+    def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+        """Returns metrics to watch while training, as arguments of ``compile``."""
+        return {}
 
-        Args:
-            outputs: For each row what the model returned for it, without the batch
-                axis: an array, or a dictionary of arrays. Arrays with one value per
-                token are padded to the length of some batch.
-            rows: From `featurize`.
-            examples: The examples the rows were made from.
+    def build_model(self, encoder: TextEncoder) -> TaskModel:
+        """Returns encoder and head, compiled and ready for ``fit``.
 
-        Returns:
-            Whatever `score` and `write` of this task take, one entry per example.
+        The optimizer is Keras's AdamW at a constant 1e-4; call ``compile`` again for
+        another one, with ``task.loss()``.
+        """
+        head = self.head(encoder)
+        model = TaskModel(encoder, head, name=self.name.replace("-", "_"))
+        optimizer = keras.optimizers.AdamW(
+            1e-4, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
+        )
+        model.compile(optimizer=optimizer, loss=self.loss(), **self.keras_metrics())
+        return model
+
+    def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
+        """Makes answers, one per example: whatever ``score`` and ``write`` take.
+
+        ``outputs`` are what the model returned for each row, without the batch axis: an
+        array, or a dictionary of arrays. Arrays with one value per token are padded to
+        the length of some batch.
         """
         raise NotImplementedError
 
-    def score(self, answers: Any, examples: Sequence[Any]) -> dict[str, float]:
-        """Official metrics by name, `main_metric` among them."""
+    def score(self, answers: Any, examples: Examples) -> Scores:
+        """Returns the official metrics by name, ``main_metric`` among them."""
         raise NotImplementedError
 
-    def baseline(
-        self, train_examples: Sequence[Any], examples: Sequence[Any]
-    ) -> dict[str, float]:
-        """Scores of the best answer that does not look at the text."""
+    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
+        """Returns the scores of the best answer that does not look at the text."""
         raise NotImplementedError
 
-    def failure(
-        self, answers: Any, scores: Mapping[str, float], baseline: Mapping[str, float]
-    ) -> str:
+    def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
         """Says why a training run counts as failed; empty if it does not."""
         raise NotImplementedError
 
-    def write(self, answers: Any, examples: Sequence[Any], path: str) -> None:
-        """Writes answers for people and programs to `path`, a .tsv or .jsonl file."""
+    def write(self, answers: Any, examples: Examples, path: str) -> None:
+        """Writes answers to ``path``, .tsv, whose end the task may replace."""
         raise NotImplementedError
 
-    def submit(self, answers: Any, examples: Sequence[Any], split: str, folder: str):
-        """Writes the file a benchmark wants, if there is one; returns its path."""
-        del answers, examples, split, folder
+    def submit(
+        self, answers: Any, examples: Examples, split: str, folder: str
+    ) -> str | None:
+        """Writes the file a benchmark wants; returns its path, or None."""
 
-    def picture(self, answers: Any, examples: Sequence[Any], folder: str):
+    def picture(self, answers: Any, examples: Examples, folder: str) -> str | None:
         """Draws what helps to understand the scores; returns the path, or None."""
-        del answers, examples, folder
 
-    def serving_inputs(self, tokenizer: Any, max_seq_length: int, **texts: Any) -> dict:
-        """`featurize` as TensorFlow operations: string tensors [B] to model inputs."""
+    def serving_inputs(
+        self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
+    ) -> Tensors:
+        """Does ``featurize`` in TensorFlow: ``text_names``, string [B], to inputs."""
         raise NotImplementedError
 
-    def serving_outputs(self, outputs: Any, inputs: dict) -> dict:
-        """`decode` as TensorFlow operations: model outputs to named tensors [B, ...].
-
-        Args:
-            outputs: What the model returned for a batch.
-            inputs: What it was given, padded.
-        """
+    def serving_outputs(self, outputs: Any, inputs: Tensors) -> Tensors:
+        """Does ``decode`` in TensorFlow: outputs, padded inputs to tensors [B, ...]."""
         raise NotImplementedError
 
-    def serving_id_outputs(self, outputs: Any, inputs: dict) -> dict:
-        """`serving_outputs` where only token ids are known, and not the texts."""
+    def serving_id_outputs(self, outputs: Any, inputs: Tensors) -> Tensors:
+        """Does ``serving_outputs`` where token ids are known, and the texts are not."""
         return self.serving_outputs(outputs, inputs)
 
-    def comparable(self, outputs: dict, length: int) -> dict[str, np.ndarray]:
-        """What an exported model returned, so that rounding moves it little.
+    def comparable(
+        self, outputs: Mapping[str, np.ndarray], length: int
+    ) -> dict[str, np.ndarray]:
+        """Turns what an exported model returned into arrays that rounding moves little.
 
-        Args:
-            outputs: Arrays by name, of `serving_id_outputs` and of the model.
-            length: The length S of the rows.
+        ``outputs`` are those of ``serving_id_outputs`` and of the model, for rows of
+        ``length`` S.
         """
-        del length
-        return {
-            name: values
-            for name, values in outputs.items()
-            if np.issubdtype(values.dtype, np.floating)
-        }
+        floats = (k for k, v in outputs.items() if np.issubdtype(v.dtype, np.floating))
+        return {name: outputs[name] for name in floats}
 
     def to_json(self) -> dict[str, Any]:
-        """What must be known to use the model later: written to task.json."""
-        raise NotImplementedError
+        """Returns what must be known to use the model later: written to task.json."""
+        names = list(self.text_names)
+        return {"task": self.name, "kind": self.kind, "text_names": names}
 
     def fingerprint(self) -> dict[str, Any]:
-        """All options that change `featurize`; part of the key of cached rows."""
+        """Returns all options that change ``featurize``: part of the cache's key."""
         return self.to_json()
+
+
+_REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
+
+
+def keras_reduction(reduction: str) -> str:
+    """Returns what Keras calls a reduction; it must be "sum" or "mean"."""
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}; allowed are sum and mean.")
+    return _REDUCTIONS[reduction]
+
+
+def not_above(name: str, scores: Scores, baseline: Scores) -> str:
+    """Says so if a score is not above that of the baseline; else empty."""
+    if scores[name] > baseline[name]:
+        return ""
+    return f"{name} {scores[name]:.2f} is not above the baseline {baseline[name]:.2f}"

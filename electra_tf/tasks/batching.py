@@ -16,35 +16,29 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.tasks.base import Ragged, Rows
+from electra_tf.tasks.base import Column, Ragged, Rows
 
 
 def bucket_lengths(max_seq_length: int) -> tuple[int, ...]:
-    """Lengths that batches are padded to, the longest last: 16, 32, 64, 96, 128.
+    """Returns lengths that batches are padded to, the longest last: 16, 32, ..., 128.
 
     Fractions of the longest, rounded up to multiples of 8, at least 16. Training
     compiles for every length that occurs, so they are few.
     """
-    steps = (max(16, math.ceil(part * max_seq_length / 8) * 8) for part in _PARTS)
+    parts = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+    steps = (max(16, math.ceil(part * max_seq_length / 8) * 8) for part in parts)
     return tuple(sorted({min(max_seq_length, step) for step in steps}))
 
 
 def make_batch(
     rows: Rows, chosen: np.ndarray, length: int
 ) -> tuple[dict, Any, np.ndarray | None]:
-    """Pads some rows.
+    """Pads the ``chosen`` rows, int64 [B], to ``length`` S.
 
-    Args:
-        rows: All rows.
-        chosen: Indices of the rows, int64 [B].
-        length: The length S they are padded to.
-
-    Returns:
-        inputs, targets (None if unknown) and sample weights (None if equal), as Keras
-        takes them.
+    Returns inputs, targets (None if unknown) and sample weights (None if equal).
     """
 
-    def column(values, pad=0):
+    def column(values: Column, pad: int = 0) -> np.ndarray:
         if isinstance(values, Ragged):
             return values.pad(chosen, length, pad)
         return values[chosen]
@@ -58,9 +52,6 @@ def make_batch(
     return inputs, _bare(targets), weights
 
 
-_PARTS = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainingOrder:
     """Which rows form which batch: a function of the seed.
@@ -71,11 +62,8 @@ class TrainingOrder:
 
     Deviation: the original shuffles once and pads all rows to the full length.
 
-    Attributes:
-        lengths: Tokens of each row, [R].
-        batch_size: Rows per batch.
-        buckets: Lengths that batches are padded to.
-        window: Batches per window; 1 leaves the shuffled order as it is.
+    ``lengths`` are the tokens of each row, [R], ``buckets`` the lengths that batches
+    are padded to; ``window`` is in batches, and 1 leaves the shuffled order as it is.
     """
 
     lengths: np.ndarray
@@ -105,56 +93,49 @@ class TrainingOrder:
             steps -= count
 
     def padded(self, length: int) -> int:
-        """The bucket of a batch whose longest row has this length."""
+        """Returns the bucket of a batch whose longest row has this length."""
         return next(bucket for bucket in self.buckets if bucket >= length)
 
 
 def training_dataset(
     rows: Rows, order: TrainingOrder, *, seed: int, steps: int
 ) -> tf.data.Dataset:
-    """Batches of a whole run, `steps` of them."""
+    """Returns the batches of a whole run, ``steps`` of them."""
 
-    def generate():
+    def generate() -> Iterator[tuple]:
         for chosen, length in order.batches(seed, steps):
-            yield _present(make_batch(rows, chosen, length))
+            batch = make_batch(rows, chosen, length)
+            yield tuple(part for part in batch if part is not None)
 
-    signature = _present(_signature(rows, order.batch_size))
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    specs = _signature(rows, order.batch_size)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=specs)
     return dataset.prefetch(4)
 
 
-def _present(batch):
-    return tuple(part for part in batch if part is not None)
+def _signature(rows: Rows, batch_size: int | None) -> tuple:
+    """Returns specs of what ``make_batch`` has; the length is dynamic: one trace."""
 
-
-def _signature(rows: Rows, batch_size: int | None):
-    """Specs of `make_batch`; one dynamic length makes one trace serve all buckets."""
-
-    def spec(column):
+    def spec(column: Column) -> tf.TensorSpec:
         if isinstance(column, Ragged):
             return tf.TensorSpec([batch_size, None], column.values.dtype)
         return tf.TensorSpec([batch_size, *column.shape[1:]], column.dtype)
 
     inputs = {name: spec(column) for name, column in rows.inputs.items()}
     inputs["input_mask"] = tf.TensorSpec([batch_size, None], tf.int32)
-    targets = {name: spec(column) for name, column in rows.targets.items()}
+    targets = _bare({name: spec(column) for name, column in rows.targets.items()})
     weights = None if rows.weights is None else spec(rows.weights)
-    return inputs, _bare(targets), weights
+    return tuple(part for part in (inputs, targets, weights) if part is not None)
 
 
 def _bare(targets: dict[str, Any]) -> Any:
-    """What Keras is given: nothing, the single target, or all of them by name."""
-    if len(targets) > 1:
-        return targets
-    return next(iter(targets.values()), None)
+    """Returns what Keras wants: nothing, the single target, or all of them by name."""
+    return targets if len(targets) > 1 else next(iter(targets.values()), None)
 
 
 class Outputs:
     """Runs a model over rows, batches of similar length, in one trace.
 
-    Args:
-        model: What is run; its weights may change between calls.
-        batch_size: Rows per batch; no result depends on it.
+    The model's weights may change between calls; no result depends on the batch size.
     """
 
     def __init__(self, model: Any, batch_size: int):
@@ -162,21 +143,16 @@ class Outputs:
         self._batch_size = batch_size
         self._steps: dict[tuple[str, ...], Callable] = {}
 
-    def __call__(
-        self, rows: Rows, log: Callable[[int, int], None] = lambda done, total: None
-    ) -> list[Any]:
-        """What the model says about each row.
-
-        Args:
-            rows: The rows.
-            log: Told (rows done, rows in all) after each batch.
-
-        Returns:
-            One entry per row: an array, or a dictionary of arrays, without the batch
-            axis.
-        """
-        step = self._step_for(rows)
-        found: list[Any] = [None] * len(rows)
+    def __call__(self, rows: Rows) -> list[Any]:
+        """Returns one array, or dictionary of arrays, per row, without batch axis."""
+        columns = tuple(sorted(rows.inputs))
+        if columns not in self._steps:
+            self._steps[columns] = tf.function(
+                lambda inputs: self._model(inputs, training=False),
+                input_signature=[_signature(rows, None)[0]],
+            )
+        step = self._steps[columns]
+        answers: list[Any] = [None] * len(rows)
         order = np.argsort(rows.lengths, kind="stable")
         for start in range(0, len(order), self._batch_size):
             chosen = order[start : start + self._batch_size]
@@ -184,15 +160,5 @@ class Outputs:
             outputs = step({name: tf.constant(a) for name, a in inputs.items()})
             outputs = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
             for number, row in enumerate(chosen):
-                found[row] = tf.nest.map_structure(lambda a, i=number: a[i], outputs)
-            log(start + len(chosen), len(order))
-        return found
-
-    def _step_for(self, rows: Rows) -> Callable[[dict], Any]:
-        columns = tuple(sorted(rows.inputs))
-        if columns not in self._steps:
-            self._steps[columns] = tf.function(
-                lambda inputs: self._model(inputs, training=False),
-                input_signature=[_signature(rows, None)[0]],
-            )
-        return self._steps[columns]
+                answers[row] = tf.nest.map_structure(lambda a, i=number: a[i], outputs)
+        return answers

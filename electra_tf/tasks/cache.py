@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from electra_tf import files
+from electra_tf.cli import Log
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.tasks.base import Ragged, Rows, Task
 
 _FORMAT = 1
@@ -20,19 +22,14 @@ _FORMAT = 1
 def cache_key(
     task: Task,
     examples: Sequence[Any],
-    tokenizer: Any,
+    tokenizer: WordPiece,
     max_seq_length: int,
     *,
     training: bool,
 ) -> str:
-    """A hash of task options, texts, labels, vocabulary, casing and length.
+    """Hashes task options, texts, labels, vocabulary, casing and length.
 
-    Args:
-        task: The task.
-        examples: What is featurized; dataclasses, whose `repr` holds all they are.
-        tokenizer: A `WordPiece`.
-        max_seq_length: Most tokens of a row.
-        training: Whether the rows are trained on.
+    Examples are dataclasses, whose ``repr`` holds all they are.
     """
     digest = hashlib.sha256()
     for example in examples:
@@ -55,48 +52,37 @@ def cache_key(
 def cached_rows(
     task: Task,
     examples: Sequence[Any],
-    tokenizer: Any,
+    tokenizer: WordPiece,
     max_seq_length: int,
     *,
     training: bool = False,
     folder: str | None = None,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = lambda line: None,
 ) -> Rows:
-    """`task.featurize`, from `folder` if it was done before.
+    """Does ``task.featurize``, or reads from ``folder`` what it gave before.
 
-    Args:
-        task: The task.
-        examples: What to featurize.
-        tokenizer: A `WordPiece`.
-        max_seq_length: Most tokens of a row.
-        training: Whether the rows are trained on.
-        folder: Where rows are kept; None for nowhere.
-        log: Told when rows are taken from the folder.
+    ``log`` is told when rows are taken from the folder; None keeps them nowhere.
     """
-
-    def fresh():
-        return task.featurize(examples, tokenizer, max_seq_length, training=training)
-
-    if folder is None:
-        return fresh()
-    key = cache_key(task, examples, tokenizer, max_seq_length, training=training)
-    path = Path(folder, f"{task.name}-{key}.npz")
-    try:
-        rows = load_rows(path)
-        log(f"tokenized before: {path}")
-        return rows
-    except FileNotFoundError:
-        pass
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
-        log(f"{path} is damaged and made anew")
-    rows = fresh()
-    save_rows(rows, path)
+    path = None
+    if folder is not None:
+        key = cache_key(task, examples, tokenizer, max_seq_length, training=training)
+        path = Path(folder, f"{task.name}-{key}.npz")
+        try:
+            rows = load_rows(path)
+            log(f"tokenized before: {path}")
+            return rows
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
+            log(f"{path} is damaged and made anew")
+    rows = task.featurize(examples, tokenizer, max_seq_length, training=training)
+    if path is not None:
+        save_rows(rows, path)
     return rows
 
 
 def save_rows(rows: Rows, path: Path) -> None:
     """Writes rows; the file is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {"pad_id": np.array(rows.pad_id)}
     for name, column in rows.columns().items():
         if isinstance(column, Ragged):
@@ -104,22 +90,12 @@ def save_rows(rows: Rows, path: Path) -> None:
             arrays[f"{name}:splits"] = column.splits
         else:
             arrays[name] = column
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with files.open_new(path, "wb") as file:
+        np.savez(file, **arrays)
 
 
 def load_rows(path: Path) -> Rows:
-    """Reads what `save_rows` wrote.
-
-    Raises:
-        OSError, ValueError, KeyError, EOFError or BadZipFile: The file is missing or
-            damaged.
-    """
+    """Reads what ``save_rows`` wrote; a damaged file raises one of several errors."""
     with np.load(path, allow_pickle=False) as stored:
         columns = {}
         for name in stored.files:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.classification import Classification
+from electra_tf.tasks.text import Classification
 
 _LEFT_OUT = {"__pycache__", "test", "tests", "testing", "site-packages", "_vendor"}
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -27,12 +27,10 @@ _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 def documentation_task(
     prose: Callable[[str], list[str]], *, num_packages: int = 8, per_package: int = 700
 ) -> Classification:
-    """Makes the task.
+    """Makes the task: to tell the ``num_packages`` largest packages apart.
 
-    Args:
-        prose: Makes paragraphs of a docstring.
-        num_packages: How many of the largest packages are told apart.
-        per_package: Most paragraphs of each; the classes are then about balanced.
+    ``prose`` makes paragraphs of a docstring; at most ``per_package`` of each package
+    make about balanced classes.
     """
     return Classification(
         name="documentation",
@@ -45,14 +43,9 @@ def documentation_task(
 
 @dataclasses.dataclass(frozen=True)
 class PackageParagraphs:
-    """Reads the paragraphs of installed packages.
+    """Reads the paragraphs of installed packages, or of those in the folder ``root``.
 
-    Attributes:
-        prose: Makes paragraphs of a docstring.
-        num_packages: How many packages.
-        per_package: Most paragraphs of each.
-        dev_fraction: Share that is held out, in whole modules.
-        root: Folder with the packages; None for the installed ones.
+    ``dev_fraction`` is the share that is held out, in whole modules.
     """
 
     prose: Callable[[str], list[str]]
@@ -62,15 +55,17 @@ class PackageParagraphs:
     root: str | None = None
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads "train" or "dev".
+        """Reads "train" or "dev"."""
+        return [example for where, example in self.whole if where == split]
+
+    # Reading takes seconds, and both splits need it.
+    @functools.cached_property
+    def whole(self) -> list[tuple[str, Example]]:
+        """Both splits: (name of the split, example).
 
         Raises:
-            ValueError: There are fewer than two packages with documentation.
+            ValueError: there are fewer than two packages with documentation.
         """
-        return [example for where, example in _read(self) if where == split]
-
-    def read(self) -> list[tuple[str, Example]]:
-        """The examples of both splits, each with the name of its split."""
         root = Path(self.root or sysconfig.get_paths()["purelib"])
         packages = _largest(root, self.num_packages)
         if len(packages) < 2:
@@ -86,27 +81,27 @@ class PackageParagraphs:
         ]
 
     def _split(self, package: Path, seen: set[str]) -> list[tuple[str, str, str]]:
-        """The split, package and text of up to `per_package` paragraphs."""
+        """Returns the split, package and text of up to ``per_package`` paragraphs."""
         modules = [
             path
             for path in sorted(package.rglob("*.py"))
             if not _LEFT_OUT.intersection(path.relative_to(package).parts)
         ]
         random.Random(package.name).shuffle(modules)
-        found: list[tuple[str, str, str]] = []
+        kept: list[tuple[str, str, str]] = []
         held_out = 0
         for path in modules:
             unique = {text.casefold(): text for text in self._module(path)}
             texts = [text for key, text in unique.items() if key not in seen]
             seen.update(unique)
-            dev = held_out < self.dev_fraction * len(found)
+            dev = held_out < self.dev_fraction * len(kept)
             held_out += len(texts) if dev else 0
-            found += [("dev" if dev else "train", package.name, t) for t in texts]
-            if len(found) >= self.per_package:
+            kept += [("dev" if dev else "train", package.name, t) for t in texts]
+            if len(kept) >= self.per_package:
                 break
-        return found[: self.per_package]
+        return kept[: self.per_package]
 
-    def _module(self, path) -> Iterator[str]:
+    def _module(self, path: Path) -> Iterator[str]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -118,14 +113,8 @@ class PackageParagraphs:
                 yield from self.prose(text)
 
 
-@functools.lru_cache(maxsize=1)
-def _read(source: PackageParagraphs) -> list[tuple[str, Example]]:
-    # Reading takes seconds, and both splits need it.
-    return source.read()
-
-
 def _largest(root: Path, count: int) -> list[Path]:
-    """The packages with the most Python source, sorted by name."""
+    """Returns the packages with the most Python source, sorted by name."""
     sizes = {}
     for folder in root.iterdir():
         if (folder / "__init__.py").is_file() and folder.name not in _LEFT_OUT:

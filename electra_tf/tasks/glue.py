@@ -1,67 +1,154 @@
-"""GLUE: nine tasks and the AX diagnostic, made from the table in `glue_rows`.
+"""GLUE: nine tasks and the AX diagnostic, made from the table ``ROWS``.
 
-`python -m electra_tf.tasks.glue RUN ... --output=submission.zip` collects the files of
-several runs for the benchmark's server.
+``python -m electra_tf.tasks.glue RUN ... --output=submission.zip`` collects the files
+of several runs for the benchmark's server.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import dataclasses
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from electra_tf.tasks.classification import Classification
-from electra_tf.tasks.glue_rows import ROWS, is_unlabeled
-from electra_tf.tasks.glue_sources import GlueFiles, TfdsSource
-from electra_tf.tasks.regression import Regression
-from electra_tf.tasks.text import TextTask
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config.commands import GlueConfig
+from electra_tf.tasks.base import Example
+from electra_tf.tasks.tables import read_text
+from electra_tf.tasks.text import Classification, Regression, TextTask
 
-# Rows of the test sets: what the benchmark's server expects of each file.
-SUBMISSION_ROWS = {
-    "CoLA": 1063,
-    "SST-2": 1821,
-    "MRPC": 1725,
-    "STS-B": 1379,
-    "QQP": 390965,
-    "MNLI-m": 9796,
-    "MNLI-mm": 9847,
-    "QNLI": 5463,
-    "RTE": 3000,
-    "WNLI": 146,
-    "AX": 1104,
+_NLI = ("entailment", "not_entailment")
+_BINARY = ("0", "1")
+_ACCURACY_F1 = ("accuracy", "f1")
+_FILES = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
+_MNLI = ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
+_MNLI_FILES = {split: f"{split}.tsv" for split in ("train", *_MNLI)}
+_MNLI_FILES["ax"] = "diagnostic.tsv"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueRow:
+    """What is special about one task.
+
+    Attributes:
+        folder: name of its folder, and of its file in a submission.
+        texts: columns of the texts in labeled splits; negative ones from the right.
+        test_texts: columns of the texts in unlabeled splits; None: the same.
+        labels: classes in the order of the outputs; None for STS-B's numbers.
+        scores: names of the scores; the first one decides.
+        tfds: its name in TensorFlow Datasets; None: the same as here.
+        headerless: splits whose file has no header.
+        submissions: file name in a submission of each unlabeled split.
+    """
+
+    folder: str
+    texts: tuple[int, ...]
+    label: int
+    test_texts: tuple[int, ...] | None = None
+    labels: tuple[str, ...] | None = _BINARY
+    scores: tuple[str, ...] = ("accuracy",)
+    tfds: str | None = None
+    tfds_texts: tuple[str, ...] = ("sentence1", "sentence2")
+    headerless: tuple[str, ...] = ()
+    double_pairs: bool = False
+    epochs: float = 3.0
+    files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
+    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+ROWS: dict[str, GlueRow] = {
+    "cola": GlueRow(
+        folder="CoLA",
+        texts=(3,),
+        test_texts=(1,),
+        label=1,
+        scores=("matthews", "accuracy"),
+        tfds_texts=("sentence",),
+        headerless=("train", "dev"),
+    ),
+    "sst": GlueRow(
+        folder="SST-2",
+        texts=(0,),
+        test_texts=(1,),
+        label=1,
+        tfds="sst2",
+        tfds_texts=("sentence",),
+    ),
+    "mrpc": GlueRow(
+        folder="MRPC", texts=(3, 4), label=0, scores=_ACCURACY_F1, double_pairs=True
+    ),
+    "qqp": GlueRow(
+        folder="QQP",
+        texts=(3, 4),
+        test_texts=(1, 2),
+        label=5,
+        scores=_ACCURACY_F1,
+        tfds_texts=("question1", "question2"),
+    ),
+    "sts": GlueRow(
+        folder="STS-B",
+        texts=(-3, -2),
+        test_texts=(-2, -1),
+        label=-1,
+        labels=None,
+        scores=("spearman", "pearson", "mse"),
+        tfds="stsb",
+        double_pairs=True,
+        epochs=10.0,
+    ),
+    "mnli": GlueRow(
+        folder="MNLI",
+        texts=(8, 9),
+        label=-1,
+        labels=("contradiction", "entailment", "neutral"),
+        tfds_texts=("premise", "hypothesis"),
+        files=_MNLI_FILES,
+        submissions={
+            "test_matched": "MNLI-m",
+            "test_mismatched": "MNLI-mm",
+            "ax": "AX",
+        },
+    ),
+    "qnli": GlueRow(
+        folder="QNLI",
+        texts=(1, 2),
+        label=3,
+        labels=_NLI,
+        tfds_texts=("question", "sentence"),
+    ),
+    "rte": GlueRow(folder="RTE", texts=(1, 2), label=3, labels=_NLI, epochs=10.0),
+    "wnli": GlueRow(folder="WNLI", texts=(1, 2), label=3),
 }
 
 
-def glue_task(
-    name: str, data_dir: str, *, log: Callable[[str], None] = lambda line: None
-) -> TextTask:
-    """Makes one of the tasks of `ROWS`.
+def is_unlabeled(split: str) -> bool:
+    """Whether a split has no labels."""
+    return not split.startswith(("train", "dev"))
 
-    Args:
-        name: Its name.
-        data_dir: Folder of the task's TSV files or of all tasks' folders; or
-            "tfds:FOLDER" for data prepared by TensorFlow Datasets ("tfds:" for its
-            default folder).
-        log: Told about lines that are skipped.
+
+def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> TextTask:
+    """Makes one of the tasks of ``ROWS``.
+
+    ``data_dir`` is the folder of the task's TSV files or of all tasks' folders; or
+    "tfds:FOLDER" for data prepared by TensorFlow Datasets ("tfds:" for its default
+    folder). ``log`` is told about lines that are skipped.
     """
     row = ROWS[name]
-    source = (
-        TfdsSource(name, data_dir.removeprefix("tfds:") or None)
-        if data_dir.startswith("tfds:")
-        else GlueFiles(name, data_dir, log)
-    )
-    splits = tuple(row.files)[1:]
+    source = GlueFiles(name, data_dir, log)
+    if data_dir.startswith("tfds:"):
+        source = TfdsSource(name, data_dir.removeprefix("tfds:") or None)
     common = {
         "name": name,
         "source": source,
         "pair": len(row.texts) == 2,
         "main_metric": row.scores[0],
         "epochs": row.epochs,
-        "eval_splits": tuple(s for s in splits if s.startswith("dev")),
-        "test_splits": tuple(s for s in splits if not s.startswith("dev")),
+        "eval_splits": tuple(s for s in row.files if s.startswith("dev")),
+        "test_splits": tuple(filter(is_unlabeled, row.files)),
         "double_pairs": row.double_pairs,
         "submission": Submission(name),
     }
@@ -71,44 +158,163 @@ def glue_task(
 
 
 @dataclasses.dataclass(frozen=True)
-class Submission:
-    """Writes a task's file in the format of the benchmark's server.
+class GlueFiles:
+    """Reads the TSV files of a task, without quoting, from its folder or the one above.
 
-    Attributes:
-        name: Name of the task.
+    ``log`` is told about lines that are skipped.
     """
+
+    name: str
+    data_dir: str
+    log: Log = lambda line: None
+
+    def __call__(self, split: str) -> list[Example]:
+        """Reads a split; lines of train and dev with too few cells are skipped."""
+        row = ROWS[self.name]
+        path = self._path(row.files[split])
+        unlabeled = is_unlabeled(split)
+        columns = (row.test_texts or row.texts) if unlabeled else row.texts
+        if split == "ax":
+            # The diagnostic has its own layout: index, premise, hypothesis.
+            columns = (1, 2)
+        wanted = columns if unlabeled else (*columns, row.label)
+        width = max(c + 1 if c >= 0 else -c for c in wanted)
+        lines = read_text(path).removesuffix("\n").split("\n")
+        start = 0 if split in row.headerless else 1
+        examples, skipped = [], []
+        for number, line in enumerate(lines[start:], start + 1):
+            cells = line.removesuffix("\r").split("\t")
+            where = f"{path}, line {number}"
+            if unlabeled and len(cells) < width:
+                raise ValueError(
+                    f"{where}: {len(cells)} cells, too few for {self.name}; a "
+                    "submission needs an answer for every line. Download it again."
+                )
+            # MNLI marks examples without a majority label by a hyphen.
+            if len(cells) < width or (not unlabeled and cells[row.label] == "-"):
+                skipped.append(number)
+                continue
+            texts = tuple(cells[column] for column in columns)
+            label = None if unlabeled else self._label(cells[row.label], where)
+            examples.append(Example(str(len(examples)), texts, label))
+        if skipped:
+            numbers = ", ".join(map(str, skipped[:5]))
+            self.log(f"{path}: skipped {len(skipped)} malformed lines ({numbers} ...)")
+        if not examples:
+            raise ValueError(f"{path}: no line has the columns of {self.name}.")
+        return examples
+
+    def _label(self, cell: str, where: str) -> str | float:
+        labels = ROWS[self.name].labels
+        if labels is None:
+            with contextlib.suppress(ValueError):
+                return float(cell)
+        elif cell in labels:
+            return cell
+        expected = "a number" if labels is None else ", ".join(labels)
+        raise ValueError(
+            f"{where}: the label is {cell!r}, expected {expected}. Is it the file of "
+            f"{self.name} in the benchmark's layout?"
+        )
+
+    def _path(self, name: str) -> str:
+        benchmark_name = ROWS[self.name].folder
+        folders = ["", benchmark_name, self.name]
+        if name == "diagnostic.tsv":
+            folders += ["diagnostic", "AX", "../diagnostic", "../AX"]
+        for folder in folders:
+            path = os.path.join(self.data_dir, folder, name)
+            if os.path.isfile(path):
+                return path
+        raise FileNotFoundError(
+            f"No {name} of {self.name} in {self.data_dir}: set --data_dir to the "
+            f"task's folder ({benchmark_name}) in the benchmark's layout, or to "
+            "tfds:FOLDER."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSource:
+    """Reads ``glue/...`` as TensorFlow Datasets has prepared it; never downloads.
+
+    A ``data_dir`` of None is the default folder of prepared data.
+    """
+
+    name: str
+    data_dir: str | None = None
+
+    def __call__(self, split: str) -> list[Example]:
+        """Reads a split, in the order of the benchmark's files."""
+        name = "ax" if split == "ax" else ROWS[self.name].tfds or self.name
+        try:
+            import tensorflow_datasets as tfds
+        except ImportError as error:
+            raise ValueError(
+                "--data_dir=tfds: needs packages: pip install tensorflow-datasets "
+                "importlib_resources; or give the folder of the TSV files."
+            ) from error
+        builder = tfds.builder(f"glue/{name}", data_dir=self.data_dir)
+        if not builder.info.splits:
+            raise FileNotFoundError(
+                f"glue/{name} is not prepared in {builder.data_dir}: run 'tfds build "
+                f"glue/{name}' where there is a network, or give the folder of the TSV "
+                "files."
+            )
+        labels = builder.info.features["label"]
+        stored = "test" if split == "ax" else split.replace("dev", "validation")
+        data = builder.as_dataset(split=stored, shuffle_files=False)
+        read = [self._example(x, labels, split) for x in data.as_numpy_iterator()]
+        # The prepared files are shuffled; a submission needs the original order.
+        return sorted(read, key=lambda example: int(example.id))
+
+    def _example(self, example: dict, feature: Any, split: str) -> Example:
+        row = ROWS[self.name]
+        texts = tuple(example[name].decode("utf-8") for name in row.tfds_texts)
+        label = None
+        if not is_unlabeled(split):
+            value = example["label"]
+            label = float(value) if row.labels is None else str(int(value))
+            if row.labels not in (None, _BINARY):
+                label = feature.int2str(int(value))
+        return Example(str(int(example["idx"])), texts, label)
+
+
+# Rows of the test sets: what the benchmark's server expects of each file.
+SUBMISSION_ROWS = {
+    **{"CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965},
+    **{"MNLI-m": 9796, "MNLI-mm": 9847, "QNLI": 5463, "RTE": 3000, "WNLI": 146},
+    "AX": 1104,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+    """Writes a task's file in the format of the benchmark's server."""
 
     name: str
 
     def __call__(self, answers: Sequence[str], split: str, folder: str) -> str | None:
-        """Writes answers of an unlabeled split to `folder`; returns the path."""
+        """Writes answers of an unlabeled split to ``folder``; returns the path."""
         if not is_unlabeled(split):
             return None
         row = ROWS[self.name]
-        os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, f"{row.submissions.get(split, row.folder)}.tsv")
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with files.open_new(path) as file:
             file.write("index\tprediction\n")
             file.writelines(f"{i}\t{answer}\n" for i, answer in enumerate(answers))
         return path
 
 
-def collect(runs: Sequence[str], output: str, *, allow_missing: bool = False):
-    """Packs the submission files of several runs into one zip.
-
-    Args:
-        runs: Output folders of `run_finetuning.py`.
-        output: Path of the zip.
-        allow_missing: Whether tasks may be missing.
-
-    Returns:
-        Names of the missing files.
+def collect(
+    runs: Sequence[str], output: str, *, allow_missing: bool = False
+) -> list[str]:
+    """Packs the submission files of several runs into one zip; returns what is missing.
 
     Raises:
-        ValueError: A file is there twice, has another number of rows than the test
+        ValueError: a file is there twice, has another number of rows than the test
             set, or is missing.
     """
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for run in runs:
         folder = os.path.join(run, "submission")
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -118,56 +324,47 @@ def collect(runs: Sequence[str], output: str, *, allow_missing: bool = False):
                 "finished GLUE run whose data folder has the test files."
             )
         for name in names:
-            if name in found:
-                raise ValueError(f"{name} is in {found[name]} and in {folder}.")
-            found[name] = folder
-    for name, folder in found.items():
-        _check_rows(os.path.join(folder, name), name.removesuffix(".tsv"))
-    missing = sorted(set(SUBMISSION_ROWS) - {n.removesuffix(".tsv") for n in found})
+            if name in folders:
+                raise ValueError(f"{name} is in {folders[name]} and in {folder}.")
+            folders[name] = folder
+    for name, folder in folders.items():
+        path, task = os.path.join(folder, name), name.removesuffix(".tsv")
+        with open(path, encoding="utf-8") as file:
+            rows = sum(1 for _ in file) - 1
+        if rows != SUBMISSION_ROWS.get(task, rows):
+            raise ValueError(
+                f"{path} has {rows} predictions, but the test set of {task} has "
+                f"{SUBMISSION_ROWS[task]}: predict the complete test file."
+            )
+    missing = sorted(set(SUBMISSION_ROWS) - {n.removesuffix(".tsv") for n in folders})
     if missing and not allow_missing:
         raise ValueError(
             f"Missing: {', '.join(missing)}. Add the runs of these tasks (AX comes "
             "from MNLI), or pass --allow_missing."
         )
-    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, folder in sorted(found.items()):
+    with (
+        files.replacing(output) as part,
+        zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name, folder in sorted(folders.items()):
             archive.write(os.path.join(folder, name), name)
     return missing
 
 
-def _check_rows(path, name):
-    with open(path, encoding="utf-8") as file:
-        rows = sum(1 for _ in file) - 1
-    if rows != SUBMISSION_ROWS.get(name, rows):
-        raise ValueError(
-            f"{path} has {rows} predictions, but the test set of {name} has "
-            f"{SUBMISSION_ROWS[name]}: predict the complete test file."
-        )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m electra_tf.tasks.glue",
-        description="Collects GLUE predictions of several runs in one zip.",
-    )
-    parser.add_argument("runs", nargs="+", help="output folders of run_finetuning.py")
-    parser.add_argument("--output", default="submission.zip", help="the zip to write")
-    parser.add_argument(
-        "--allow_missing", action="store_true", help="leave out tasks without a run"
-    )
-    options = parser.parse_args(arguments)
-    try:
-        missing = collect(
-            options.runs, options.output, allow_missing=options.allow_missing
-        )
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+def run(config: GlueConfig, runs: Sequence[str]) -> None:
+    """Collects the submissions of runs, as the command does."""
+    if not runs:
+        raise ValueError("name the output folders of run_finetuning.py; see --help.")
+    missing = collect(runs, config.output, allow_missing=config.allow_missing)
     left_out = f" (without {', '.join(missing)})" if missing else ""
-    sys.stdout.write(f"wrote {options.output}{left_out}\n")
-    return 0
+    cli.say(f"wrote {config.output}{left_out}")
 
+
+main = cli.command(
+    GlueConfig,
+    "electra_tf.tasks.glue:run",
+    texts="RUN ...: output folders of run_finetuning.py.",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,90 +1,104 @@
-"""Task heads and the model that joins one to an encoder.
+"""The model that every task fine-tunes, and the heads for whole texts and for tags.
 
 Letters: B batch, S sequence, D hidden size, C outputs.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from electra_tf.layers.dropout import Dropout, split_seed
+from electra_tf.layers import Dropout, split_seed
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.randomness import fold_in
+from electra_tf.layers.replicas import DistributedFit, replica_id
+from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense
-from electra_tf.replicas import DistributedFit, fold_in, replica_id
+
+Tensors = dict[str, tf.Tensor]
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class ClassificationHead(keras.layers.Layer):
+class ClassificationHead(Serializable, keras.layers.Layer):
     """One linear layer on the [CLS] vector of the last block, after dropout.
 
     The head of the original code: no pooler, no hidden layer, so its parameters are
     hidden size * outputs + outputs. Also used for regression, with one output.
 
-    Args:
-        hidden_size: Width of the hidden states.
-        num_outputs: Number of classes, or 1 for regression.
-        dropout: Dropout rate of the vector.
-        **kwargs: Passed to `keras.layers.Layer`.
+    ``kwargs`` are those of ``keras.layers.Layer``.
     """
 
-    def __init__(self, hidden_size, num_outputs, *, dropout=0.1, **kwargs):
+    every_position = False
+
+    def __init__(
+        self, hidden_size: int, num_outputs: int, *, dropout: float = 0.1, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.num_outputs = num_outputs
         self.dropout = dropout
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, hidden_shape=None):
+    def build(self, hidden_shape: Any = None) -> None:
         """Creates the variables."""
-        self.kernel, self.bias = add_dense(
-            self,
-            "output",
-            (self.hidden_size, self.num_outputs),
-            keras.initializers.GlorotUniform(),
-        )
+        shape = (self.hidden_size, self.num_outputs)
+        glorot = keras.initializers.GlorotUniform()
+        self.kernel, self.bias = add_dense(self, "output", shape, glorot)
 
-    def call(self, hidden, inputs=None, *, training=False, seed=None):
-        """Returns class_logits, float32 [B, C].
+    def call(
+        self,
+        hidden: tf.Tensor,
+        inputs: Tensors | None = None,
+        *,
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns class_logits, float32 [B, C], from hidden [B, S, D].
 
-        Args:
-            hidden: [B, S, D].
-            inputs: What the encoder read; not used.
-            training: Python bool.
-            seed: int32 [2], needed when training with dropout.
+        ``seed``, int32 [2], is needed when training with dropout; ``inputs``, what the
+        encoder read, are not used.
         """
-        vector = self.dropout_layer(hidden[:, 0], training=training, seed=seed)
+        vectors = hidden if self.every_position else hidden[:, 0]
+        vectors = self.dropout_layer(vectors, training=training, seed=seed)
         # float32 whatever the policy: it is the last product before the loss.
-        logits = tf.matmul(tf.cast(vector, tf.float32), self.kernel)
+        logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
         return logits + self.bias
 
-    def compute_output_spec(self, hidden, inputs=None, *, training=False, seed=None):
-        """Returns the shape of the result of `call`."""
-        return keras.KerasTensor((hidden.shape[0], self.num_outputs), dtype="float32")
-
-    def get_config(self):
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_outputs": self.num_outputs,
-            "dropout": self.dropout,
-        }
+    def compute_output_spec(
+        self, hidden: Any, *others: Any, **options: Any
+    ) -> keras.KerasTensor:
+        """Returns the shape of the result of ``call``."""
+        read = hidden.shape[: 2 if self.every_position else 1]
+        return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TaskModel(DistributedFit, keras.Model):
+class TaggingHead(ClassificationHead):
+    """One linear layer on every position, after dropout: tag_logits [B, S, C]."""
+
+    every_position = True
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TaskModel(Serializable, DistributedFit, keras.Model):
     """An encoder and a head: what every task fine-tunes.
 
-    All variables exist after construction. Dropout masks are a function of `seed`, the
-    number of calls and the replica.
-
-    Args:
-        encoder: A `TextEncoder`.
-        head: A layer with `call(hidden, inputs, training=, seed=)`.
-        seed: Start of the dropout stream of training calls.
-        name: Name of the model.
-        **kwargs: Passed to `keras.Model`.
+    All variables exist after construction. ``head`` is a layer with
+    ``call(hidden, inputs, training=, seed=)``. Dropout masks are a function of
+    ``seed``, the number of training calls and the replica.
     """
 
-    def __init__(self, encoder, head, *, seed=0, name="task_model", **kwargs):
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        head: keras.layers.Layer,
+        *,
+        seed: int = 0,
+        name: str = "task_model",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
         self.head = head
@@ -95,78 +109,49 @@ class TaskModel(DistributedFit, keras.Model):
             head.built = True
         self.built = True
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Has nothing to create."""
 
-    def build_from_config(self, config):
-        """Does nothing: the constructor has created the variables."""
+    def call(self, inputs: Tensors, training: bool = False) -> Any:
+        """Returns what the head returns, such as class_logits.
 
-    def call(self, inputs, training=False):
-        """Applies encoder and head.
-
-        Args:
-            inputs: Dictionary with input_ids, input_mask and segment_ids (int32
-                [B, S]) and what the head needs besides.
-            training: Python bool; True turns dropout on.
-
-        Returns:
-            What the head returns, such as class_logits.
+        Inputs are input_ids, input_mask and segment_ids (int32 [B, S]), and what the
+        head needs besides.
         """
         seeds = [None, None]
         if training:
-            seeds = split_seed(fold_in(self._next_seed(), replica_id()), 2)
+            # The generator counts in uint32; stateless operations take int32.
+            seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
+            # Replicas must not drop the same units: they see different rows.
+            seeds = split_seed(fold_in(tf.cast(seed, tf.int32), replica_id()), 2)
         hidden = self.encoder(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 
-    def _next_seed(self):
-        seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
-        return tf.cast(seed, tf.int32)
-
-    def reset_seed(self, seed):
+    def reset_seed(self, seed: int) -> None:
         """Starts the dropout stream anew, as if constructed with this seed."""
         self.seed_generator.state.assign([seed, 0])
 
-    def fresh(self, seed, dtype=None):
+    def fresh(self, seed: int, dtype: str | None = None) -> TaskModel:
         """Returns an uncompiled model of the same structure with initial weights.
 
-        Args:
-            seed: Python integer; the weights are a function of it. Sets the global
-                seeds.
-            dtype: Name of another dtype policy, such as "mixed_bfloat16".
+        The weights are a function of ``seed``, which becomes the global seed. ``dtype``
+        names another dtype policy, such as "mixed_bfloat16".
         """
         keras.utils.set_random_seed(seed)
         return fresh_copy(self, dtype)
 
-    def compute_output_spec(self, inputs, training=False):
-        """Returns the shape of the result of `call`."""
+    def compute_output_spec(self, inputs: Any, training: bool = False) -> Any:
+        """Returns the shape of the result of ``call``."""
         hidden = self.encoder.compute_output_spec(inputs)
         return self.head.compute_output_spec(hidden, inputs)
 
-    def get_config(self):
-        """Returns the constructor arguments."""
-        # Live objects, not their serialized form: Keras keeps their identity.
-        return {
-            **super().get_config(),
-            "encoder": self.encoder,
-            "head": self.head,
-            "seed": self.seed,
-        }
 
-    @classmethod
-    def from_config(cls, config):
-        """Builds the model from `get_config`, before or after serialization."""
-        return cls(**{**config, **{k: _live(config[k]) for k in ("encoder", "head")}})
-
-
-def fresh_copy(model, dtype=None):
+def fresh_copy(model: keras.Model, dtype: str | None = None) -> Any:
     """Constructs a model anew from its configuration, with initial weights.
 
-    Args:
-        model: A registered Keras model that creates its variables when constructed.
-        dtype: Name of the dtype policy of the copy; None keeps that of each layer.
-
-    Returns:
-        The copy, not compiled; it shares nothing with `model`.
+    The copy is not compiled and shares nothing with ``model``, a registered Keras model
+    that creates its variables when constructed. ``dtype`` names the copy's dtype
+    policy; None keeps that of each layer.
     """
     config = keras.saving.serialize_keras_object(model)
     config.pop("compile_config", None)
@@ -175,7 +160,8 @@ def fresh_copy(model, dtype=None):
     return keras.saving.deserialize_keras_object(config)
 
 
-def _with_dtype(config, dtype):
+def _with_dtype(config: Any, dtype: str) -> Any:
+    # Every layer carries its own policy, so all of them have to change.
     if isinstance(config, dict):
         return {
             key: dtype if key == "dtype" else _with_dtype(value, dtype)
@@ -184,9 +170,3 @@ def _with_dtype(config, dtype):
     if isinstance(config, list):
         return [_with_dtype(value, dtype) for value in config]
     return config
-
-
-def _live(value):
-    if isinstance(value, dict):
-        return keras.saving.deserialize_keras_object(value)
-    return value

@@ -7,21 +7,24 @@ shares and correlations are in [-1, 1], not in percent.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def accuracy(labels, predictions) -> float:
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Share of equal entries."""
     return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
 
 
-def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
+def confusion_matrix(
+    labels: ArrayLike, predictions: ArrayLike, num_classes: int
+) -> np.ndarray:
     """Counts [C, C]: row is the label, column the prediction."""
     cells = np.asarray(labels) * num_classes + np.asarray(predictions)
     counts = np.bincount(cells, minlength=num_classes**2)
     return counts.reshape(num_classes, num_classes)
 
 
-def matthews_correlation(labels, predictions) -> float:
+def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Matthews correlation, for two or more classes (Gorodkin 2004).
 
     0 where labels or predictions are all the same.
@@ -37,23 +40,23 @@ def matthews_correlation(labels, predictions) -> float:
     return float(covariance / np.sqrt(variances)) if variances > 0 else 0.0
 
 
-def f1(labels, predictions, positive=1) -> float:
+def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
     """Harmonic mean of precision and recall of one class; 0 without true positives."""
     labels = np.asarray(labels) == positive
     predictions = np.asarray(predictions) == positive
     hits = np.sum(labels & predictions)
-    found = np.sum(labels) + np.sum(predictions)
-    return float(2 * hits / found) if found else 0.0
+    either = np.sum(labels) + np.sum(predictions)
+    return float(2 * hits / either) if either else 0.0
 
 
-def macro_f1(labels, predictions, num_classes: int) -> float:
+def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_classes: int) -> float:
     """Mean of the F1 of all classes that labels or predictions have."""
     present = np.union1d(labels, predictions)
     scores = [f1(labels, predictions, c) for c in range(num_classes) if c in present]
     return float(np.mean(scores))
 
 
-def pearson(labels, predictions) -> float:
+def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Linear correlation; 0 where one side is constant."""
     labels = np.asarray(labels, np.float64)
     predictions = np.asarray(predictions, np.float64)
@@ -65,18 +68,25 @@ def pearson(labels, predictions) -> float:
     return float(labels @ predictions / scale)
 
 
-def spearman(labels, predictions) -> float:
+def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Linear correlation of the ranks; equal values share their mean rank."""
-    return pearson(_ranks(labels), _ranks(predictions))
+
+    def ranks(values: ArrayLike) -> np.ndarray:
+        _, inverse, counts = np.unique(
+            np.asarray(values, np.float64), return_inverse=True, return_counts=True
+        )
+        return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+
+    return pearson(ranks(labels), ranks(predictions))
 
 
-def mean_squared_error(labels, predictions) -> float:
+def mean_squared_error(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Mean of the squared differences."""
     difference = np.asarray(labels, np.float64) - np.asarray(predictions, np.float64)
     return float(np.mean(difference**2))
 
 
-def multilabel_f1(labels, predictions) -> tuple[float, float]:
+def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:
     """Micro and macro F1 of boolean arrays [N, C].
 
     A class without labels and predictions counts 0 in the macro mean, as in
@@ -84,14 +94,6 @@ def multilabel_f1(labels, predictions) -> tuple[float, float]:
     """
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     hits = (labels & predictions).sum(0)
-    found = labels.sum(0) + predictions.sum(0)
-    macro = np.mean(2 * hits / np.maximum(found, 1))
-    return float(2 * hits.sum() / max(found.sum(), 1)), float(macro)
-
-
-def _ranks(values):
-    _, inverse, counts = np.unique(
-        np.asarray(values, np.float64), return_inverse=True, return_counts=True
-    )
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
+    either = labels.sum(0) + predictions.sum(0)
+    macro = np.mean(2 * hits / np.maximum(either, 1))
+    return float(2 * hits.sum() / max(either.sum(), 1)), float(macro)

@@ -7,8 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from electra_tf import files
+
+Floats = Sequence[float]
 # All that this module writes.
 FILES = ("confusion_matrix.png", "scatter.png", "seeds.png", "thresholds.png")
 # Classes of a confusion matrix: with numbers in the cells, and with a name each.
@@ -38,13 +42,8 @@ def confusion_matrix(counts: np.ndarray, labels: Sequence[str], folder: str) -> 
     return _save(figure, folder, "confusion_matrix.png")
 
 
-def scatter(
-    labels: Sequence[float],
-    answers: Sequence[float],
-    limits: tuple[float, float],
-    folder: str,
-) -> str:
-    """Draws answers over labels; returns the path."""
+def scatter(labels: Floats, answers: Floats, limits: Floats, folder: str) -> str:
+    """Draws answers over labels, both within limits; returns the path."""
     figure, axes = _figure(4.5)
     axes.plot(limits, limits, color="0.6", linewidth=1)
     axes.scatter(labels, answers, s=8, alpha=0.4, linewidths=0)
@@ -65,9 +64,8 @@ def seeds(
     axes.scatter(range(len(scores)), list(scores.values()), c=colors, zorder=3)
     median = float(np.median(list(scores.values())))
     axes.axhline(median, color="tab:blue", linewidth=1, label=f"median {median:.2f}")
-    axes.axhline(
-        baseline, color="0.5", linestyle="--", label=f"baseline {baseline:.2f}"
-    )
+    label = f"baseline {baseline:.2f}"
+    axes.axhline(baseline, color="0.5", linestyle="--", label=label)
     axes.set_xticks(range(len(scores)), list(scores))
     axes.set(xlabel="seed (red: failed)", ylabel=name)
     axes.margins(y=0.15)
@@ -76,10 +74,7 @@ def seeds(
 
 
 def threshold_curves(
-    thresholds: Sequence[float],
-    curves: Mapping[str, Sequence[float]],
-    chosen: float,
-    folder: str,
+    thresholds: Floats, curves: Mapping[str, Floats], chosen: float, folder: str
 ) -> str:
     """Draws scores over a threshold, and the one in use; returns the path."""
     figure, axes = _figure(4.5)
@@ -91,12 +86,13 @@ def threshold_curves(
     return _save(figure, folder, "thresholds.png")
 
 
-def _figure(size: float):
+def _figure(size: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(size, size * 0.85), layout="constrained")
     return figure, figure.subplots()
 
 
-def _save(figure, folder: str, name: str) -> str:
+def _save(figure: Figure, folder: str, name: str) -> str:
     path = os.path.join(folder, name)
-    figure.savefig(path, dpi=120)
+    with files.replacing(path) as part:
+        figure.savefig(part, dpi=120)
     return path

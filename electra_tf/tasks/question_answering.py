@@ -1,15 +1,17 @@
 """Question answering: the part of a paragraph that answers a question, or none.
 
+A row is [CLS] question [SEP] part of the paragraph [SEP], for overlapping parts. Rows
+are made in TensorFlow: the same code runs before training and in the SavedModel.
 Scores are in percent, thresholds are logits.
 
-Letters: R rows (windows), B batch, N questions.
+Letters: N questions, R rows (windows), B batch, S sequence.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.tasks import plots
-from electra_tf.tasks.base import Rows, Task
-from electra_tf.tasks.heads import TaskModel
-from electra_tf.tasks.qa_decoding import (
-    NOTHING,
-    Answer,
-    best_candidates,
-    best_span,
-    pair_probabilities,
-)
-from electra_tf.tasks.qa_files import write_decisions, write_predictions
-from electra_tf.tasks.qa_windows import Windows, answer_positions
-from electra_tf.tasks.span_head import AnswerabilityLoss, PositionLoss, SpanHead
-from electra_tf.tasks.squad_files import Question
-from electra_tf.tasks.squad_metrics import decided, raw_scores_v2, score_v1, score_v2
-from electra_tf.tasks.text import keras_reduction
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.tasks import plots, span_head, squad
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
+from electra_tf.tasks.encoding import joined, padded
+from electra_tf.tasks.heads import Tensors
+from electra_tf.tasks.span_head import Answer, SpanHead
+from electra_tf.tasks.squad import Question
 
+Questions = Sequence[Question]
+Answers = Sequence[Answer]
 _NOTES = ("char_start", "char_end", "max_context")
 
 
@@ -41,23 +37,19 @@ _NOTES = ("char_start", "char_end", "max_context")
 class QuestionAnswering(Task):
     """Spans of paragraphs, in the manner of SQuAD.
 
+    Fields that ``Task`` has mean the same here.
+
     Attributes:
-        name: Name on the command line and in files.
-        source: Reads a split.
-        unanswerable: Whether there may be no answer (SQuAD 2.0).
-        answerability: Whether the model says if there is an answer. The original code
+        unanswerable: whether there may be no answer (SQuAD 2.0).
+        answerability: whether the model says if there is an answer. The original code
             has it on for SQuAD 1.1 too, where the label is always the same.
-        answerable_weight: Weight of its loss; start and end have 1/2 each.
-        null_threshold: Logit above which there is no answer; the original's default.
-        max_query_length: Most pieces of a question.
-        doc_stride: Pieces between the beginnings of neighboring windows.
-        max_answer_length: Most pieces of an answer.
-        n_best: Most candidates per question.
-        beam_size: Starts, and ends per start, that are looked at.
-        max_seq_length: Default length.
-        epochs: Default number of epochs.
-        eval_splits: Splits with answers; the first one decides.
-        test_splits: Splits to predict.
+        answerable_weight: weight of its loss; start and end have 1/2 each.
+        null_threshold: logit above which there is no answer; the original's default.
+        max_query_length: most pieces of a question.
+        doc_stride: pieces between the beginnings of neighboring windows.
+        max_answer_length: most pieces of an answer.
+        n_best: most candidates per question.
+        beam_size: starts, and ends per start, that are looked at.
     """
 
     name: str
@@ -76,6 +68,7 @@ class QuestionAnswering(Task):
     eval_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
 
+    kind = "question_answering"
     main_metric = "f1"
     splits_long = True
     text_names = ("question", "context")
@@ -87,50 +80,41 @@ class QuestionAnswering(Task):
                 "(--answerability=on)."
             )
 
-    def examples(self, split: str) -> list[Question]:
-        """Reads a split; see `Task.examples`."""
-        return self.source(split)
-
-    def _windows(self, tokenizer, max_seq_length):
-        return Windows(
-            tokenizer, max_seq_length, self.max_query_length, self.doc_stride
-        )
-
     def featurize(
         self,
-        examples: Sequence[Question],
-        tokenizer: Any,
+        examples: Questions,
+        tokenizer: WordPiece,
         max_seq_length: int,
         *,
         training: bool = False,
     ) -> Rows:
-        """One row per window.
+        """Makes one row per window.
 
         In training, windows without the answer have [CLS] as target, but still the
         answerability of the question; questions whose answer has no piece are left out.
 
         Raises:
-            ValueError: There is no room for the paragraph, or no row to train on.
+            ValueError: there is no room for the paragraph, or no row to train on.
         """
-        found = self._windows(tokenizer, max_seq_length).encode(
-            [example.question for example in examples],
-            [example.context for example in examples],
-        )
+        questions = [example.question for example in examples]
+        contexts = [example.context for example in examples]
+        lengths = (max_seq_length, self.max_query_length, self.doc_stride)
+        windows = Windows(tokenizer, *lengths).encode(questions, contexts)
         pad_id = tokenizer.vocabulary.pad_id
-        inputs = {name: found[name] for name in ("input_ids", "segment_ids")}
+        inputs = {name: windows[name] for name in ("input_ids", "segment_ids")}
         if not training:
-            notes = {name: found[name] for name in _NOTES}
-            return Rows(inputs, {}, found["example"], pad_id=pad_id, notes=notes)
+            notes = {name: windows[name] for name in _NOTES}
+            return Rows(inputs, {}, windows["example"], pad_id=pad_id, notes=notes)
         answers = [e.answers[0] if e.answers else None for e in examples]
-        start, end, usable = answer_positions(answers, found)
-        kept = np.flatnonzero(usable[found["example"]])
+        start, end, usable = answer_positions(answers, windows)
+        kept = np.flatnonzero(usable[windows["example"]])
         if not len(kept):
             raise ValueError(
                 f"Of {len(examples)} training questions of {self.name}, none has an "
                 "answer of which the tokenizer leaves a piece: check the data, and the "
                 "vocabulary."
             )
-        owner = found["example"][kept]
+        owner = windows["example"][kept]
         targets = {"start_logits": start[kept], "end_logits": end[kept]}
         if self.answerability:
             impossible = np.array([not example.answers for example in examples])
@@ -139,178 +123,325 @@ class QuestionAnswering(Task):
         inputs["start_positions"] = start[kept]
         return Rows(inputs, targets, owner, pad_id=pad_id)
 
-    def build_model(self, encoder: Any) -> TaskModel:
-        """Encoder and span head: ready for `fit`."""
-        head = SpanHead(
+    def head(self, encoder: TextEncoder) -> SpanHead:
+        """Returns the span head."""
+        return SpanHead(
             encoder.hidden_size,
             beam_size=self.beam_size,
             answerability=self.answerability,
             dtype=encoder.dtype_policy,
             name="span_head",
         )
-        model = TaskModel(encoder, head, name=self.name.replace("-", "_"))
-        model.compile(
-            optimizer=keras.optimizers.AdamW(
-                1e-4, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
-            ),
-            loss=self.loss(),
-        )
-        return model
 
     def loss(self, reduction: str = "sum") -> dict[str, keras.losses.Loss]:
-        """Half the start's and half the end's cross-entropy, and the answerability's.
-
-        Raises:
-            ValueError: `reduction` is neither "sum" nor "mean".
-        """
+        """Returns half the cross-entropy of start and of end, and answerability's."""
         reduction = keras_reduction(reduction)
         losses = {
-            name: PositionLoss(0.5, reduction=reduction)
-            for name in ("start_logits", "end_logits")
+            "start_logits": span_head.PositionLoss(0.5, reduction=reduction),
+            "end_logits": span_head.PositionLoss(0.5, reduction=reduction),
         }
         if self.answerability:
-            losses["null_logits"] = AnswerabilityLoss(
+            losses["null_logits"] = span_head.AnswerabilityLoss(
                 self.answerable_weight, reduction=reduction
             )
         return losses
 
     def decode(
-        self, outputs: Sequence[dict], rows: Rows, examples: Sequence[Question]
+        self, outputs: Sequence[dict], rows: Rows, examples: Questions
     ) -> list[Answer]:
-        """The best candidates of all windows, and the least null odds of them."""
+        """Returns the best candidates of all windows, and their least null odds."""
         windows = collections.defaultdict(list)
         for row, output in enumerate(outputs):
             notes = {name: rows.notes[name][row] for name in _NOTES}
             windows[rows.example[row]].append((output, notes))
-        return [
-            Answer(
-                best_candidates(
-                    windows[number],
-                    example.context,
-                    max_answer_length=self.max_answer_length,
-                    n_best=self.n_best,
-                ),
-                min(float(out.get("null_logits", 0.0)) for out, _ in windows[number]),
-            )
-            for number, example in enumerate(examples)
-        ]
+        limits = {"max_answer_length": self.max_answer_length, "n_best": self.n_best}
+        answers = []
+        for number, example in enumerate(examples):
+            shown = windows[number]
+            best = span_head.best_candidates(shown, example.context, **limits)
+            odds = min(float(output.get("null_logits", 0.0)) for output, _ in shown)
+            answers.append(Answer(best, odds))
+        return answers
 
-    def score(
-        self, answers: Sequence[Answer], examples: Sequence[Question]
-    ) -> dict[str, float]:
-        """The official scores of SQuAD 1.1 or 2.0; see `squad_metrics`."""
+    def score(self, answers: Answers, examples: Questions) -> Scores:
+        """Returns the official scores of SQuAD 1.1 or 2.0; see ``squad``."""
         texts = [answer.text for answer in answers]
         right = [example.texts for example in examples]
         if self.unanswerable:
             odds = [answer.null_odds for answer in answers]
-            scores = score_v2(texts, odds, right, self.null_threshold)
+            scores = squad.score_v2(texts, odds, right, self.null_threshold)
         else:
-            scores = score_v1(texts, right)
+            scores = squad.score_v1(texts, right)
         return {
             name: value if name.endswith("threshold") else 100 * value
             for name, value in scores.items()
         }
 
-    def baseline(
-        self, train_examples: Sequence[Question], examples: Sequence[Question]
-    ) -> dict[str, float]:
-        """Scores of no answer to every question."""
-        return self.score([Answer((NOTHING,), 0.0)] * len(examples), examples)
+    def baseline(self, train_examples: Questions, examples: Questions) -> Scores:
+        """Returns the scores of no answer to every question."""
+        nothing = Answer((span_head.NOTHING,), 0.0)
+        return self.score([nothing] * len(examples), examples)
 
-    def failure(self, answers, scores, baseline) -> str:
-        """No answer to any question, or an F1 that is not above the baseline's."""
+    def failure(self, answers: Answers, scores: Scores, baseline: Scores) -> str:
+        """Reports no answer to any question, or an F1 not above the baseline's."""
         if not any(answer.text for answer in answers):
             return "answers nothing to every question"
-        if self.unanswerable and all(
-            answer.null_odds > self.null_threshold for answer in answers
-        ):
+        denied = (answer.null_odds > self.null_threshold for answer in answers)
+        if self.unanswerable and all(denied):
             return "says that no question has an answer"
-        if scores["f1"] > baseline["f1"]:
-            return ""
-        return f"f1 {scores['f1']:.2f} is not above the baseline {baseline['f1']:.2f}"
+        return not_above("f1", scores, baseline)
 
-    def write(self, answers: Sequence[Answer], examples: Sequence[Question], path: str):
-        """Writes predictions, nbest_predictions and null_odds, JSON by question id.
+    def write(self, answers: Answers, examples: Questions, path: str) -> None:
+        """Writes predictions, nbest_predictions and null_odds; see ``squad``."""
+        named = {e.id: answer for e, answer in zip(examples, answers, strict=True)}
+        target = Path(path).with_suffix(".json")
+        squad.write_answers(named, target, null_odds=self.answerability)
 
-        The layouts of the official scripts. The text in predictions is the best one
-        also where null_odds says that there is none: the script for SQuAD 2.0 is given
-        both files, and a threshold.
-        """
-        names = [example.id for example in examples]
-        write_predictions(names, answers, path, null_odds=self.answerability)
-
-    def submit(self, answers, examples, split, folder):
+    def submit(
+        self, answers: Answers, examples: Questions, split: str, folder: str
+    ) -> str | None:
         """Writes predictions with "" where there is no answer, for SQuAD 2.0."""
         if not self.unanswerable:
             return None
-        names = [example.id for example in examples]
-        path = str(Path(folder) / f"{split}.json")
-        write_decisions(names, answers, path, self.null_threshold)
-        return path
+        texts = {
+            e.id: "" if answer.null_odds > self.null_threshold else answer.text
+            for e, answer in zip(examples, answers, strict=True)
+        }
+        path = Path(folder) / f"{split}.json"
+        squad.write_by_id(path, texts)
+        return str(path)
 
-    def picture(self, answers, examples, folder):
+    def picture(self, answers: Answers, examples: Questions, folder: str) -> str | None:
         """Draws the scores over the threshold, for SQuAD 2.0."""
         if not self.unanswerable:
             return None
         odds = np.array([answer.null_odds for answer in answers])
         thresholds = np.unique(np.quantile(odds, np.linspace(0, 1, 101)))
-        raw, answerable = raw_scores_v2(
-            [answer.text for answer in answers], [e.texts for e in examples]
-        )
-        curves = {
-            name: [
-                100 * decided(values, odds, answerable, t).mean() for t in thresholds
-            ]
-            for name, values in raw.items()
-        }
+        texts = [answer.text for answer in answers]
+        raw, answerable = squad.raw_scores_v2(texts, [e.texts for e in examples])
+
+        def curve(values: np.ndarray) -> list[float]:
+            scores = (squad.decided(values, odds, answerable, t) for t in thresholds)
+            return [100 * each.mean() for each in scores]
+
+        curves = {name: curve(values) for name, values in raw.items()}
         return plots.threshold_curves(thresholds, curves, self.null_threshold, folder)
 
-    def serving_inputs(self, tokenizer: Any, max_seq_length: int, **texts: Any) -> dict:
-        """Windows of `question` and `context`, string [B]."""
+    def serving_inputs(
+        self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
+    ) -> Tensors:
+        """Makes windows of ``question`` and ``context``, string [B]."""
         context = tf.strings.unicode_transcode(
             texts["context"], "UTF-8", "UTF-8", replacement_char=0xFFFD
         )
-        windows = self._windows(tokenizer, max_seq_length)
+        lengths = (max_seq_length, self.max_query_length, self.doc_stride)
+        windows = Windows(tokenizer, *lengths)
         return {**windows.tensors(texts["question"], context), "context": context}
 
-    def serving_outputs(self, outputs: dict, inputs: dict) -> dict:
-        """Answer, start, end, score; with answerability null_odds, answerable; [B].
+    def serving_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
+        """Returns answer, start, end, score, all [B]; maybe null_odds, answerable.
 
         Start and end count the characters (code points) of the context. The answer is
-        the best one also where `answerable` is false.
+        the best one also where ``answerable`` is false.
         """
-        found = best_span(outputs, inputs, self.max_answer_length)
-        begin = tf.maximum(found["start"], 0)
-        size = tf.maximum(found["end"], 0) - begin
+        served = span_head.best_span(outputs, inputs, self.max_answer_length)
+        begin = tf.maximum(served["start"], 0)
+        size = tf.maximum(served["end"], 0) - begin
         # A start behind the last character is an error, even with nothing to take.
-        padded = tf.strings.join([inputs["context"], tf.constant(" ")])
-        found["answer"] = tf.strings.substr(padded, begin, size, unit="UTF8_CHAR")
+        text = tf.strings.join([inputs["context"], tf.constant(" ")])
+        served["answer"] = tf.strings.substr(text, begin, size, unit="UTF8_CHAR")
         if self.answerability:
             odds = tf.math.segment_min(outputs["null_logits"], inputs["example"])
-            found["null_odds"] = odds
-            found["answerable"] = odds <= self.null_threshold
-        return found
+            served["null_odds"] = odds
+            served["answerable"] = odds <= self.null_threshold
+        return served
 
-    def serving_id_outputs(self, outputs: dict, inputs: dict) -> dict:
-        """The beam of each row, as the head gives it; see `SpanHead.call`."""
+    def serving_id_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
+        """Returns the beam of each row, as the head gives it; see ``SpanHead.call``."""
         return outputs
 
-    def comparable(self, outputs: dict, length: int) -> dict[str, np.ndarray]:
-        """Probability of every pair: where in the beam it is depends on rounding."""
-        found = {"pairs": pair_probabilities(outputs, length)}
+    def comparable(
+        self, outputs: Mapping[str, np.ndarray], length: int
+    ) -> dict[str, np.ndarray]:
+        """Returns the probability of every pair: its place in the beam may change."""
+        arrays = {"pairs": span_head.pair_probabilities(outputs, length)}
         if self.answerability:
-            found["null_logits"] = outputs["null_logits"]
-        return found
+            arrays["null_logits"] = outputs["null_logits"]
+        return arrays
 
     def to_json(self) -> dict[str, Any]:
-        """What must be known to use the model later."""
-        described = dataclasses.asdict(dataclasses.replace(self, source=None))
-        left_out = ("name", "source", "epochs", "eval_splits", "test_splits")
+        """Adds all options but those of the run."""
+        options = dataclasses.asdict(dataclasses.replace(self, source=None))
+        for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
+            del options[name]
+        return super().to_json() | options
+
+
+_BATCH = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """How questions and paragraphs become rows; see ``QuestionAnswering``.
+
+    Raises:
+        ValueError: no room is left for the paragraph.
+    """
+
+    tokenizer: WordPiece
+    max_seq_length: int
+    max_query_length: int
+    doc_stride: int
+
+    def __post_init__(self):
+        if self.max_query_length + 4 > self.max_seq_length:
+            raise ValueError(
+                f"Questions of {self.max_query_length} pieces (--max_query_length) and "
+                f"3 special tokens leave no room for the paragraph in "
+                f"{self.max_seq_length} (--max_seq_length): change one of them."
+            )
+
+    def __call__(
+        self, questions: tf.Tensor, contexts: tf.Tensor, index: tf.Tensor
+    ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        """Makes the rows, those of a question one after the other.
+
+        Takes questions, string [N], contexts, string [M] of valid UTF-8, and an index,
+        int64 [N]: which of the contexts belongs to a question.
+
+        Returns:
+            input_ids and segment_ids; token, the number of the piece in its paragraph;
+            char_start and char_end, the characters it stands for; max_context, 1 in the
+            row that shows the most on both sides of it: ragged int32 [R, None], -1 (0
+            for max_context) outside of the paragraph. And example, int64 [R], the
+            number of the question.
+        """
+        question = self.tokenizer.tokenize(questions)[:, : self.max_query_length]
+        pieces, char_start, char_end = self.tokenizer.tokenize_with_offsets(contexts)
+        room = self.max_seq_length - 3 - question.row_lengths()  # [N]
+        stride = tf.minimum(tf.cast(self.doc_stride, tf.int64), room)
+        length = tf.gather(pieces.row_lengths(), index)  # [N]
+        # Rounded up: the last window may be shorter.
+        count = 1 - tf.math.floordiv(-tf.maximum(length - room, 0), stride)
+
+        example = tf.repeat(tf.range(tf.size(count, tf.int64)), count)  # [R]
+        number = tf.ragged.range(count).values
+        begin = number * tf.gather(stride, example)
+        size = tf.minimum(tf.gather(room, example), tf.gather(length, example) - begin)
+        document = tf.gather(index, example)
+        starts = tf.gather(pieces.row_starts(), document)
+        first = starts + begin
+        place = tf.ragged.range(first, first + size)  # [R, None], in pieces.values
+
+        head = tf.gather(question, example)
+        frame = tf.ones([tf.size(example), 1], tf.int32)
+
+        def framed(values: tf.Tensor, head: Any, *fills: int) -> tf.RaggedTensor:
+            """Extends a column from the tokens in the window to all of the row."""
+            first, between, last = (frame * fill for fill in fills)
+            body = place.with_values(values)
+            return tf.concat([first, head, between, body, last], axis=1)
+
+        def inside(values: tf.Tensor, fill: int) -> tf.RaggedTensor:
+            return framed(values, tf.zeros_like(head) + fill, fill, fill, fill)
+
+        ids = tf.gather(pieces.values, place.values)
+        cls, sep = self.tokenizer.vocabulary.cls_id, self.tokenizer.vocabulary.sep_id
+        best = _max_context(place, tf.size(pieces.values, tf.int64), example)
+        token = place.values - tf.gather(starts, place.value_rowids())
         return {
-            "task": self.name,
-            "kind": "question_answering",
-            "text_names": list(self.text_names),
-            **{
-                name: value for name, value in described.items() if name not in left_out
-            },
+            "input_ids": framed(ids, head, cls, sep, sep),
+            "segment_ids": framed(tf.ones_like(ids), tf.zeros_like(head), 0, 0, 1),
+            "token": inside(tf.cast(token, tf.int32), -1),
+            "char_start": inside(tf.gather(char_start.values, place.values), -1),
+            "char_end": inside(tf.gather(char_end.values, place.values), -1),
+            "max_context": inside(best, 0),
+            "example": example,
         }
+
+    def encode(
+        self, questions: Sequence[str], contexts: Sequence[str]
+    ) -> dict[str, Ragged | np.ndarray]:
+        """Makes the rows of many questions, each with its paragraph."""
+        batches: dict[str, list] = {}
+        for start in range(0, len(questions), _BATCH):
+            chosen = contexts[start : start + _BATCH]
+            # Neighboring questions share a paragraph; it is split once.
+            unique = {c: place for place, c in enumerate(dict.fromkeys(chosen))}
+            columns = self(
+                tf.constant([q.encode() for q in questions[start : start + _BATCH]]),
+                tf.constant([context.encode() for context in unique]),
+                tf.constant([unique[context] for context in chosen], tf.int64),
+            )
+            for name, column in columns.items():
+                batches.setdefault(name, []).append(column)
+            batches["example"][-1] = batches["example"][-1].numpy() + start
+        example = np.concatenate(batches.pop("example"))
+        rows = {name: joined(columns) for name, columns in batches.items()}
+        return {"example": example, **rows}
+
+    def tensors(self, questions: tf.Tensor, contexts: tf.Tensor) -> Tensors:
+        """Makes the rows of a batch of questions and paragraphs, padded to [R, S]."""
+        columns = self(questions, contexts, tf.range(tf.size(questions, tf.int64)))
+        example = columns.pop("example")
+        pad_id = self.tokenizer.vocabulary.pad_id
+        pads = {"input_ids": pad_id, "segment_ids": 0, "max_context": 0}
+        mask = padded(tf.ones_like(columns["input_ids"]))
+        tensors = {name: padded(x, pads.get(name, -1)) for name, x in columns.items()}
+        return {**tensors, "input_mask": mask, "example": example}
+
+
+def answer_positions(
+    answers: Sequence[tuple[str, int] | None],
+    windows: Mapping[str, Ragged | np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finds where the windows of ``Windows.encode`` show the answers, None for none.
+
+    Returns start and end in each row, int32 [R], both 0 if it does not show the whole
+    answer; and whether there is nothing to find or a piece of it was, bool [N].
+    """
+    begin = np.array([answer[1] if answer else -1 for answer in answers])
+    size = np.array([len(answer[0]) if answer else 0 for answer in answers])
+    lengths = windows["input_ids"].lengths
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    owner = windows["example"][rows]
+    token = windows["token"].values
+    inside = (
+        (token >= 0)
+        & (windows["char_start"].values < (begin + size)[owner])
+        & (windows["char_end"].values > begin[owner])
+    )
+    first = np.full(len(answers), np.iinfo(np.int64).max)
+    last = np.full(len(answers), -1)
+    np.minimum.at(first, owner[inside], token[inside])
+    np.maximum.at(last, owner[inside], token[inside])
+    place = np.arange(len(rows)) - windows["input_ids"].splits[rows]
+    positions = np.zeros([2, len(lengths)], np.int32)
+    for target, tokens in zip(positions, (first, last), strict=True):
+        hit = (token >= 0) & (token == tokens[owner])
+        target[rows[hit]] = place[hit]
+    positions *= np.all(positions > 0, axis=0)
+    usable = (last >= 0) | np.array([answer is None for answer in answers])
+    return *positions, usable
+
+
+def _max_context(
+    place: tf.RaggedTensor, size: tf.Tensor, example: tf.Tensor
+) -> tf.Tensor:
+    """Marks, for each piece, the row where its poorer side has the most neighbors.
+
+    Int32, aligned with ``place.values``: 1 in that row (the first of equal ones).
+    """
+    rows = place.value_rowids()
+    position = tf.ragged.range(place.row_lengths()).values
+    last = tf.gather(place.row_lengths(), rows) - 1
+    # BERT's rule, in hundredths: the length of the window has a little say.
+    score = 100 * tf.minimum(position, last - position) + last
+    # Questions share paragraphs, but not windows.
+    pairs = tf.gather(example, rows) * size + place.values
+    values, key = tf.unique(pairs, tf.int64)
+    count = tf.size(values, tf.int64)
+    best = tf.math.unsorted_segment_max(score, key, count)
+    wins = score == tf.gather(best, key)
+    first = tf.math.unsorted_segment_min(tf.where(wins, rows, tf.int64.max), key, count)
+    return tf.cast(wins & (rows == tf.gather(first, key)), tf.int32)

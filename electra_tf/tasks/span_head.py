@@ -1,49 +1,61 @@
-"""The span head: where an answer starts, where it ends given that, and if there is one.
+"""Answers as spans: the head, its losses, and from its beam to answers.
 
-XLNet's, as the original code has it. Letters: B batch, S sequence, D hidden size, H
-width of the hidden layers, K beam.
+The head is XLNet's, as the original code has it: where an answer starts, where it ends
+given that, and if there is one. A candidate may be answered if it lies in the
+paragraph, does not end before it starts, is not too long, and if its window is the one
+that shows most around its start.
+
+Letters: B batch, R rows (windows), S sequence, D hidden size, H width of the hidden
+layers, K beam.
 """
 
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.layers.plain import gelu
 from electra_tf.layers.randomness import known_shape
+from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense
+from electra_tf.tasks.encoding import padded
+from electra_tf.tasks.heads import Tensors
 
 # Added to logits of positions that cannot be answers, as in the original code.
 FORBIDDEN = -1000.0
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class SpanHead(keras.layers.Layer):
+class SpanHead(Serializable, keras.layers.Layer):
     """Start, end given the start, and whether there is no answer.
 
-    In training, rows bring `start_positions`, and the end is predicted given the right
-    start. Without it, the end is predicted given each of the `beam_size` most probable
-    starts. Answers may lie in the second segment, and at [CLS], which stands for none.
+    In training, rows bring ``start_positions``, and the end is predicted given the
+    right start. Without it, the end is predicted given each of the ``beam_size`` most
+    probable starts. Answers may lie in the second segment, and at [CLS], which stands
+    for none.
 
     Deviation: the original tiles the start vectors over all positions, [B, K, S, 2D].
     Here the kernel of the hidden layer is applied in two halves, one to the starts and
     one to the positions, and the starts take turns: nothing is larger than [B, S, H].
     The result is the same.
 
-    Args:
-        hidden_size: Width D of the encoder.
-        dense_size: Width H of the hidden layers.
-        beam_size: How many starts, and ends of each, are kept.
-        answerability: Whether null_logits are predicted.
-        **kwargs: Passed to `keras.layers.Layer`.
+    ``hidden_size`` is D, ``dense_size`` H; ``beam_size`` starts, and ends of each, are
+    kept; ``answerability`` asks for null_logits.
     """
 
     def __init__(
         self,
-        hidden_size,
+        hidden_size: int,
         *,
-        dense_size=512,
-        beam_size=20,
-        answerability=True,
-        **kwargs,
+        dense_size: int = 512,
+        beam_size: int = 20,
+        answerability: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
@@ -51,31 +63,33 @@ class SpanHead(keras.layers.Layer):
         self.beam_size = beam_size
         self.answerability = answerability
 
-    def build(self, hidden_shape=None):
+    def build(self, hidden_shape: Any = None) -> None:
         """Creates the variables."""
-        self.start = self._add("start", self.hidden_size, 1)
-        self.end_hidden = self._add("end_hidden", 2 * self.hidden_size, self.dense_size)
-        self.end = self._add("end", self.dense_size, 1)
+
+        def add(name: str, *shape: int) -> tuple[Any, Any]:
+            # A new initializer each time: one instance would give equal kernels.
+            return add_dense(self, name, shape, keras.initializers.GlorotUniform())
+
+        both, dense = 2 * self.hidden_size, self.dense_size
+        self.start = add("start", self.hidden_size, 1)
+        self.end_hidden, self.end = add("end_hidden", both, dense), add("end", dense, 1)
         if self.answerability:
-            self.null_hidden = self._add(
-                "null_hidden", 2 * self.hidden_size, self.dense_size
-            )
-            self.null = self._add("null", self.dense_size, 1)
+            self.null_hidden = add("null_hidden", both, dense)
+            self.null = add("null", dense, 1)
 
-    def _add(self, name, inputs, outputs):
-        # A new initializer each time: one instance would give equal kernels.
-        glorot = keras.initializers.GlorotUniform()
-        return add_dense(self, name, (inputs, outputs), glorot)
+    def call(
+        self,
+        hidden: tf.Tensor,
+        inputs: Tensors,
+        *,
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> Tensors:
+        """Predicts starts, ends and whether there is no answer.
 
-    def call(self, hidden, inputs, *, training=False, seed=None):
-        """Predicts.
-
-        Args:
-            hidden: [B, S, D].
-            inputs: input_mask and segment_ids, int32 [B, S]; for training also
-                start_positions, int32 [B].
-            training: Not used: there is no dropout in this head.
-            seed: Not used.
+        Takes hidden, [B, S, D], and input_mask and segment_ids, int32 [B, S]; for
+        training also start_positions, int32 [B]. There is no dropout, so ``training``
+        and ``seed`` have no effect.
 
         Returns:
             float32 start_logits and end_logits [B, S], given start_positions. Without:
@@ -90,15 +104,17 @@ class SpanHead(keras.layers.Layer):
         start_logits = _dense(hidden, self.start)[..., 0] + forbidden
         outputs = {}
         if self.answerability:
-            outputs["null_logits"] = self._null_logits(hidden, start_logits)
+            expected = tf.einsum("bs,bsd->bd", tf.nn.softmax(start_logits), hidden)
+            vector = tf.concat([hidden[:, 0], expected], axis=-1)
+            null_logits = _dense(gelu(_dense(vector, self.null_hidden)), self.null)
+            outputs["null_logits"] = null_logits[..., 0]
         if "start_positions" in inputs:
             starts = inputs["start_positions"][:, tf.newaxis]
             end_logits = self.end_logits(hidden, starts)[:, 0] + forbidden
             return {"start_logits": start_logits, "end_logits": end_logits, **outputs}
         beam = tf.minimum(self.beam_size, known_shape(hidden)[1])
-        start_log_probs, start_index = tf.math.top_k(
-            tf.nn.log_softmax(start_logits), beam
-        )
+        start_log_probs = tf.nn.log_softmax(start_logits)
+        start_log_probs, start_index = tf.math.top_k(start_log_probs, beam)
         end_logits = self.end_logits(hidden, start_index) + forbidden[:, tf.newaxis]
         end_log_probs, end_index = tf.math.top_k(tf.nn.log_softmax(end_logits), beam)
         return {
@@ -109,43 +125,39 @@ class SpanHead(keras.layers.Layer):
             **outputs,
         }
 
-    def end_logits(self, hidden, starts):
-        """Scores of all ends given starts: [B, S, D] and int32 [B, K] to [B, K, S]."""
+    def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+        """Scores all ends given starts: [B, S, D] and int32 [B, K] to [B, K, S]."""
         kernel, bias = self.end_hidden
         start_kernel, end_kernel = tf.split(tf.convert_to_tensor(kernel), 2)
-        start_part = tf.tensordot(
-            tf.gather(hidden, starts, batch_dims=1), start_kernel, 1
-        )
+        start_hidden = tf.gather(hidden, starts, batch_dims=1)
+        start_part = tf.tensordot(start_hidden, start_kernel, 1)
         end_part = tf.tensordot(hidden, end_kernel, 1) + bias  # [B, S, H]
 
         # Not tf.map_fn: LiteRT has no lists of tensors. How many starts there are may
         # be known at run time only; the last one then fills up to the whole beam.
         last = known_shape(starts)[1] - 1
-        found = []
+        logits = []
         for number in range(starts.shape[1] or self.beam_size):
             start = tf.gather(start_part, tf.minimum(number, last), axis=1)  # [B, H]
             # One after the other, or all hidden layers would be in memory at once.
-            with tf.control_dependencies(found[-1:]):
+            with tf.control_dependencies(logits[-1:]):
                 inner = gelu(tf.expand_dims(start, 1) + end_part)
-            found.append(_dense(inner, self.end)[..., 0])
-        return tf.stack(found, axis=1)[:, : last + 1]
+            logits.append(_dense(inner, self.end)[..., 0])
+        return tf.stack(logits, axis=1)[:, : last + 1]
 
-    def _null_logits(self, hidden, start_logits):
-        expected = tf.einsum("bs,bsd->bd", tf.nn.softmax(start_logits), hidden)
-        vector = tf.concat([hidden[:, 0], expected], axis=-1)
-        return _dense(gelu(_dense(vector, self.null_hidden)), self.null)[..., 0]
-
-    def compute_output_spec(self, hidden, inputs, *, training=False, seed=None):
-        """Returns the shapes of the result of `call`."""
+    def compute_output_spec(
+        self, hidden: Any, inputs: Any, *, training: bool = False, seed: Any = None
+    ) -> dict[str, keras.KerasTensor]:
+        """Returns the shapes of the result of ``call``."""
         batch, length = hidden.shape[:2]
 
-        def spec(*shape, dtype="float32"):
+        def spec(*shape: int | None, dtype: str = "float32") -> keras.KerasTensor:
             return keras.KerasTensor(shape, dtype=dtype)
 
         outputs = {"null_logits": spec(batch)} if self.answerability else {}
         if "start_positions" in inputs:
-            names = ("start_logits", "end_logits")
-            return {**dict.fromkeys(names, spec(batch, length)), **outputs}
+            logits = spec(batch, length)
+            return {"start_logits": logits, "end_logits": logits, **outputs}
         return {
             "start_index": spec(batch, None, dtype="int32"),
             "start_log_probs": spec(batch, None),
@@ -154,52 +166,182 @@ class SpanHead(keras.layers.Layer):
             **outputs,
         }
 
-    def get_config(self):
-        """Returns the constructor arguments."""
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "dense_size": self.dense_size,
-            "beam_size": self.beam_size,
-            "answerability": self.answerability,
-        }
 
-
-def _dense(inputs, weights):
+def _dense(inputs: tf.Tensor, weights: tuple[Any, Any]) -> tf.Tensor:
     kernel, bias = weights
     return tf.tensordot(inputs, tf.convert_to_tensor(kernel), 1) + bias
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class PositionLoss(keras.losses.Loss):
-    """Cross-entropy of one position, times a weight.
+class PositionLoss(Serializable, keras.losses.Loss):
+    """Cross-entropy of one position, times a weight."""
 
-    Args:
-        weight: The weight.
-        **kwargs: Passed to `keras.losses.Loss`.
-    """
-
-    def __init__(self, weight=1.0, **kwargs):
+    def __init__(self, weight: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.weight = weight
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns [B] from int [B] and logits [B, S]."""
         return self.weight * tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.cast(y_true, tf.int32), logits=y_pred
         )
-
-    def get_config(self):
-        """Returns the constructor arguments."""
-        return {**super().get_config(), "weight": self.weight}
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class AnswerabilityLoss(PositionLoss):
     """Cross-entropy of yes or no, times a weight; arguments as its parent's."""
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns [B] from 0 or 1 and logits, both [B]."""
         return self.weight * tf.nn.sigmoid_cross_entropy_with_logits(
             labels=tf.cast(y_true, tf.float32), logits=y_pred
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """One possible answer: the paragraph's characters from ``start`` up to ``end``.
+
+    Both are -1 if there is no answer; ``end_log_prob`` is given the start.
+    """
+
+    text: str
+    start: int
+    end: int
+    start_log_prob: float
+    end_log_prob: float
+
+    @property
+    def score(self) -> float:
+        """Log-probability of both."""
+        return self.start_log_prob + self.end_log_prob
+
+
+# Nothing may be answered, for example because the paragraph is empty.
+NOTHING = Candidate("", -1, -1, FORBIDDEN, FORBIDDEN)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Answer to a question.
+
+    ``candidates`` are the best ones, each text once, best first; at least one.
+    ``null_odds`` is the logit of "there is no answer", the least of all windows; 0 if
+    the model does not know.
+    """
+
+    candidates: tuple[Candidate, ...]
+    null_odds: float
+
+    @property
+    def text(self) -> str:
+        """The best text."""
+        return self.candidates[0].text
+
+    def probabilities(self) -> np.ndarray:
+        """Returns the softmax of the candidates' scores."""
+        scores = np.array([candidate.score for candidate in self.candidates])
+        shares = np.exp(scores - scores.max())
+        return shares / shares.sum()
+
+
+def best_candidates(
+    rows: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]],
+    context: str,
+    *,
+    max_answer_length: int,
+    n_best: int,
+) -> tuple[Candidate, ...]:
+    """Returns the ``n_best`` best answers to one question.
+
+    Rows are what the head says about each window, and its char_start, char_end and
+    max_context, [S]. An answer has at most ``max_answer_length`` pieces.
+    """
+    by_row = [_allowed(*row, max_answer_length) for row in rows]
+    columns = [np.concatenate(parts) for parts in zip(*by_row, strict=True)]
+    order = np.argsort(-(columns[2] + columns[3]), kind="stable")
+    candidates: dict[str, Candidate] = {}
+    for index in order:
+        begin, end, *log_probs = (column[index].item() for column in columns)
+        text = context[begin:end]
+        candidates.setdefault(text, Candidate(text, begin, end, *log_probs))
+        if len(candidates) == n_best:
+            break
+    return tuple(candidates.values()) or (NOTHING,)
+
+
+def _allowed(
+    outputs: Mapping[str, np.ndarray],
+    notes: Mapping[str, np.ndarray],
+    max_answer_length: int,
+) -> list[np.ndarray]:
+    """Returns first and last characters and log-probabilities of allowed candidates."""
+
+    def look_up(name: str, index: np.ndarray, fill: int) -> np.ndarray:
+        # Positions in the padding of the batch are beyond the row.
+        return np.append(notes[name], fill)[np.minimum(index, len(notes[name]))]
+
+    end = outputs["end_index"]  # [K, K]
+    start = np.broadcast_to(outputs["start_index"][:, np.newaxis], end.shape)
+    begins, ends = look_up("char_start", start, -1), look_up("char_end", end, -1)
+    shows_most = look_up("max_context", start, 0)
+    allowed = _may_answer(start, end, begins, ends, shows_most, max_answer_length)
+    log_probs = np.broadcast_to(outputs["start_log_probs"][:, np.newaxis], end.shape)
+    columns = (begins, ends, log_probs, outputs["end_log_probs"])
+    return [column[allowed] for column in columns]
+
+
+def _may_answer(
+    start: Any, end: Any, begins: Any, ends: Any, shows_most: Any, most: int
+) -> Any:
+    """Whether pairs of tokens may be answers, alike in NumPy and TensorFlow."""
+    in_paragraph = (begins >= 0) & (ends >= 0)
+    return in_paragraph & (shows_most == 1) & (end >= start) & (end - start < most)
+
+
+def pair_probabilities(outputs: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+    """Returns the beam as a table of starts and ends, [B, S, S]; 0 for other pairs."""
+    end = outputs["end_index"]  # [B, K, K]
+    pairs = np.zeros([len(end), length, length])
+    row = np.arange(len(end))[:, np.newaxis, np.newaxis]
+    start = outputs["start_index"][:, :, np.newaxis]
+    start_log_probs = outputs["start_log_probs"][:, :, np.newaxis]
+    pairs[row, start, end] = np.exp(start_log_probs + outputs["end_log_probs"])
+    return pairs
+
+
+def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tensors:
+    """Does ``best_candidates`` in TensorFlow, with one candidate.
+
+    Inputs are char_start, char_end and max_context [R, S], and example int64 [R]: all
+    questions in order with at least one row each. Returns start and end, characters in
+    the paragraph, int32 [B], -1 for none; and their probability, score, float32 [B].
+    """
+    end = outputs["end_index"]  # [R, K, K]
+    start = tf.broadcast_to(outputs["start_index"][:, :, tf.newaxis], tf.shape(end))
+
+    def look_up(name: str, index: tf.Tensor) -> tf.Tensor:
+        return tf.gather(inputs[name], index, batch_dims=1)
+
+    begins, ends = look_up("char_start", start), look_up("char_end", end)
+    shows_most = look_up("max_context", start)
+    allowed = _may_answer(start, end, begins, ends, shows_most, max_answer_length)
+    score = outputs["start_log_probs"][:, :, tf.newaxis] + outputs["end_log_probs"]
+    score = tf.where(allowed, score, -np.inf)
+
+    def by_question(values: tf.Tensor) -> tf.RaggedTensor:
+        """From [R, K, K] to [B, rows of the question * K * K]."""
+        rows, starts, ends = tf.unstack(tf.shape(values))
+        flat = tf.reshape(values, [rows, starts * ends])
+        grouped = tf.RaggedTensor.from_value_rowids(flat, inputs["example"])
+        return grouped.merge_dims(1, 2)
+
+    scores = padded(by_question(score), -np.inf)
+    best = tf.argmax(scores, axis=1)
+    highest = tf.reduce_max(scores, axis=1)
+
+    def chosen(values: tf.Tensor) -> tf.Tensor:
+        picked = tf.gather(padded(by_question(values), -1), best, batch_dims=1)
+        return tf.where(highest > -np.inf, picked, -1)
+
+    return {"start": chosen(begins), "end": chosen(ends), "score": tf.exp(highest)}

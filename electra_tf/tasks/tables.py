@@ -15,42 +15,37 @@ import gzip
 import io
 import json
 import math
-import os
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from electra_tf.tasks.base import Example
 
 csv.field_size_limit(1 << 30)
+# Line number and cells by name of each row.
+Numbered = list[tuple[int, dict[str, Any]]]
 _SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows of named cells.
-
-    Attributes:
-        path: Where they come from.
-        columns: Names of the columns.
-        rows: (line number, cells by name) of each row.
-    """
+    """A file's rows of named cells."""
 
     path: str
     columns: tuple[str, ...]
-    rows: list[tuple[int, dict[str, Any]]]
+    rows: Numbered
 
 
 def read_text(path: str) -> str:
-    """A whole text file, without its byte order mark.
+    """Reads a whole text file, without its byte order mark.
 
     Raises:
-        ValueError: It is empty, binary, or not UTF-8.
-        OSError: It cannot be read.
+        ValueError: it is empty, binary, or not UTF-8.
+        OSError: it cannot be read.
     """
-    with open(path, "rb") as file:
-        raw = file.read()
+    raw = Path(path).read_bytes()
     if path.endswith(".gz"):
         try:
             raw = gzip.decompress(raw)
@@ -70,47 +65,38 @@ def read_text(path: str) -> str:
 
 
 def read_table(path: str) -> Table:
-    """Reads a table; the name says which kind it is.
-
-    Raises:
-        ValueError: The kind is unknown, the file is empty or damaged.
-        OSError: It cannot be read.
-    """
-    name = path.removesuffix(".gz")
-    kind = os.path.splitext(name)[1]
-    if kind not in _READERS:
+    """Reads a table; the name says which kind it is."""
+    kind = Path(path.removesuffix(".gz")).suffix
+    if kind not in READERS:
         raise ValueError(
             f"{path}: unknown kind of table {kind!r}; it must end in "
-            f"{', '.join(_READERS)} (or that with .gz)."
+            f"{', '.join(READERS)} (or that with .gz)."
         )
-    columns, rows = _READERS[kind](read_text(path), path)
+    columns, rows = READERS[kind](read_text(path), path)
     if not rows:
         raise ValueError(f"{path}: there is a header but not a single row.")
     return Table(path, tuple(columns), rows)
 
 
-def _csv(text: str, path: str):
+def _csv(text: str, path: str) -> tuple[list[str], Numbered]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader)
-        found = [(reader.line_num, cells) for cells in reader if cells]
+        rows = [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
-    return header, _named(header, found, path)
+    return header, _named(header, rows, path)
 
 
-def _tsv(text: str, path: str):
+def _tsv(text: str, path: str) -> tuple[list[str], Numbered]:
     header, *lines = text.removesuffix("\n").split("\n")
     header = header.removesuffix("\r").split("\t")
-    found = [
-        (number, line.removesuffix("\r").split("\t"))
-        for number, line in enumerate(lines, 2)
-        if line.strip()
-    ]
-    return header, _named(header, found, path)
+    numbered = ((n, line) for n, line in enumerate(lines, 2) if line.strip())
+    rows = [(n, line.removesuffix("\r").split("\t")) for n, line in numbered]
+    return header, _named(header, rows, path)
 
 
-def _named(header, found, path):
+def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> Numbered:
     # One column is none of a table with texts and labels: another program's habit.
     for separator, name in _SEPARATORS.items():
         if len(header) == 1 and separator in header[0]:
@@ -122,17 +108,17 @@ def _named(header, found, path):
     doubled = {name for name in header if header.count(name) > 1}
     if doubled:
         raise ValueError(f"{path}: the header names {sorted(doubled)} twice.")
-    for number, cells in found:
+    for number, cells in rows:
         if len(cells) != len(header):
             raise ValueError(
                 f"{path}, line {number}: {len(cells)} cells, but the header has "
                 f"{len(header)} columns ({', '.join(header)}). A text that holds the "
                 "separator must be quoted (CSV), or use JSON Lines."
             )
-    return [(number, dict(zip(header, cells, strict=True))) for number, cells in found]
+    return [(number, dict(zip(header, cells, strict=True))) for number, cells in rows]
 
 
-def _jsonl(text: str, path: str):
+def _jsonl(text: str, path: str) -> tuple[list[str], Numbered]:
     columns: dict[str, None] = {}
     rows = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -152,42 +138,34 @@ def _jsonl(text: str, path: str):
     return list(columns), rows
 
 
-_READERS: dict[str, Callable[[str, str], tuple[list[str], list]]] = {
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".jsonl": _jsonl,
-    ".json": _jsonl,
-}
+READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl, ".json": _jsonl}
 
 
 def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
-    """Checks that columns are there.
-
-    Raises:
-        ValueError: One is missing; the message lists those that exist.
-    """
+    """Checks that columns are there; if not, the error lists those that exist."""
     for name in names:
         if name not in table.columns:
-            close = difflib.get_close_matches(name, table.columns, 1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            hint = did_you_mean(name, table.columns)
             raise ValueError(
                 f"{table.path} has no column {name!r}{hint}. Its columns are "
                 f"{', '.join(table.columns)}: change --{flag}."
             )
 
 
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Returns " (did you mean 'label'?)" if one of the known names is close."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource:
     """Splits of a user's task: one table for each of them.
 
-    Attributes:
-        files: Path of each split.
-        text: One or two columns with the texts.
-        label: One column with the label, or, for several labels, one column with all
-            of them or one column of 0 and 1 for each of them.
-        kind: What labels are: "classification", "multilabel" or "regression".
-        separator: What separates several labels in one cell.
-        unlabeled: Splits whose labels are not read.
+    ``text`` are one or two columns; ``label`` is one column, or, for several labels,
+    one with all of them (``separator`` between) or one of 0 and 1 for each of them.
+    ``kind`` is "classification", "multilabel" or "regression". Labels of ``unlabeled``
+    splits are not read.
     """
 
     files: Mapping[str, str]
@@ -198,12 +176,7 @@ class TableSource:
     unlabeled: tuple[str, ...] = ("test",)
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split.
-
-        Raises:
-            ValueError: A column is missing, a cell is empty, or a label is no number.
-            FileNotFoundError: There is no file for it.
-        """
+        """Reads a split; an error of the table names the line."""
         if not self.files.get(split):
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
         table = read_table(self.files[split])
@@ -211,14 +184,13 @@ class TableSource:
         labeled = split not in self.unlabeled
         if labeled:
             require_columns(table, self.label, "label")
-        return list(self._examples(table, labeled))
-
-    def _examples(self, table: Table, labeled: bool) -> Iterator[Example]:
+        examples = []
         for count, (line, row) in enumerate(table.rows):
             where = f"{table.path}, line {line}"
             texts = tuple(_text(row.get(name), name, where) for name in self.text)
             label = self._label(row, where) if labeled else None
-            yield Example(str(row.get("id", count)), texts, label)
+            examples.append(Example(str(row.get("id", count)), texts, label))
+        return examples
 
     def _label(self, row: dict, where: str) -> Any:
         if self.kind == "multilabel":
@@ -229,9 +201,8 @@ class TableSource:
                 f"{where}: the label (column {self.label[0]}) is empty. Fill it in or "
                 "remove the row; for texts to predict use --test."
             )
-        return self._number(value, where) if self.kind == "regression" else _name(value)
-
-    def _number(self, value: Any, where: str) -> float:
+        if self.kind != "regression":
+            return _name(value)
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -246,18 +217,16 @@ class TableSource:
     def _labels(self, row: dict, where: str) -> tuple[str, ...]:
         if len(self.label) > 1:
             return tuple(n for n in self.label if self._flag(row.get(n), n, where))
-        value = row.get(self.label[0])
-        if isinstance(value, list):
-            parts = value
-        else:
-            parts = _name("" if value is None else value).split(self.separator)
+        parts = row.get(self.label[0])
+        if not isinstance(parts, list):
+            parts = _name("" if parts is None else parts).split(self.separator)
         return tuple(dict.fromkeys(filter(None, map(_name, parts))))
 
     def _flag(self, value: Any, name: str, where: str) -> bool:
-        flags = {"1": True, "0": False, "true": True, "false": False}
-        if str(value).strip().lower() not in flags:
+        flag = str(value).strip().lower()
+        if flag not in ("1", "0", "true", "false"):
             raise ValueError(f"{where}: column {name} must be 0 or 1, got {value!r}.")
-        return flags[str(value).strip().lower()]
+        return flag in ("1", "true")
 
 
 def _name(value: Any) -> str:
@@ -275,12 +244,9 @@ def _text(value: Any, name: str, where: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Takes an evaluation split out of the training table: a random tenth.
+    """Takes an evaluation split, ``name``, out of the training table.
 
-    Attributes:
-        source: Reads "train", and every other split.
-        name: What the held-out split is called.
-        period: One example in so many is held out.
+    It is one example in ``period``, at random; other splits are the source's.
     """
 
     source: Callable[[str], list[Example]]
@@ -288,12 +254,7 @@ class HeldOut:
     period: int = 10
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split.
-
-        Raises:
-            ValueError: The table is too short, or is not what it should be.
-            FileNotFoundError: There is no file for it.
-        """
+        """Reads a split; a ``ValueError`` says that the table is too short."""
         if split not in ("train", self.name):
             return self.source(split)
         examples = self.whole

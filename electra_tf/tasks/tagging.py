@@ -2,7 +2,7 @@
 
 A word's tag is predicted at its first piece. Scores are in percent.
 
-Letters: B batch, S sequence, W words.
+Letters: B texts or batch, R rows, S sequence, W words, C tags.
 """
 
 from __future__ import annotations
@@ -17,37 +17,56 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import files
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks import metrics, plots
-from electra_tf.tasks.base import Ragged, Rows, Task
-from electra_tf.tasks.heads import TaskModel
-from electra_tf.tasks.tag_sets import TagSet
-from electra_tf.tasks.tagging_files import Sentence
-from electra_tf.tasks.tagging_head import (
-    TaggingHead,
-    WordMean,
-    position_outputs,
-    word_outputs,
-)
-from electra_tf.tasks.tagging_metrics import span_scores, word_accuracy
-from electra_tf.tasks.word_pieces import word_rows, word_tensors
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
+from electra_tf.tasks.encoding import padded
+from electra_tf.tasks.heads import TaggingHead, Tensors
+from electra_tf.tasks.sentences import Sentence, TagSet, span_scores, word_accuracy
 
-# The mean is over words: one over the padded batch would depend on the padding.
-_LOSSES = {
-    "sum": lambda: keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction="sum"
-    ),
-    "mean": WordMean,
-}
+Sentences = Sequence[Sentence]
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class WordMean(keras.losses.Loss):
+    """Cross-entropy of tag_logits, the mean over the words of the batch.
+
+    Words are what sample weights above 0 mark; they are counted over all replicas,
+    which Keras's own reductions do not do.
+    """
+
+    def __init__(self, name: str = "word_mean"):
+        super().__init__(name=name, reduction="none")
+
+    def __call__(
+        self,
+        y_true: tf.Tensor,
+        y_pred: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns this replica's share of the mean: a scalar.
+
+        Takes tags [B, S], tag_logits [B, S, C] and weights [B, S], by default all 1.
+        """
+        values = self.call(y_true, y_pred)
+        weights = tf.ones_like(values) if sample_weight is None else sample_weight
+        return weighted_mean(values, weights)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Returns the cross-entropy of each word, [B, S]."""
+        return token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the name; the reduction is no argument."""
+        return {"name": self.name}
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggedWords:
-    """Answer to a sentence.
-
-    Attributes:
-        tags: W tags; None for words that were cut off.
-        probabilities: Of each tag, float32 [W]; 0 for words that no piece stands for.
-    """
+    """W tags, None for words cut off; their probabilities [W], 0 where no piece is."""
 
     tags: tuple[str | None, ...]
     probabilities: np.ndarray
@@ -57,21 +76,18 @@ class TaggedWords:
 class Tagging(Task):
     """One tag per word.
 
+    Fields that ``Task`` has mean the same here.
+
     Attributes:
-        name: Name on the command line and in files.
-        source: Reads a split.
         main_metric: "f1" of the spans that B-, I-, E- and S- tags form, or "accuracy".
-        encoding: What is learned: "given", the tags as they are, or "bioes", their
+        encoding: what is learned: "given", the tags as they are, or "bioes", their
             spans as BIOES. The answers are then IOB2, unless the data is BIOES too.
         long_sentences: "split": one that is too long becomes several rows. "truncate":
             the words that do not fit are left out, and count as wrong.
         unknown_tags: "error": evaluation data must not have tags (with spans: types)
             that the training data lacks. "allow": they count as wrong.
-        dropout: Dropout rate before the linear layer; the original code has none.
-        max_seq_length: Default length.
-        eval_splits: Splits with tags; the first one decides.
-        test_splits: Splits to predict.
-        tags: What is learned and answered; None until `prepare`.
+        dropout: rate before the linear layer; the original code has none.
+        tags: what is learned and answered; None until ``prepare``.
     """
 
     name: str
@@ -86,26 +102,16 @@ class Tagging(Task):
     test_splits: tuple[str, ...] = ("test",)
     tags: TagSet | None = None
 
+    kind = "tagging"
     splits_long = True
 
-    def examples(self, split: str) -> list[Sentence]:
-        """Reads a split; see `Task.examples`."""
-        return self.source(split)
-
-    def prepare(self, train_examples: Sequence[Sentence]) -> Tagging:
-        """The task with the tags that occur.
-
-        Raises:
-            ValueError: There is only one, or spans are asked for and these are none.
-        """
+    def prepare(self, train_examples: Sentences) -> Tagging:
+        """Returns the task with the tags that occur; see ``TagSet.of``."""
         if self.tags is not None:
             return self
-        tags = TagSet.of(
-            [example.tags for example in train_examples],
-            span_tags=self._spans,
-            encoding=self.encoding,
-        )
-        return dataclasses.replace(self, tags=tags)
+        tags = [example.tags for example in train_examples]
+        learned = TagSet.of(tags, span_tags=self._spans, encoding=self.encoding)
+        return dataclasses.replace(self, tags=learned)
 
     @property
     def _spans(self) -> bool:
@@ -113,84 +119,63 @@ class Tagging(Task):
 
     def featurize(
         self,
-        examples: Sequence[Sentence],
-        tokenizer: Any,
+        examples: Sentences,
+        tokenizer: WordPiece,
         max_seq_length: int,
         *,
         training: bool = False,
     ) -> Rows:
-        """One row per sentence, several for one that is too long.
-
-        Raises:
-            ValueError: A tag is unknown, see `unknown_tags`; with spans, it is none.
-        """
-        found = word_rows(
-            [example.words for example in examples],
-            tokenizer,
-            max_seq_length,
-            split=self.long_sentences == "split",
-        )
-        ids = found.input_ids
+        """Makes a row of each sentence, several of one that is too long."""
+        words = [example.words for example in examples]
+        split = self.long_sentences == "split"
+        pieces = word_rows(words, tokenizer, max_seq_length, split=split)
+        ids = pieces.input_ids
         zeros = Ragged(np.zeros_like(ids.values), ids.splits)
         inputs = {"input_ids": ids, "segment_ids": zeros}
         pad_id = tokenizer.vocabulary.pad_id
         if not training:
-            self.tags.check(
-                examples, span_tags=self._spans, unknown=self.unknown_tags == "allow"
-            )
-            notes = {"word": found.word, "end": found.end}
-            return Rows(inputs, {}, found.sentence, pad_id=pad_id, notes=notes)
-        first = found.word.values >= 0
-        return Rows(
-            inputs,
-            {"tag": Ragged(self._targets(examples, found), ids.splits)},
-            found.sentence,
-            Ragged(first.astype(np.float32), ids.splits),
-            pad_id,
-        )
-
-    def _targets(self, examples, found):
+            unknown = self.unknown_tags == "allow"
+            self.tags.check(examples, span_tags=self._spans, unknown=unknown)
+            notes = {"word": pieces.word, "end": pieces.end}
+            return Rows(inputs, {}, pieces.sentence, pad_id=pad_id, notes=notes)
         index = {tag: number for number, tag in enumerate(self.tags.learned)}
         tags = [[index[t] for t in self.tags.learn(e.tags)] for e in examples]
-        starts = np.cumsum([0, *map(len, tags)])
-        word = found.word.values
-        owner = np.repeat(found.sentence, found.word.lengths)
         flat = np.concatenate(tags).astype(np.int32)
-        return np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
+        word, starts = pieces.word.values, np.cumsum([0, *map(len, tags)])
+        owner = np.repeat(pieces.sentence, pieces.word.lengths)
+        values = np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
+        targets = {"tag": Ragged(values, ids.splits)}
+        weights = Ragged((word >= 0).astype(np.float32), ids.splits)
+        return Rows(inputs, targets, pieces.sentence, weights, pad_id)
 
-    def build_model(self, encoder: Any) -> TaskModel:
-        """Encoder, dropout, one linear layer per position: ready for `fit`."""
-        head = TaggingHead(
+    def head(self, encoder: TextEncoder) -> TaggingHead:
+        """Returns dropout and one linear layer for every position."""
+        return TaggingHead(
             encoder.hidden_size,
             len(self.tags.learned),
             dropout=self.dropout,
             dtype=encoder.dtype_policy,
             name="tagging_head",
         )
-        model = TaskModel(encoder, head, name=self.name.replace("-", "_"))
-        model.compile(
-            optimizer=keras.optimizers.AdamW(
-                1e-4, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
-            ),
-            loss=self.loss(),
-            weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        )
-        return model
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Cross-entropy at first pieces: the sum over words, or the mean.
+        """Returns the cross-entropy at first pieces: sum or mean over the words."""
+        if keras_reduction(reduction) == "sum":
+            return keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="sum"
+            )
+        # Keras's mean is over the padded batch, and would depend on the padding.
+        return WordMean()
 
-        Raises:
-            ValueError: `reduction` is neither "sum" nor "mean".
-        """
-        if reduction not in _LOSSES:
-            raise ValueError(f"reduction is {reduction!r}; allowed are sum and mean.")
-        return _LOSSES[reduction]()
+    def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+        """Returns the accuracy, of words only."""
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        return {"weighted_metrics": [accuracy]}
 
     def decode(
-        self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sequence[Sentence]
+        self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sentences
     ) -> list[TaggedWords]:
-        """Tags of each sentence, in the scheme of the data."""
+        """Returns the tags of each sentence, in the scheme of the data."""
         tags: list[list[str | None]] = [[None] * len(e.words) for e in examples]
         values = [np.zeros(len(example.words), np.float32) for example in examples]
         for row, logits in enumerate(outputs):
@@ -200,35 +185,24 @@ class Tagging(Task):
             values[sentence][word[at]] = probabilities.max(axis=1)
             for position, best in zip(word[at], probabilities.argmax(1), strict=True):
                 tags[sentence][position] = self.tags.learned[best]
-            end = rows.notes["end"][row]
-            tags[sentence][:end] = [
-                tag or self.tags.fallback for tag in tags[sentence][:end]
-            ]
-        return [
-            TaggedWords(tuple(self.tags.answer(found)), probabilities)
-            for found, probabilities in zip(tags, values, strict=True)
-        ]
+            read = tags[sentence][: rows.notes["end"][row]]
+            tags[sentence][: len(read)] = [tag or self.tags.fallback for tag in read]
+        answered = (tuple(self.tags.answer(learned)) for learned in tags)
+        return list(map(TaggedWords, answered, values))
 
-    def score(
-        self, answers: Sequence[TaggedWords], examples: Sequence[Sentence]
-    ) -> dict[str, float]:
-        """Scores in percent, and how many words were cut off or have no piece."""
+    def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
+        """Returns scores, and how many words were cut off or have no piece."""
         labels = [example.tags for example in examples]
-        found = [answer.tags for answer in answers]
-        cut = sum(tags.count(None) for tags in found)
+        answered = [answer.tags for answer in answers]
+        cut = sum(tags.count(None) for tags in answered)
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
-        shares = span_scores(labels, found) if self._spans else {}
-        shares["accuracy"] = word_accuracy(labels, found)
-        return {
-            **{name: 100 * share for name, share in shares.items()},
-            "words_cut": float(cut),
-            "words_without_pieces": float(unread - cut),
-        }
+        shares = span_scores(labels, answered) if self._spans else {}
+        shares["accuracy"] = word_accuracy(labels, answered)
+        lost = {"words_cut": float(cut), "words_without_pieces": float(unread - cut)}
+        return {name: 100 * share for name, share in shares.items()} | lost
 
-    def baseline(
-        self, train_examples: Sequence[Sentence], examples: Sequence[Sentence]
-    ) -> dict[str, float]:
-        """Scores of each word's most frequent tag; of the most frequent one if new.
+    def baseline(self, train_examples: Sentences, examples: Sentences) -> Scores:
+        """Returns the scores of each word's most frequent tag, of any word's if new.
 
         More than an answer that does not look at the text: for tags, that would be no
         opponent.
@@ -238,45 +212,38 @@ class Tagging(Task):
             for word, tag in zip(example.words, example.tags, strict=True):
                 counts[word][tag] += 1
                 counts[None][tag] += 1
-        best = {word: found.most_common(1)[0][0] for word, found in counts.items()}
-        return self.score(
-            [
-                TaggedWords(
-                    tuple(best.get(word, best[None]) for word in example.words),
-                    np.ones(len(example.words), np.float32),
-                )
-                for example in examples
-            ],
-            examples,
-        )
+        best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+        tags = [tuple(best.get(w, best[None]) for w in e.words) for e in examples]
+        sure = (np.ones(len(each), np.float32) for each in tags)
+        return self.score(list(map(TaggedWords, tags, sure)), examples)
 
-    def failure(self, answers, scores, baseline) -> str:
-        """One tag for every word, or a main score of zero."""
-        found = {tag for answer in answers for tag in answer.tags} - {None}
-        if len(found) == 1:
-            return f"answers {found.pop()} to every word"
-        if scores[self.main_metric] > 0:
-            return ""
-        return f"{self.main_metric} is 0"
+    def failure(
+        self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores
+    ) -> str:
+        """Reports one tag for every word, or a main score of zero."""
+        given = {tag for answer in answers for tag in answer.tags} - {None}
+        if len(given) == 1:
+            return f"answers {given.pop()} to every word"
+        return "" if scores[self.main_metric] > 0 else f"{self.main_metric} is 0"
 
     def write(
-        self, answers: Sequence[TaggedWords], examples: Sequence[Sentence], path: str
-    ):
+        self, answers: Sequence[TaggedWords], examples: Sentences, path: str
+    ) -> None:
         """Writes the input's lines with the predicted tag as last column.
 
         The end of the name becomes .conll. A word that was cut off gets O with spans,
         else _.
         """
         missing = "O" if self._spans else "_"
-        with open(
-            Path(path).with_suffix(".conll"), "w", encoding="utf-8", newline="\n"
-        ) as file:
+        with files.open_new(Path(path).with_suffix(".conll")) as file:
             for example, answer in zip(examples, answers, strict=True):
                 cells = [missing if tag is None else tag for tag in answer.tags]
                 file.writelines(f"{line}\n" for line in example.with_column(cells))
                 file.write("\n")
 
-    def picture(self, answers, examples, folder):
+    def picture(
+        self, answers: Sequence[TaggedWords], examples: Sentences, folder: str
+    ) -> str:
         """Draws the confusion matrix of the words' tags."""
         pairs = [
             pair
@@ -286,33 +253,175 @@ class Tagging(Task):
         ]
         names = sorted({tag for pair in pairs for tag in pair})
         index = {tag: number for number, tag in enumerate(names)}
-        coded = np.array([[index[gold], index[found]] for gold, found in pairs])
+        coded = np.array([[index[gold], index[given]] for gold, given in pairs])
         counts = metrics.confusion_matrix(coded[:, 0], coded[:, 1], len(names))
         return plots.confusion_matrix(counts, names, folder)
 
-    def serving_inputs(self, tokenizer: Any, max_seq_length: int, **texts: Any) -> dict:
-        """Model inputs and words of `text`, string [B], with spaces between words.
+    def serving_inputs(
+        self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
+    ) -> Tensors:
+        """Makes model inputs and words of ``text``, [B], with spaces between words.
 
         Long sentences are always split.
         """
         return word_tensors(tokenizer, texts["text"], max_seq_length)
 
-    def serving_outputs(self, outputs: tf.Tensor, inputs: dict) -> dict:
-        """Words, tags and probabilities [B, W], padded; and num_words [B]."""
-        return word_outputs(outputs, inputs, self.tags)
+    def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
+        """Returns words, tags and probabilities [B, W], padded; and num_words [B].
 
-    def serving_id_outputs(self, outputs: tf.Tensor, inputs: dict) -> dict:
-        """Tags (as learned) and probabilities at every position, [B, S]."""
-        return position_outputs(outputs, self.tags)
+        Takes tag_logits, [R, S, C], and what ``word_tensors`` returned.
+        """
+        place = tf.stack([inputs["word_row"], inputs["word_position"]], axis=-1)
+        probabilities = tf.nn.softmax(tf.gather_nd(outputs, place))  # [B, W, C]
+        # Position 0 is [CLS]: the place of words that no piece stands for.
+        read = inputs["word_position"] > 0
+        fallback = self.tags.learned.index(self.tags.fallback)
+        best = tf.where(read, tf.argmax(probabilities, -1), fallback)
+        # ``TagSet.answer`` as a table of the tag before (0: none) and the tag.
+        before = tf.pad(best + 1, [[0, 0], [1, 0]])[:, :-1]
+        table = [
+            [self.tags.answer_tag(tag, other) for tag in self.tags.learned]
+            for other in ("O", *self.tags.learned)
+        ]
+        tags = tf.gather_nd(tf.constant(table), tf.stack([before, best], axis=-1))
+        real = tf.sequence_mask(inputs["num_words"], tf.shape(best)[1])
+        return {
+            "words": inputs["words"],
+            "num_words": inputs["num_words"],
+            "tags": tf.where(real, tags, ""),
+            "probabilities": tf.where(read, tf.reduce_max(probabilities, -1), 0.0),
+        }
+
+    def serving_id_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
+        """Returns tags (as learned) and probabilities at every position, [B, S]."""
+        probabilities = tf.nn.softmax(outputs)
+        best = tf.argmax(probabilities, -1)
+        return {
+            "tags": tf.gather(tf.constant(self.tags.learned), best),
+            "probabilities": tf.reduce_max(probabilities, -1),
+        }
 
     def to_json(self) -> dict[str, Any]:
-        """What must be known to use the model later."""
-        return {
-            "task": self.name,
-            "kind": "tagging",
-            "text_names": list(self.text_names),
+        """Adds the tags and the options."""
+        return super().to_json() | {
             "labels": None if self.tags is None else list(self.tags.learned),
             "main_metric": self.main_metric,
             "encoding": self.encoding,
             "long_sentences": self.long_sentences,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class WordRows:
+    """Rows of whole words: int32 input_ids, [CLS] pieces [SEP].
+
+    At the first piece of a word, ``word`` is its number in the sentence, -1 elsewhere,
+    int32. Of each row, int64 [R], ``sentence`` is the index of its sentence, and
+    ``end`` how many words of that have been read after the row.
+    """
+
+    input_ids: Ragged
+    word: Ragged
+    sentence: np.ndarray
+    end: np.ndarray
+
+
+def word_rows(
+    sentences: Sequence[Sequence[str]],
+    tokenizer: WordPiece,
+    max_seq_length: int,
+    *,
+    split: bool,
+) -> WordRows:
+    """Fills rows with as many whole words as fit; a sentence has at least one.
+
+    Without ``split``, the rest of a sentence that does not fit in one row is left out.
+    """
+    limit = max_seq_length - 2
+    pieces = iter(tokenizer.encode([word for words in sentences for word in words]))
+    vocabulary = tokenizer.vocabulary
+    ids, words, owners, ends = [], [], [], []
+    for number, sentence in enumerate(sentences):
+        # Of a word longer than a row, only the first piece decides anyway.
+        parts = [next(pieces)[:limit] for _ in sentence]
+        rows = fill_rows([len(part) for part in parts], limit)
+        for row in range(rows[-1] + 1 if split else 1):
+            row_ids, row_words = [vocabulary.cls_id], [-1]
+            for word in np.flatnonzero(rows == row):
+                row_ids.extend(parts[word])
+                row_words.extend([word, *[-1] * len(parts[word])][: len(parts[word])])
+            ids.append([*row_ids, vocabulary.sep_id])
+            words.append([*row_words, -1])
+            owners.append(number)
+            ends.append(np.searchsorted(rows, row, "right"))
+    numbers = np.array([owners, ends], np.int64)
+    return WordRows(Ragged.of(ids), Ragged.of(words), *numbers)
+
+
+def fill_rows(lengths: Sequence[int], limit: int) -> np.ndarray:
+    """Number of the row of each word, int64 [W]: the next one where a word is too much.
+
+    A row has at most ``limit`` pieces, and so has a word.
+    """
+    rows = np.zeros(len(lengths), np.int64)
+    row = used = 0
+    for word, length in enumerate(lengths):
+        if used + length > limit:
+            row, used = row + 1, 0
+        used += length
+        rows[word] = row
+    return rows
+
+
+def word_tensors(
+    tokenizer: WordPiece, texts: tf.Tensor, max_seq_length: int
+) -> Tensors:
+    """Does ``word_rows`` in TensorFlow, for texts [B] with spaces between words.
+
+    Returns input_ids, input_mask and segment_ids, int32 [R, S]; and words (string
+    [B, W], padded with ""), num_words [B], and the row and the position of the first
+    piece of each word, int64 [B, W]; the position is 0 where there is none.
+    """
+    words = tf.strings.split(texts)  # [B, W], ragged
+    pieces = tokenizer.tokenize(words.values)[:, : max_seq_length - 2]
+    lengths = words.with_values(pieces.row_lengths()).to_tensor(0)  # [B, W]
+    rows = _filled(lengths, max_seq_length - 2)
+    num_rows = tf.reduce_max(tf.pad(rows, [[0, 0], [1, 0]]), axis=1) + 1
+    rows += tf.cumsum(num_rows, exclusive=True)[:, tf.newaxis]
+    real = tf.sequence_mask(words.row_lengths(), tf.shape(lengths)[1])
+
+    row_of_word = tf.boolean_mask(rows, real)  # [words in all]
+    piece_rows = tf.repeat(row_of_word, pieces.row_lengths())
+    total = tf.reduce_sum(num_rows)
+    body = tf.RaggedTensor.from_value_rowids(pieces.values, piece_rows, total)
+    vocabulary = tokenizer.vocabulary
+    ends = tf.ones([body.nrows(), 1], tf.int32)
+    framed = [ends * vocabulary.cls_id, body, ends * vocabulary.sep_id]
+    input_ids = tf.concat(framed, axis=1)
+    before = tf.cumsum(pieces.row_lengths(), exclusive=True)
+    first = 1 + before - tf.gather(body.row_starts(), row_of_word)
+    first = tf.where(pieces.row_lengths() > 0, first, 0)
+    return {
+        "input_ids": padded(input_ids, vocabulary.pad_id),
+        "input_mask": padded(tf.ones_like(input_ids)),
+        "segment_ids": padded(tf.zeros_like(input_ids)),
+        "words": words.to_tensor(""),
+        "num_words": tf.cast(words.row_lengths(), tf.int32),
+        "word_row": rows,
+        "word_position": words.with_values(first).to_tensor(0),
+    }
+
+
+def _filled(lengths: tf.Tensor, limit: int) -> tf.Tensor:
+    """Does ``fill_rows`` for a batch: int64 [B, W] to int64 [B, W]."""
+
+    def add(state: Sequence[tf.Tensor], length: tf.Tensor) -> Sequence[tf.Tensor]:
+        row, used = state
+        over = used + length > limit
+        return row + tf.cast(over, tf.int64), tf.where(over, length, used + length)
+
+    start = tf.zeros([tf.shape(lengths)[0]], tf.int64)
+    # One more column: a scan needs at least one step.
+    by_word = tf.pad(tf.transpose(lengths), [[0, 1], [0, 0]])
+    rows, _ = tf.scan(add, by_word, (start, start))
+    return tf.transpose(rows[:-1])

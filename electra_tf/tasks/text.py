@@ -1,41 +1,49 @@
-"""What tasks on one text or a pair of texts share: reading, tokenizing, serving.
+"""Tasks on one text or a pair: classes, any number of labels, or a number.
 
-Letters: R rows, B batch.
+Scores are in percent, as the papers print them.
+
+Letters: N examples, R rows, B batch, C classes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from electra_tf.tasks.base import Column, Example, Rows, Task
+from electra_tf import files
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.tasks import base, metrics, plots
+from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import encode_tensors, encode_texts
-from electra_tf.tasks.heads import ClassificationHead, TaskModel
+from electra_tf.tasks.heads import ClassificationHead, Tensors
+from electra_tf.tasks.tables import did_you_mean
 
-_REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
+Examples = Sequence[Example]
+# What the model returned for each row.
+Outputs = Sequence[np.ndarray]
+
+SCORES = {
+    "accuracy": lambda labels, found, size: metrics.accuracy(labels, found),
+    "matthews": lambda labels, found, size: metrics.matthews_correlation(labels, found),
+    # Of the second class: in GLUE, "paraphrase" and "duplicate".
+    "f1": lambda labels, found, size: metrics.f1(labels, found, positive=1),
+    "macro_f1": metrics.macro_f1,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTask(Task):
-    """A label for a text or for a pair of texts.
+    """A label for a text or for a ``pair`` of texts.
 
-    Attributes:
-        name: Name on the command line and in files.
-        source: Reads a split: its name to a list of `Example`.
-        pair: Whether an example has two texts.
-        main_metric: The score that decides.
-        max_seq_length: Default length.
-        epochs: Default number of epochs.
-        eval_splits: Splits with labels; the first one decides.
-        test_splits: Splits to predict.
-        double_pairs: Whether every pair is trained in both orders.
-        dropout: Dropout rate before the linear layer.
-        submission: Writes a benchmark's file: (answers as strings, split, folder) to
-            a path or None.
+    Fields that ``Task`` has mean the same here. ``double_pairs`` trains every pair in
+    both orders; ``dropout`` is the rate before the linear layer; ``submission`` writes
+    a benchmark's file: (answers as strings, split, folder) to a path or None.
     """
 
     name: str
@@ -50,22 +58,16 @@ class TextTask(Task):
     dropout: float = 0.1
     submission: Callable[[Sequence[str], str, str], str | None] | None = None
 
+    # Width of the linear layer.
+    num_outputs: ClassVar[int]
+
     @property
     def text_names(self) -> tuple[str, ...]:
         """Names of the text inputs in serving signatures."""
         return ("text", "text_pair") if self.pair else ("text",)
 
-    @property
-    def num_outputs(self) -> int:
-        """Width of the linear layer."""
-        raise NotImplementedError
-
-    def examples(self, split: str) -> list[Example]:
-        """Reads a split; see `Task.examples`."""
-        return self.source(split)
-
-    def augment(self, examples: Sequence[Example]) -> list[Example]:
-        """Every pair again with the two texts swapped, where the task asks for it."""
+    def augment(self, examples: Examples) -> list[Example]:
+        """Adds every pair with its texts swapped, where the task asks for it."""
         if not (self.pair and self.double_pairs):
             return list(examples)
         swapped = [dataclasses.replace(e, texts=e.texts[::-1]) for e in examples]
@@ -73,13 +75,13 @@ class TextTask(Task):
 
     def featurize(
         self,
-        examples: Sequence[Example],
-        tokenizer: Any,
+        examples: Examples,
+        tokenizer: WordPiece,
         max_seq_length: int,
         *,
         training: bool = False,
     ) -> Rows:
-        """One row per example; see `Task.featurize`."""
+        """Makes one row of each example; see ``Task.featurize``."""
         columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
@@ -91,105 +93,405 @@ class TextTask(Task):
             tokenizer.vocabulary.pad_id,
         )
 
-    def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """What the loss compares with, one row per example."""
+    def targets(self, examples: Examples) -> np.ndarray:
+        """Returns what the loss compares with, one row per example."""
         raise NotImplementedError
 
-    def weights(self, targets: np.ndarray) -> Column | None:
-        """Weight of each row in the loss; None for equal ones."""
-        del targets
+    def weights(self, targets: np.ndarray) -> np.ndarray | None:
+        """Returns the weight of each row in the loss; None for equal ones."""
 
-    def build_model(self, encoder: Any) -> TaskModel:
-        """Encoder, dropout, one linear layer on [CLS]: compiled and ready for `fit`.
-
-        The optimizer is Keras's AdamW at a constant 1e-4; call `compile` again for
-        another one, with `task.loss()`.
-        """
-        head = ClassificationHead(
+    def head(self, encoder: TextEncoder) -> ClassificationHead:
+        """Returns dropout and one linear layer on [CLS]."""
+        return ClassificationHead(
             encoder.hidden_size,
             self.num_outputs,
             dropout=self.dropout,
             dtype=encoder.dtype_policy,
             name="classification_head",
         )
-        model = TaskModel(encoder, head, name=self.name.replace("-", "_"))
-        model.compile(
-            optimizer=keras.optimizers.AdamW(
-                1e-4, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
-            ),
-            loss=self.loss(),
-            metrics=self.metrics(),
-        )
-        return model
-
-    def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """The Keras loss; `reduction` is "sum" (over the batch) or "mean"."""
-        raise NotImplementedError
-
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """Keras metrics that are cheap enough to watch while training."""
-        return []
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Answers as they are written to files."""
+        """Returns answers as they are written to files."""
         raise NotImplementedError
 
     def submit(
-        self, answers: np.ndarray, examples: Sequence[Example], split: str, folder: str
+        self, answers: np.ndarray, examples: Examples, split: str, folder: str
     ) -> str | None:
         """Writes the benchmark's file; returns its path, None if there is none."""
-        del examples
         if self.submission is None:
             return None
         return self.submission(self.readable(answers), split, folder)
 
-    def write(self, answers: np.ndarray, examples: Sequence[Example], path: str):
-        """Writes id, label if known, prediction and what `details` adds, as TSV."""
-        labeled = all(example.label is not None for example in examples)
-        details = self.details(answers)
-        header = ["id", *(["label"] if labeled else []), "prediction", *details]
-        rows = zip(examples, self.readable(answers), *details.values(), strict=True)
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write("\t".join(map(_cell, header)) + "\n")
-            for example, answer, *values in rows:
-                label = [self.readable_label(example.label)] if labeled else []
-                cells = [example.id, *label, answer, *values]
-                file.write("\t".join(map(_cell, cells)) + "\n")
+    def write(self, answers: np.ndarray, examples: Examples, path: str) -> None:
+        """Writes id, label if known, prediction and what ``details`` adds, as TSV."""
+        columns = {"id": [example.id for example in examples]}
+        if all(example.label is not None for example in examples):
+            columns["label"] = [self.readable_label(e.label) for e in examples]
+        columns |= {"prediction": self.readable(answers), **self.details(answers)}
+        with files.open_new(path) as file:
+            for cells in (columns, *zip(*columns.values(), strict=True)):
+                # Tabs and line ends in a cell would break the table.
+                line = "\t".join(" ".join(str(cell).split()) for cell in cells)
+                file.write(f"{line}\n")
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        """Further columns of the predictions."""
-        del answers
+        """Returns further columns of the predictions, by name."""
         return {}
 
     def readable_label(self, label: Any) -> str:
-        """A right answer as it is written to files."""
+        """Returns a right answer as it is written to files."""
         return str(label)
 
-    def serving_inputs(self, tokenizer: Any, max_seq_length: int, **texts: Any) -> dict:
-        """Model inputs from string tensors [B] called as `text_names` says."""
+    def serving_inputs(
+        self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
+    ) -> Tensors:
+        """Makes model inputs of string tensors [B]; see ``Task.serving_inputs``."""
         columns = [texts[name] for name in self.text_names]
         return encode_tensors(tokenizer, columns, max_seq_length)
 
 
-def keras_reduction(reduction: str) -> str:
-    """What Keras calls a reduction.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabeledTask(TextTask):
+    """A task with a set of labels.
 
-    Raises:
-        ValueError: It is neither "sum" nor "mean".
+    ``labels`` are the classes in the order of the outputs; None until ``prepare`` has
+    taken them from the training data.
     """
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; allowed are sum and mean.")
-    return _REDUCTIONS[reduction]
+
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """One output per class; a ``ValueError`` if they are not known yet."""
+        if self.labels is None:
+            raise ValueError(
+                f"Task {self.name} does not know its labels yet: pass labels=, or use "
+                "task.prepare(train_examples)."
+            )
+        return len(self.labels)
+
+    def index(self, label: str, example: Example) -> int:
+        """Returns the number of an example's class."""
+        if label not in self.labels:
+            more = f", ... ({len(self.labels)} in all)" if self.labels[20:] else ""
+            raise ValueError(
+                f"Example {example.id} has the label {label!r}"
+                f"{did_you_mean(label, self.labels)}, which the training data lacks: "
+                f"it has {', '.join(self.labels[:20])}{more}. Correct the label, or "
+                "add training examples of it."
+            )
+        return self.labels.index(label)
+
+    def to_json(self) -> dict[str, Any]:
+        """Adds the labels."""
+        labels = None if self.labels is None else list(self.labels)
+        return super().to_json() | {"labels": labels}
+
+    def details(self, answers: np.ndarray) -> dict[str, list[str]]:
+        """Returns the probability of every class."""
+        columns = np.asarray(answers).T
+        return {
+            f"p({label})": [f"{value:.6f}" for value in column]
+            for label, column in zip(self.labels, columns, strict=True)
+        }
+
+    def _tiled_labels(self, probabilities: tf.Tensor) -> tf.Tensor:
+        return tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
 
 
-def not_above(
-    name: str, scores: Mapping[str, float], baseline: Mapping[str, float]
-) -> str:
-    """Says so if a score is not above that of the baseline; else empty."""
-    if scores[name] > baseline[name]:
-        return ""
-    return f"{name} {scores[name]:.2f} is not above the baseline {baseline[name]:.2f}"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Classification(LabeledTask):
+    """One of several classes.
+
+    An answer is the vector of class probabilities, float32 [C]. ``score_names`` are
+    names in ``SCORES``. ``class_weights`` "balanced" weights an example by N / (C *
+    examples of its class), so that all classes have the same say.
+    """
+
+    kind = "classification"
+    main_metric: str = "accuracy"
+    score_names: tuple[str, ...] = ("accuracy", "macro_f1", "matthews")
+    class_weights: Literal["none", "balanced"] = "none"
+
+    def prepare(self, train_examples: Examples) -> Classification:
+        """Returns the task with the labels that occur, at least two."""
+        if self.labels is not None:
+            return self
+        labels = _sorted({example.label for example in train_examples})
+        if len(labels) < 2:
+            raise ValueError(
+                f"All {len(train_examples)} training examples of {self.name} have the "
+                f"label {labels[0]!r}: there is nothing to learn."
+            )
+        return dataclasses.replace(self, labels=labels)
+
+    def targets(self, examples: Examples) -> np.ndarray:
+        """Returns the numbers of the classes, int32 [N]."""
+        return np.array([self.index(e.label, e) for e in examples], np.int32)
+
+    def weights(self, targets: np.ndarray) -> np.ndarray | None:
+        """Returns float32 [N] with mean 1; None without class weights."""
+        if self.class_weights == "none":
+            return None
+        counts = np.bincount(targets, minlength=self.num_outputs)
+        present = np.count_nonzero(counts)
+        return (len(targets) / (present * counts[targets])).astype(np.float32)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Adds the weights, which are columns of the rows."""
+        return self.to_json() | {"class_weights": self.class_weights}
+
+    def loss(self, reduction: str = "sum") -> keras.losses.Loss:
+        """Returns the cross-entropy of the softmax."""
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction=keras_reduction(reduction)
+        )
+
+    def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+        """Returns the accuracy."""
+        return {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+
+    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+        """Returns probabilities, float32 [N, C]."""
+        return tf.nn.softmax(np.stack(outputs)).numpy()
+
+    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+        """Returns the scores of ``score_names``, in percent."""
+        compared = self.targets(examples), np.argmax(answers, axis=1), self.num_outputs
+        return {name: 100 * SCORES[name](*compared) for name in self.score_names}
+
+    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
+        """Returns the scores of the training data's most frequent class."""
+        counts = np.bincount(self.targets(train_examples), minlength=self.num_outputs)
+        answers = np.tile(counts / counts.sum(), [len(examples), 1])
+        return self.score(answers, examples)
+
+    def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
+        """Reports a constant answer, or a main score not above the baseline's."""
+        given = np.unique(np.argmax(answers, axis=1))
+        if len(given) == 1:
+            return f"answers {self.labels[given[0]]} to every example"
+        return base.not_above(self.main_metric, scores, baseline)
+
+    def readable(self, answers: np.ndarray) -> list[str]:
+        """Returns the names of the most probable classes."""
+        return [self.labels[index] for index in np.argmax(answers, axis=1)]
+
+    def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
+        """Draws the confusion matrix."""
+        labels, answered = self.targets(examples), np.argmax(answers, axis=1)
+        counts = metrics.confusion_matrix(labels, answered, self.num_outputs)
+        return plots.confusion_matrix(counts, self.labels, folder)
+
+    def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
+        """Returns label and probability [B], labels and probabilities [B, C]."""
+        probabilities = tf.nn.softmax(outputs)
+        best = tf.argmax(probabilities, axis=1)
+        return {
+            "label": tf.gather(tf.constant(self.labels), best),
+            "probability": tf.reduce_max(probabilities, axis=1),
+            "labels": self._tiled_labels(probabilities),
+            "probabilities": probabilities,
+        }
 
 
-def _cell(value: str) -> str:
-    return " ".join(str(value).split())
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiLabel(LabeledTask):
+    """Any number of labels, none included; ``Example.label`` is a tuple of them.
+
+    An answer is the vector of label probabilities, float32 [C]; from ``threshold`` on a
+    label is given. ``main_metric`` is micro_f1, macro_f1 or exact_match.
+    """
+
+    kind = "multilabel"
+    main_metric: str = "micro_f1"
+    threshold: float = 0.5
+
+    def prepare(self, train_examples: Examples) -> MultiLabel:
+        """Returns the task with the labels that occur, at least one."""
+        if self.labels is not None:
+            return self
+        labels = _sorted({label for e in train_examples for label in e.label})
+        if not labels:
+            raise ValueError(f"No training example of {self.name} has any label.")
+        return dataclasses.replace(self, labels=labels)
+
+    def targets(self, examples: Examples) -> np.ndarray:
+        """Returns 1 for the labels that an example has, float32 [N, C]."""
+        targets = np.zeros([len(examples), self.num_outputs], np.float32)
+        for row, example in zip(targets, examples, strict=True):
+            row[[self.index(label, example) for label in example.label]] = 1
+        return targets
+
+    def loss(self, reduction: str = "sum") -> keras.losses.Loss:
+        """Returns the binary cross-entropy, the mean over the labels."""
+        reduction = keras_reduction(reduction)
+        return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
+
+    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+        """Returns probabilities, float32 [N, C]."""
+        return tf.sigmoid(np.stack(outputs)).numpy()
+
+    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+        """Returns micro and macro F1 and the share of entirely right answers."""
+        labels, given = self.targets(examples) == 1, answers >= self.threshold
+        micro, macro = metrics.multilabel_f1(labels, given)
+        exact = float(np.mean(np.all(labels == given, axis=1)))
+        shares = {"micro_f1": micro, "macro_f1": macro, "exact_match": exact}
+        return {name: 100 * share for name, share in shares.items()}
+
+    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
+        """Returns the scores of the constant set of labels that fits training best."""
+        targets = self.targets(train_examples)
+        # For micro F1 the best constant is one of: the most frequent label, the two
+        # most frequent ones, and so on.
+        order = np.argsort(-targets.sum(0), kind="stable")
+        constants = np.tril(np.ones([len(order)] * 2))[:, np.argsort(order)]
+        tiled = (np.tile(constant, [len(targets), 1]) for constant in constants)
+        scores = [metrics.multilabel_f1(targets, answer)[0] for answer in tiled]
+        best = constants[int(np.argmax(scores))]
+        return self.score(np.tile(best, [len(examples), 1]), examples)
+
+    def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
+        """Reports a constant answer, or a main score not above the baseline's."""
+        given = answers >= self.threshold
+        if np.all(given == given[0]):
+            return f"answers {self.readable(answers[:1])[0] or 'nothing'} every time"
+        return base.not_above(self.main_metric, scores, baseline)
+
+    def readable(self, answers: np.ndarray) -> list[str]:
+        """Returns the names of the labels, joined with |."""
+        given = np.asarray(answers) >= self.threshold
+        return [self.readable_label(np.array(self.labels)[row]) for row in given]
+
+    def readable_label(self, label: Any) -> str:
+        """Returns labels joined with |."""
+        return "|".join(label)
+
+    def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
+        """Returns labels, probabilities and predicted (bool), each [B, C]."""
+        probabilities = tf.sigmoid(outputs)
+        return {
+            "labels": self._tiled_labels(probabilities),
+            "probabilities": probabilities,
+            "predicted": probabilities >= self.threshold,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regression(TextTask):
+    """A number, on the scale of the labels.
+
+    ``main_metric`` is spearman, pearson or mse; ``label_range`` the smallest and the
+    largest label, None until ``prepare``.
+    """
+
+    kind = "regression"
+    main_metric: str = "spearman"
+    label_range: tuple[float, float] | None = None
+
+    num_outputs = 1
+
+    @property
+    def greater_is_better(self) -> bool:
+        """False for the mean squared error."""
+        return self.main_metric != "mse"
+
+    def prepare(self, train_examples: Examples) -> Regression:
+        """Returns the task with the range of the labels, which must differ."""
+        if self.label_range is not None:
+            return self
+        labels = [example.label for example in train_examples]
+        if min(labels) == max(labels):
+            raise ValueError(
+                f"All {len(labels)} training examples of {self.name} have the label "
+                f"{labels[0]:g}: there is nothing to learn."
+            )
+        return dataclasses.replace(self, label_range=(min(labels), max(labels)))
+
+    def targets(self, examples: Examples) -> np.ndarray:
+        """Returns labels scaled to [0, 1], float32 [N, 1].
+
+        Deviation: the original divides by the largest label, here by the width of the
+        range; the same for STS-B, whose smallest label is 0.
+        """
+        low, high = self.label_range
+        labels = np.array([[example.label] for example in examples], np.float64)
+        return ((labels - low) / (high - low)).astype(np.float32)
+
+    def loss(self, reduction: str = "sum") -> keras.losses.Loss:
+        """Returns the squared error of the scaled label."""
+        return keras.losses.MeanSquaredError(reduction=keras_reduction(reduction))
+
+    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+        """Returns numbers on the scale of the labels, float32 [N]."""
+        low, high = self.label_range
+        return np.stack(outputs)[:, 0] * (high - low) + low
+
+    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+        """Returns correlations in percent, and the mean squared error of labels."""
+        labels = [example.label for example in examples]
+        return {
+            "pearson": 100 * metrics.pearson(labels, answers),
+            "spearman": 100 * metrics.spearman(labels, answers),
+            "mse": metrics.mean_squared_error(labels, answers),
+        }
+
+    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
+        """Returns the scores of the training data's mean label."""
+        mean = np.mean([example.label for example in train_examples])
+        return self.score(np.full(len(examples), mean), examples)
+
+    def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
+        """Reports a constant answer, or a main score no better than the baseline's."""
+        low, high = self.label_range
+        if np.ptp(answers) < 1e-3 * (high - low):
+            return f"answers about {np.mean(answers):.3g} to every example"
+        if not self.greater_is_better:
+            scores, baseline = ({"mse": -x["mse"]} for x in (scores, baseline))
+        return base.not_above(self.main_metric, scores, baseline)
+
+    def readable(self, answers: np.ndarray) -> list[str]:
+        """Returns three decimals, within the range of the labels."""
+        return [f"{value:.3f}" for value in np.clip(answers, *self.label_range)]
+
+    def details(self, answers: np.ndarray) -> dict[str, list[str]]:
+        """Returns the number as the model gave it."""
+        return {"score": [f"{value:.6f}" for value in answers]}
+
+    def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
+        """Draws predictions over labels."""
+        labels = [example.label for example in examples]
+        return plots.scatter(labels, answers, self.label_range, folder)
+
+    def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
+        """Returns score on the scale of the labels, float32 [B]."""
+        low, high = self.label_range
+        return {"score": outputs[:, 0] * (high - low) + low}
+
+    def to_json(self) -> dict[str, Any]:
+        """Adds the range of the labels."""
+        label_range = self.label_range and list(self.label_range)
+        return super().to_json() | {"label_range": label_range}
+
+
+def _sorted(labels: set[str]) -> tuple[str, ...]:
+    """Returns numbers in numerical order, names in alphabetical order."""
+    try:
+        return tuple(sorted(labels, key=lambda label: (float(label), label)))
+    except ValueError:
+        return tuple(sorted(labels))
+
+
+def nearly_equal(labels: Sequence[str]) -> tuple[str, str] | None:
+    """Returns two labels that differ in case or in how a number is written only."""
+    seen: dict[Any, str] = {}
+    for label in labels:
+        try:
+            key = float(label)
+        except ValueError:
+            key = label.casefold()
+        if key in seen:
+            return seen[key], label
+        seen[key] = label
+    return None

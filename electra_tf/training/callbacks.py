@@ -1,67 +1,154 @@
-"""Keras callbacks around `fit`, counted in steps (optimizer updates), not epochs.
+"""Keras callbacks around ``fit``, counted in steps (optimizer updates), not epochs.
 
-`StepLogger` reads the metrics of the model once per window, adds what the optimizer and
-the clock know, and hands one dict to every sink (`electra_tf.training.sinks`); it alone
-resets the metrics, so all sinks see the same window. The order in `fit` matters:
+``StepLogger`` reads the metrics of the model once per window, adds what the optimizer
+and the clock know, and hands one dict to every sink (``electra_tf.training.sinks``); it
+alone resets the metrics, so all sinks see the same window. The order in ``fit``
+matters:
 
     callbacks=[NonFiniteGuard(), StepLogger(...), EvaluateEvery(...), CheckpointEvery()]
 
 so that nothing is logged, evaluated or saved after a bad step, and the time of
 evaluations and checkpoints does not count as training time. All of them accept
-`steps_per_execution`, where Keras reports several steps at once, and `first_step`, the
-number of steps done before this `fit`.
+``steps_per_execution``, where Keras reports several steps at once; ``every``, the steps
+between their actions, at least 1; ``first_step``, the number of steps done before this
+``fit``; and sinks, which are callables ``(step, dict)``.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+import time
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from electra_tf.training.health import HealthWarnings
-from electra_tf.training.sinks import (
-    MetricsLog,
-    Progress,
-    TensorBoardScalars,
-)
-from electra_tf.training.stepping import GracefulStop, StepCallback, TrainingClock
+from electra_tf.training.checkpoints import CheckpointStore
+from electra_tf.training.sinks import Sink
 
-__all__ = [
-    "CheckpointEvery",
-    "EvaluateEvery",
-    "GracefulStop",
-    "HealthWarnings",
-    "MetricsLog",
-    "NonFiniteGuard",
-    "Progress",
-    "StepCallback",
-    "StepLogger",
-    "TensorBoardScalars",
-]
+Logs = Mapping[str, Any]
 
 
-Sink = Callable[[int, dict[str, float]], None]
+class StepCallback(keras.callbacks.Callback):
+    """Counts steps over epochs and calls ``after_step(previous, step, logs)``."""
+
+    def __init__(self, every: int = 1, *, first_step: int = 0):
+        super().__init__()
+        if every < 1:
+            raise ValueError(
+                f"{type(self).__name__} has every={every}; the smallest interval is 1 "
+                "step. Leave the callback out to switch it off."
+            )
+        self.every = every
+        self.first_step = first_step
+        self.step = first_step
+        self._last_batch = -1
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Batches are numbered from 0 in each epoch."""
+        self._last_batch = -1
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Counts the steps since the last call."""
+        # Keras reports a last execution as whole, however few steps it had left.
+        steps = (self.params or {}).get("steps")
+        batch = batch if steps is None else min(batch, steps - 1)
+        previous, self.step = self.step, self.step + batch - self._last_batch
+        self._last_batch = batch
+        self.after_step(previous, self.step, logs or {})
+
+    def after_step(self, previous: int, step: int, logs: Logs) -> None:
+        """Called after each execution with the step count before and after it."""
+
+    def is_due(self, previous: int, step: int) -> bool:
+        """Whether a multiple of ``every`` lies in (previous, step]."""
+        return step // self.every > previous // self.every
+
+
+class TrainingClock:
+    """Time inside executions; the first one, which traces and compiles, is left out."""
+
+    def __init__(self):
+        self._is_warm = False
+        self._started = 0.0
+        self._seconds = 0.0
+        self._steps = 0
+
+    def start(self) -> None:
+        """An execution begins."""
+        self._started = time.perf_counter()
+
+    def stop(self, steps: int) -> None:
+        """An execution of ``steps`` steps ended."""
+        if self._is_warm:
+            self._seconds += time.perf_counter() - self._started
+            self._steps += steps
+        self._is_warm = True
+
+    def rate_and_restart(self) -> float | None:
+        """Steps per second since the last call, None if nothing was timed."""
+        rate = self._steps / self._seconds if self._steps else None
+        self._seconds, self._steps = 0.0, 0
+        return rate
+
+
+class GracefulStop:
+    """Turns the first SIGTERM or SIGINT into a request, leaves the second as it was.
+
+    As a context manager around ``fit`` it gives the signals back after an error too.
+    """
+
+    def __init__(
+        self, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
+    ):
+        self.signals = signals
+        self.requested: str | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+    def install(self) -> None:
+        """Takes over the signals; outside Python's main thread nothing happens."""
+        if threading.current_thread() is threading.main_thread() and not self._previous:
+            for number in self.signals:
+                self._previous[number] = signal.signal(number, self._handle)
+
+    def remove(self) -> None:
+        """Gives the signals back to their previous handlers."""
+        while self._previous:
+            signal.signal(*self._previous.popitem())
+
+    def _handle(self, number: int, frame: types.FrameType | None) -> None:
+        del frame
+        self.requested = signal.Signals(number).name
+        # A second signal must be able to end a program that hangs.
+        self.remove()
 
 
 class StepLogger(StepCallback):
-    """Gives every sink one dict per window of `every` steps, then resets the metrics.
+    """Gives every sink one dict per window of ``every`` steps, then resets the metrics.
 
     The dict holds the metrics of the model, over the window and all replicas, and what
-    else its logs have; `learning_rate` (of the next update); `gradient_norm` (of the
-    last update, if the optimizer has it; `<name>_gradient_norm` of its clip groups);
-    from the second execution on `steps_per_second` and `tokens_per_second`, measured
-    over training only. A run that starts at step 0 also reports its first execution,
-    whose losses are the baselines of an untrained model; an unfinished window is
-    reported at the end.
+    else its logs have; ``learning_rate`` (of the next update); ``gradient_norm`` (of
+    the last update, if the optimizer has it; ``<name>_gradient_norm`` of its clip
+    groups); from the second execution on ``steps_per_second`` and
+    ``tokens_per_second``, measured over training only. A run that starts at step 0 also
+    reports its first execution, whose losses are the baselines of an untrained model;
+    an unfinished window is reported at the end.
 
-    A sink is a callable `(step, dict)`. If it has a method `tick(step)` this is called
-    after each execution, `finish()` at the end of `fit`.
-
-    Args:
-        every: steps per window.
-        sinks: list of sinks.
-        first_step: steps done before the first `fit`.
-        tokens_per_step: batch size times sequence length; None reports no tokens.
+    If a sink has a method ``tick(step)`` this is called after each execution,
+    ``finish()`` at the end of ``fit``. ``tokens_per_step`` is batch size times sequence
+    length; None reports no tokens.
     """
 
     def __init__(
@@ -76,39 +163,38 @@ class StepLogger(StepCallback):
         self.sinks = sinks
         self.tokens_per_step = tokens_per_step
         self._clock = TrainingClock()
-        self._logs = {}
+        self._logs: Logs = {}
         self._reported = first_step
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         """Lets the clock run."""
         self._clock.start()
 
-    def after_step(self, previous, step, logs):
+    def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Reports if a window ended."""
         self._logs = logs
-        if previous == 0 or self.is_due(previous, step):
-            # Reading metrics waits for the device, so it comes before the clock stops.
-            values = self._values(logs)
-            self._clock.stop(step - previous)
+        is_due = previous == 0 or self.is_due(previous, step)
+        # Reading metrics waits for the device, so it comes before the clock stops.
+        values = self._values(logs) if is_due else None
+        self._clock.stop(step - previous)
+        if values is not None:
             self._report(step, values)
-        else:
-            self._clock.stop(step - previous)
         for sink in self.sinks:
             getattr(sink, "tick", _ignore)(step)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs | None = None) -> None:
         """Reports the unfinished window and closes the sinks."""
         if self.step > self._reported:
             self._report(self.step, self._values(self._logs))
         for sink in self.sinks:
             getattr(sink, "finish", _ignore)()
 
-    def _values(self, logs):
+    def _values(self, logs: Logs) -> dict[str, float]:
         # Logs average what each replica computed from its own rows; metrics are read
         # over all replicas, so that a row counts the same wherever it was.
         return _numbers({**logs, **self.model.get_metrics_result()})
 
-    def _report(self, step, values):
+    def _report(self, step: int, values: dict[str, float]) -> None:
         values |= _optimizer_values(self.model.optimizer)
         rate = self._clock.rate_and_restart()
         if rate is not None:
@@ -122,22 +208,18 @@ class StepLogger(StepCallback):
 
 
 class EvaluateEvery(StepCallback):
-    """Evaluates inside `fit` and gives the results to sinks, prefixed `eval_`.
+    """Evaluates inside ``fit`` and gives the results to sinks, prefixed ``eval_``.
 
     Neither the running window of training metrics nor the step is touched. The last
     step is evaluated too, unless something stopped the training early.
 
-    Args:
-        dataset: dataset of `model.evaluate`, read from its start each time.
-        every: steps between evaluations.
-        sinks: list of callables `(step, dict)`.
-        steps: number of batches; None reads the whole dataset.
-        first_step: steps done before the first `fit`.
+    The ``dataset`` is read from its start each time, ``steps`` batches of it; None
+    reads the whole.
     """
 
     def __init__(
         self,
-        dataset,
+        dataset: tf.data.Dataset,
         every: int,
         sinks: Sequence[Sink],
         *,
@@ -150,19 +232,20 @@ class EvaluateEvery(StepCallback):
         self.steps = steps
         self._evaluated = first_step
 
-    def after_step(self, previous, step, logs):
+    def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Evaluates if it is time."""
         if self.is_due(previous, step):
             self._evaluate(step)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs | None = None) -> None:
         """Evaluates the final weights."""
         if self.step > self._evaluated and not self.model.stop_training:
             self._evaluate(self.step)
 
-    def _evaluate(self, step):
+    def _evaluate(self, step: int) -> None:
         self._evaluated = step
-        # `evaluate` resets the metrics it shares with the training window.
+        # ``evaluate`` resets the metrics it shares with the training window, which
+        # would lose its steps.
         window = [(v, v.numpy()) for v in self.model.metrics_variables]
         results = self.model.evaluate(
             self.dataset, steps=self.steps, verbose=0, return_dict=True
@@ -177,21 +260,17 @@ class EvaluateEvery(StepCallback):
 class CheckpointEvery(StepCallback):
     """Saves every so many steps, at the end, and before a requested stop.
 
-    SIGTERM or SIGINT lets the running execution finish, saves, and ends `fit` in good
-    order; `stopped_by_signal` then holds the name of the signal. A second one acts as
+    SIGTERM or SIGINT lets the running execution finish, saves, and ends ``fit`` in good
+    order; ``stopped_by_signal`` then holds the name of the signal. A second one acts as
     without this callback. Nothing is saved after a step that was not finite. With
     several workers all of them must get the signal within the same step.
 
-    Args:
-        store: a `CheckpointStore`, or anything with `save(step)`.
-        every: steps between checkpoints.
-        first_step: steps done before the first `fit`.
-        stop: the `GracefulStop` to obey; None makes one.
+    ``stop`` is the ``GracefulStop`` to obey; None makes one.
     """
 
     def __init__(
         self,
-        store,
+        store: CheckpointStore,
         every: int,
         *,
         first_step: int = 0,
@@ -204,27 +283,28 @@ class CheckpointEvery(StepCallback):
 
     @property
     def stopped_by_signal(self) -> str | None:
-        """Name of the signal that ended `fit`, None if none did."""
+        """Name of the signal that ended ``fit``, None if none did."""
         return self.stop.requested
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Takes over the signals."""
         self.stop.install()
 
-    def after_step(self, previous, step, logs):
+    def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Saves if it is time or a stop was requested."""
         if self.stop.requested or self.is_due(previous, step):
             self._save(step, logs)
         if self.stop.requested:
             self.model.stop_training = True
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs | None = None) -> None:
         """Saves the final state and gives the signals back."""
         if self.step > self._saved:
             self._save(self.step, {})
         self.stop.remove()
 
-    def _save(self, step, logs):
+    def _save(self, step: int, logs: Logs) -> None:
+        # Never a broken state: it would push the last good one out of the folder.
         if first_nonfinite(self.model, logs) is None:
             self.store.save(step)
             self._saved = step
@@ -233,47 +313,47 @@ class CheckpointEvery(StepCallback):
 class NonFiniteGuard(StepCallback):
     """Raises at the first step whose logs or gradients are not finite.
 
-    Args:
-        every: steps between looks; each one waits for the device.
-        first_step: steps done before the first `fit`.
-        store: a `CheckpointStore` whose newest step the error names.
+    Each look, every so many steps, waits for the device. The error names the newest
+    step in the ``store``.
 
     Raises:
-        FloatingPointError: in `fit`, with the step, the name of the first bad value,
+        FloatingPointError: in ``fit``, with the step, the name of the first bad value,
             and what to try.
     """
 
-    def __init__(self, every: int = 1, *, first_step: int = 0, store=None):
+    def __init__(
+        self,
+        every: int = 1,
+        *,
+        first_step: int = 0,
+        store: CheckpointStore | None = None,
+    ):
         super().__init__(every, first_step=first_step)
         self.store = store
 
-    def after_step(self, previous, step, logs):
+    def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Looks at the logs and at what the optimizer found."""
         name = self.is_due(previous, step) and first_nonfinite(self.model, logs)
-        if name:
-            raise FloatingPointError(
-                f"step {step}: not finite: {name}. Lower the learning rate (5e-4 is "
-                "for small models, 2e-4 for base and large) or lengthen the warm-up, "
-                f"then start again; {self._kept()}"
-            )
-
-    def _kept(self):
+        if not name:
+            return
         steps = self.store.steps() if self.store else []
-        if not steps:
-            return "no checkpoint was kept."
-        return (
-            f"the checkpoint of step {steps[-1]} in {self.store.directory} is from "
-            "before this and was kept."
+        kept = "no checkpoint was kept."
+        if steps:
+            kept = (
+                f"the checkpoint of step {steps[-1]} in {self.store.directory} is from "
+                "before this and was kept."
+            )
+        raise FloatingPointError(
+            f"step {step}: not finite: {name}. Lower the learning rate (5e-4 is for "
+            "small models, 2e-4 for base and large) or lengthen the warm-up, then "
+            f"start again; {kept}"
         )
 
 
-def first_nonfinite(model: keras.Model, logs: Mapping) -> str | None:
+def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
     """Name of the first value of the last step that is not finite, None if all are.
 
-    Args:
-        model: a compiled model; gradients are checked if its optimizer has
-            `nonfinite_variable`.
-        logs: dict of scalars.
+    Gradients are checked if the model's optimizer has ``nonfinite_variable``.
     """
     path = getattr(_inner(model.optimizer), "nonfinite_variable", _ignore)()
     bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
@@ -282,26 +362,28 @@ def first_nonfinite(model: keras.Model, logs: Mapping) -> str | None:
     return " and ".join(names) or None
 
 
-def _inner(optimizer):
+def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer that Keras's loss scaling wraps, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _optimizer_values(optimizer):
-    found = {
+def _optimizer_values(optimizer: keras.optimizers.Optimizer) -> dict[str, float]:
+    values = {
         "learning_rate": optimizer.learning_rate,
         "gradient_norm": getattr(_inner(optimizer), "gradient_norm", None),
     }
     groups = getattr(_inner(optimizer), "group_norms", {})
-    found |= {f"{name}_gradient_norm": norm for name, norm in groups.items()}
-    return _numbers({name: v for name, v in found.items() if v is not None})
+    values |= {f"{name}_gradient_norm": norm for name, norm in groups.items()}
+    return _numbers({name: v for name, v in values.items() if v is not None})
 
 
-def _numbers(values):
+def _numbers(values: Logs) -> dict[str, float]:
+    # The mean, because several workers report one number each (``metric_logs``).
     return {
         name: float(np.mean(value.numpy() if hasattr(value, "numpy") else value))
         for name, value in values.items()
     }
 
 
-def _ignore(*args):
+def _ignore(*args: object) -> None:
     del args

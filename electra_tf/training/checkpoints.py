@@ -1,32 +1,26 @@
 """Checkpoints that survive a crash: whole or not there, under names of our own.
 
-Resumable state is a flat dict of name to variable, `named_variables(model, optimizer)`,
-saved through `tf.train.CheckpointManager`. The names do not depend on how many layers
-Keras has counted in the process, so any process that builds the same model can resume.
+Resumable state is a flat dict of name to variable, ``named_variables(model,
+optimizer)``, saved through ``tf.train.CheckpointManager``. The names do not depend on
+how many layers Keras has counted in the process, so any process that builds the same
+model can resume.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import logging
 import os
-import pathlib
 import re
-import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+import keras
 import tensorflow as tf
 
-from electra_tf.training.naming import named_variables
-from electra_tf.training.run_config import check_config, write_config
-
-__all__ = [
-    "CheckpointStore",
-    "LoadReport",
-    "check_config",
-    "load_weights",
-    "named_variables",
-    "write_config",
-]
+from electra_tf import files
+from electra_tf.cli import Log, reason
 
 _PREFIX = "ckpt"
 _ABSENT = "(absent)"
@@ -35,18 +29,18 @@ _ABSENT = "(absent)"
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
-    `save` is atomic: a process that dies while saving leaves the previous checkpoints
-    usable. `restore_latest` reads every tensor of the newest checkpoint against its
-    checksum first, and falls back to the one before if anything is wrong.
+    ``save`` is atomic: a process that dies while saving leaves the previous checkpoints
+    usable. ``restore_latest`` reads every tensor of the newest checkpoint against its
+    checksum first, and takes the one before if anything is wrong.
 
-    Under a strategy of several workers every worker must call `save` at the same steps;
-    all but the chief then write to a temporary folder.
+    Under a strategy of several workers every worker must call ``save`` at the same
+    steps; all but the chief then write to a temporary folder.
 
     Args:
         directory: folder of the checkpoints, created if missing.
-        variables: dict of name to variable, as of `named_variables`.
+        variables: by name, as ``named_variables`` returns them.
         keep: number of checkpoints to keep; None keeps all.
-        log: callable that is told of damaged checkpoints, one string per call.
+        log: is told of damaged checkpoints; None uses Python's ``logging``.
     """
 
     def __init__(
@@ -55,24 +49,30 @@ class CheckpointStore:
         variables: Mapping[str, tf.Variable],
         *,
         keep: int | None = 5,
-        log: Callable[[str], None] | None = None,
+        log: Log | None = None,
     ):
-        self.directory = pathlib.Path(directory)
+        self.directory = Path(directory)
         self._variables = {name: _raw(v) for name, v in variables.items()}
         self._log = log or logging.getLogger(__name__).warning
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
         self._writes_here = _should_checkpoint(self._variables.values())
         if self._writes_here:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(self.directory)
-            _repair_state(self.directory)
-            folder = self.directory
+            self._folder = self.directory
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # In this order, and both before the manager reads the folder: what has no
+            # index is no checkpoint, and the manager's list must name all that are.
+            _remove_leftovers(self._folder)
+            _repair_state(self._folder)
         else:
+            # Saving is a collective operation, so these workers must take part in it,
+            # but two writers of one folder would delete each other's files.
             self._temporary = tempfile.TemporaryDirectory(prefix="electra_tf_worker_")
-            folder = pathlib.Path(self._temporary.name)
-        self._folder = folder
+            self._folder = Path(self._temporary.name)
         self._manager = tf.train.CheckpointManager(
-            self._checkpoint, str(folder), max_to_keep=keep, checkpoint_name=_PREFIX
+            self._checkpoint,
+            str(self._folder),
+            max_to_keep=keep,
+            checkpoint_name=_PREFIX,
         )
 
     def steps(self) -> list[int]:
@@ -80,57 +80,51 @@ class CheckpointStore:
         return _steps(self.directory)
 
     def save(self, step: int) -> None:
-        """Writes the checkpoint of `step` and deletes those beyond `keep`.
+        """Writes the checkpoint of ``step`` and deletes those beyond ``keep``.
 
         Raises:
             OSError: the checkpoint could not be written (a full disk, most often); the
                 previous checkpoints are untouched and nothing of this one remains.
         """
+        # TensorFlow writes the data, then the index, which makes it a checkpoint, then
+        # its list of checkpoints, and only then deletes the oldest: whenever the
+        # process dies, the newest whole checkpoint is listed or found by its index.
         try:
             self._manager.save(checkpoint_number=step)
         except (OSError, tf.errors.OpError) as error:
+            # On a full disk the part that was written is in the way of everything.
             for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
-                _remove(path)
+                files.remove(path)
             kept = ", ".join(map(str, _steps(self._folder))) or "none"
             raise OSError(
                 f"cannot save the checkpoint of step {step} to {self._folder}: "
-                f"{_first_line(error)}. Checkpoints still there: {kept}. Free space "
+                f"{reason(error)}. Checkpoints still there: {kept}. Free space "
                 "there or lower the number of checkpoints to keep, then start the same "
                 "command again to resume."
             ) from error
         if not self._writes_here:
             for path in self._folder.glob(f"{_PREFIX}-*"):
-                _remove(path)
+                files.remove(path)
 
     def restore_latest(self) -> int | None:
-        """Restores the newest whole checkpoint.
-
-        Returns:
-            Its step, or None if the folder has no checkpoint.
+        """Restores the newest whole checkpoint; its step, None if there is none.
 
         Raises:
             OSError: there are checkpoints, but every one is damaged.
             ValueError: the newest whole one holds other variables than these.
         """
-        damaged = []
-        for step in reversed(self.steps()):
-            prefix = str(self.directory / f"{_PREFIX}-{step}")
-            reason = _damage(prefix)
-            if reason is None:
-                self._check_names(prefix)
-                self._checkpoint.restore(prefix).assert_existing_objects_matched()
-                return step
-            self._log(f"checkpoint {prefix} is damaged and not used: {reason}")
-            damaged.append(f"{prefix}: {reason}")
-        if damaged:
+        prefix, damaged = _newest_whole(_prefixes(self.directory))
+        for each, damage in damaged.items():
+            self._log(f"checkpoint {each} is damaged and not used: {damage}")
+        if not prefix and damaged:
             raise OSError(
                 f"all {len(damaged)} checkpoints in {self.directory} are damaged: "
-                f"{'; '.join(damaged)}. Restore the folder from a copy, or train into "
-                "a new one."
+                f"{_listed(damaged)}. Restore the folder from a copy, or train into a "
+                "new one."
             )
-        return None
-
-    def _check_names(self, prefix):
+        if not prefix:
+            return None
+        # Compared both ways: TensorFlow says nothing of variables left as they are.
         shapes = _shapes(prefix)
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
         wrong = [
@@ -145,17 +139,24 @@ class CheckpointStore:
                 f"differ, the first: {'; '.join(wrong[:5])}. Build the model it was "
                 "saved from, or start from its weights only."
             )
+        self._checkpoint.restore(prefix).assert_existing_objects_matched()
+        return int(prefix.rpartition("-")[2])
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What `load_weights` did: names restored, kept as they were, and left unread."""
+    """What ``load_weights`` did, by name of the variable.
+
+    Attributes:
+        missing: what the checkpoint lacks, whose values were kept.
+        unused: what only the checkpoint has.
+    """
 
     restored: tuple[str, ...]
     missing: tuple[str, ...]
     unused: tuple[str, ...]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"restored {len(self.restored)} variables; not in the checkpoint and kept "
             f"as initialized: {', '.join(self.missing) or 'none'}; in the checkpoint "
@@ -166,27 +167,28 @@ class LoadReport:
 def load_weights(
     path: str | os.PathLike, variables: Mapping[str, tf.Variable]
 ) -> LoadReport:
-    """Copies the values a checkpoint has for `variables`, and says what it did.
+    """Copies the values a checkpoint has for ``variables``, and says what it did.
 
-    Args:
-        path: checkpoint prefix (".../ckpt-100") or a folder, whose newest whole
-            checkpoint is taken.
-        variables: dict of name to variable; only these are changed.
-
-    Returns:
-        A `LoadReport`.
+    ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, whose newest whole
+    checkpoint is taken. Only the given variables are changed.
 
     Raises:
-        OSError: no whole checkpoint at `path`.
+        OSError: no whole checkpoint at ``path``.
         ValueError: shapes differ (all are named, nothing is changed), or the checkpoint
             has none of the names.
     """
-    prefix = _whole_prefix(pathlib.Path(path))
+    path = Path(path)
+    prefix, damaged = _newest_whole(
+        _prefixes(path) if path.is_dir() else [str(path).removesuffix(".index")]
+    )
+    if not prefix:
+        why = _listed(damaged) or "the folder has none"
+        raise OSError(f"no whole checkpoint at {path}: {why}.")
     shapes = _shapes(prefix)
-    found = [name for name in variables if name in shapes]
+    shared = [name for name in variables if name in shapes]
     wrong = [
         f"{name}: checkpoint {shapes[name]}, model {list(variables[name].shape)}"
-        for name in found
+        for name in shared
         if shapes[name] != list(variables[name].shape)
     ]
     if wrong:
@@ -194,111 +196,196 @@ def load_weights(
             f"checkpoint {prefix} does not fit: {'; '.join(wrong)}. Build the model "
             "with the sizes of the checkpoint, or leave these variables out."
         )
-    if not found:
+    if not shared:
         raise ValueError(
             f"checkpoint {prefix} has none of the {len(variables)} variables; it has "
             f"{', '.join(sorted(shapes)[:5])}, ..."
         )
     reader = tf.train.load_checkpoint(prefix)
-    for name in found:
+    for name in shared:
         _raw(variables[name]).assign(reader.get_tensor(_key(name)))
     return LoadReport(
-        restored=tuple(found),
+        restored=tuple(shared),
         missing=tuple(name for name in variables if name not in shapes),
         unused=tuple(sorted(shapes.keys() - variables.keys())),
     )
 
 
-def _raw(variable):
+def _raw(variable: tf.Variable | keras.Variable) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _should_checkpoint(variables):
+def _should_checkpoint(variables: Iterable[tf.Variable]) -> bool:
     strategies = [getattr(v, "distribute_strategy", None) for v in variables]
     return all(s.extended.should_checkpoint for s in strategies if s is not None)
 
 
-def _key(name):
+def _key(name: str) -> str:
+    """Key that ``tf.train.Checkpoint(variables={name: ...})`` gives a variable."""
     escaped = name.replace(".", "..").replace("/", ".S")
     return f"variables/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def _shapes(prefix):
+def _shapes(prefix: str) -> dict[str, list[int]]:
+    """Shapes of the variables of a checkpoint, by our names: undoes ``_key``."""
+    named = {}
     shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    names = (re.fullmatch(r"variables/([^/]+)/\.ATTRIBUTES/.*", key) for key in shapes)
-    return {
-        re.sub(r"\.(S|\.)", lambda m: {"S": "/", ".": "."}[m[1]], match[1]): list(
-            shapes[match[0]]
-        )
-        for match in names
-        if match
-    }
+    for key, shape in shapes.items():
+        if match := re.fullmatch(r"variables/([^/]+)/\.ATTRIBUTES/.*", key):
+            name = re.sub(r"\.(S|\.)", lambda m: {"S": "/", ".": "."}[m[1]], match[1])
+            named[name] = list(shape)
+    return named
 
 
-def _steps(directory):
+def _steps(directory: Path) -> list[int]:
     names = (p.name for p in directory.glob(f"{_PREFIX}-*.index"))
-    found = (re.fullmatch(rf"{_PREFIX}-(\d+)\.index", name) for name in names)
-    return sorted(int(match[1]) for match in found if match)
+    matches = (re.fullmatch(rf"{_PREFIX}-(\d+)\.index", name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
 
 
-def _damage(prefix):
-    """Reason why a checkpoint cannot be read in full, None if it can."""
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        for key in reader.get_variable_to_shape_map():
-            reader.get_tensor(key)
-    except Exception as error:  # The reader maps its states to builtins of all kinds.
-        return _first_line(error)
-    return None
+def _prefixes(directory: Path) -> list[str]:
+    """Prefixes of the checkpoints of a folder, the newest first."""
+    # By the files and not by TensorFlow's list, which may be older than they are.
+    steps = reversed(_steps(directory))
+    return [str(directory / f"{_PREFIX}-{step}") for step in steps]
 
 
-def _whole_prefix(path):
-    if not path.is_dir():
-        prefixes = [str(path).removesuffix(".index")]
-    else:
-        prefixes = [str(path / f"{_PREFIX}-{step}") for step in reversed(_steps(path))]
-    reasons = []
+def _newest_whole(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+    """The first checkpoint that can be read in full, and what is wrong before it.
+
+    All is read before anything is restored: a restore that fails halfway would leave a
+    mixture of two checkpoints in the variables.
+    """
+    damaged = {}
     for prefix in prefixes:
-        reason = _damage(prefix)
-        if reason is None:
-            return prefix
-        reasons.append(f"{prefix}: {reason}")
-    raise OSError(
-        f"no whole checkpoint at {path}: {'; '.join(reasons) or 'the folder has none'}."
-    )
+        try:
+            reader = tf.train.load_checkpoint(prefix)
+            for key in reader.get_variable_to_shape_map():
+                reader.get_tensor(key)
+        # The reader maps its states to builtins of all kinds.
+        except Exception as error:
+            damaged[prefix] = reason(error)
+        else:
+            return prefix, damaged
+    return None, damaged
 
 
-def _remove_leftovers(directory):
+def _listed(damaged: Mapping[str, str]) -> str:
+    return "; ".join(f"{prefix}: {damage}" for prefix, damage in damaged.items())
+
+
+def _remove_leftovers(directory: Path) -> None:
     """Removes what a save that was killed left behind."""
     for path in directory.glob(f"{_PREFIX}-*_temp"):
-        _remove(path)
+        files.remove(path)
+    # The index is written last: data without one is a save that did not end.
     steps = set(_steps(directory))
     for path in directory.glob(f"{_PREFIX}-*.data-*"):
         match = re.match(rf"{_PREFIX}-(\d+)\.", path.name)
         if match and int(match[1]) not in steps:
-            _remove(path)
+            files.remove(path)
 
 
-def _repair_state(directory):
-    """Lets the manager know all checkpoints there are, whatever its own file says."""
-    prefixes = [str(directory / f"{_PREFIX}-{step}") for step in _steps(directory)]
+def _repair_state(directory: Path) -> None:
+    """Lets the manager know all checkpoints there are, whatever its own file says.
+
+    The file is missing or old where a process died between index and list, or where
+    somebody has copied or deleted checkpoints. The manager would never delete those
+    that are not in it.
+    """
+    prefixes = _prefixes(directory)[::-1]
     if prefixes:
         tf.compat.v1.train.update_checkpoint_state(
             str(directory),
             prefixes[-1],
             all_model_checkpoint_paths=prefixes,
-            # Only later than the last preserved one are counted, in this order.
+            # Times from 1 on: the manager counts only what is later than the last
+            # checkpoint that it preserves, in this order.
             all_model_checkpoint_timestamps=range(1, len(prefixes) + 1),
             last_preserved_timestamp=0,
         )
 
 
-def _remove(path):
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def named_variables(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None
+) -> dict[str, keras.Variable]:
+    """All state of a model and its optimizer under names that any process reproduces.
+
+    Model variables are called ``model/<path>``, with numbers Keras appended to
+    automatic layer names replaced by the order among siblings; slots of the optimizer
+    ``optimizer/<slot>/<path>``, its scalars ``optimizer/<name>``. Metrics are not
+    included.
+
+    The model and the optimizer are built; the dict is in the order of creation.
+
+    Raises:
+        ValueError: two variables have the same name.
+    """
+    automatic = {
+        layer.name
+        for layer in model._flatten_layers()
+        if re.fullmatch(rf"{_snake_case(type(layer).__name__)}(_\d+)?", layer.name)
+    }
+    number = _SiblingNumbers(automatic)
+    unique = {id(v): v for v in model.variables}.values()
+    paths = [(v, number(v.path)) for v in unique]
+    pairs = [(f"model/{path}", v) for v, path in paths]
+    if optimizer is not None:
+        by_key = {v.path.replace("/", "_"): path for v, path in paths}
+        pairs += _optimizer_pairs(optimizer, by_key, "optimizer")
+    names = [name for name, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"several variables are called {', '.join(twice[:5])}; give the layers "
+            "that own them different names."
+        )
+    return dict(pairs)
 
 
-def _first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+class _SiblingNumbers:
+    """Replaces the numbers of automatic names by the order under the same parent."""
+
+    def __init__(self, automatic: set[str]):
+        self._automatic = automatic
+        self._given: dict[tuple, dict[str, int]] = {}
+
+    def __call__(self, path: str) -> str:
+        renamed: list[str] = []
+        for part in path.split("/"):
+            base = re.sub(r"_\d+$", "", part)
+            if part in self._automatic or base == "seed_generator":
+                given = self._given.setdefault((*renamed, base), {})
+                index = given.setdefault(part, len(given))
+                part = f"{base}_{index}" if index else base
+            renamed.append(part)
+        return "/".join(renamed)
+
+
+def _optimizer_pairs(
+    optimizer: keras.optimizers.Optimizer, by_key: Mapping[str, str], prefix: str
+) -> list[tuple[str, keras.Variable]]:
+    # Keras's loss scaling wraps an optimizer, and lists its variables as its own.
+    inner = getattr(optimizer, "inner_optimizer", None)
+    inner_ids = {id(v) for v in inner.variables} if inner else set()
+    own = [v for v in optimizer.variables if id(v) not in inner_ids]
+    pairs = [(f"{prefix}/{_slot_name(v, by_key)}", v) for v in own]
+    return pairs + (_optimizer_pairs(inner, by_key, f"{prefix}/inner") if inner else [])
+
+
+def _slot_name(variable: keras.Variable, by_key: Mapping[str, str]) -> str:
+    """``<slot>/<path>``; Keras joins the two, and the parts of the path, by _."""
+    leaf = variable.path.rsplit("/", 1)[-1]
+    owners = [key for key in by_key if leaf.startswith(f"{key}_")]
+    if not owners:
+        return leaf
+    # The longest: the path of one variable may be the beginning of another's.
+    owner = max(owners, key=len)
+    return f"{leaf[len(owner) + 1 :]}/{by_key[owner]}"
+
+
+def _snake_case(name: str) -> str:
+    """What Keras makes of a class name for an automatic layer name."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -9,21 +9,15 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def _none(tpu: str) -> tf.distribute.Strategy:
-    del tpu
-    return tf.distribute.get_strategy()
+def _mirrored(_: str) -> tf.distribute.Strategy:
+    # Named, because MirroredStrategy would take those of a cluster in TF_CONFIG.
+    devices = tf.config.list_logical_devices("GPU")
+    devices = devices or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
-def _mirrored(tpu: str) -> tf.distribute.Strategy:
-    del tpu
-    devices = [d.name for d in tf.config.list_logical_devices("GPU")] or [
-        d.name for d in tf.config.list_logical_devices("CPU")
-    ]
-    return tf.distribute.MirroredStrategy(devices)
-
-
-def _multi_worker(tpu: str) -> tf.distribute.Strategy:
-    del tpu
+def _multi_worker(_: str) -> tf.distribute.Strategy:
+    # Without it TensorFlow would train on this machine alone and say nothing.
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster")
     if not cluster:
         raise ValueError(
@@ -49,7 +43,7 @@ def _tpu(tpu: str) -> tf.distribute.Strategy:
 
 
 STRATEGIES: dict[str, Callable[[str], tf.distribute.Strategy]] = {
-    "none": _none,
+    "none": lambda _: tf.distribute.get_strategy(),
     "mirrored": _mirrored,
     "multi_worker": _multi_worker,
     "tpu": _tpu,
@@ -60,11 +54,7 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
     """Returns the strategy called ``name``.
 
     ``multi_worker`` must be asked for before anything else touches TensorFlow's
-    runtime.
-
-    Args:
-        name: ``none``, ``mirrored``, ``multi_worker`` or ``tpu``.
-        tpu: name or address of the TPU; empty for a local one.
+    runtime. ``tpu`` is the name or address of the TPU; empty for a local one.
 
     Raises:
         ValueError: if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is
@@ -80,8 +70,5 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes files: the only one, or worker 0."""
     resolver = strategy.cluster_resolver
-    if resolver is None or not getattr(resolver, "task_type", None):
-        return True
-    return resolver.task_type == "chief" or (
-        resolver.task_type == "worker" and resolver.task_id == 0
-    )
+    task = getattr(resolver, "task_type", None)
+    return not task or task == "chief" or (task == "worker" and resolver.task_id == 0)

@@ -3,39 +3,37 @@
 Steps are optimizer updates, counted from 0: the first update uses the rate of step 0.
 """
 
+from __future__ import annotations
+
 import keras
 import tensorflow as tf
+
+from electra_tf.layers.serialization import Serializable
 
 COMBINE = ("product", "sequential")
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupPolynomialDecay(
+    Serializable, keras.optimizers.schedules.LearningRateSchedule
+):
     """Linear warm-up times polynomial decay, the schedule of the original code.
 
-    `combine="product"` multiplies the two, both counted from step 0:
+    ``combine="product"`` multiplies the two, both counted from step 0:
 
         rate(step) = decay(step) * min(1, step / warmup_steps)
         decay(step) = end + (learning_rate - end) * (1 - step / total_steps) ** power
 
     so the first update has rate 0, the two overlap, and the highest rate is
-    `learning_rate * (1 - warmup_steps / total_steps)` for `power=1`. With
-    `combine="sequential"` the decay starts where the warm-up ends, at the full
-    `learning_rate`. From `total_steps` on the rate is `end_learning_rate`.
+    ``learning_rate * (1 - warmup_steps / total_steps)`` for ``power=1``. With
+    ``combine="sequential"`` the decay starts where the warm-up ends, at the full
+    ``learning_rate``. From ``total_steps`` on the rate is ``end_learning_rate``.
 
     Remaining steps are subtracted as integers and rounded once, so runs of millions of
     steps lose nothing to float32 (exact below 2**24 steps).
 
-    Args:
-        learning_rate: nominal rate, positive.
-        total_steps: number of updates of the run, at least 1.
-        warmup_steps: number of updates of the warm-up; 0 means none.
-        power: exponent of the decay, 1.0 is linear.
-        end_learning_rate: rate from `total_steps` on.
-        combine: "product" or "sequential".
-
     Raises:
-        ValueError: a number out of its range or an unknown `combine`.
+        ValueError: a number out of its range or an unknown ``combine``.
     """
 
     def __init__(
@@ -76,30 +74,15 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.combine = combine
         self._decay_start = warmup_steps if combine == "sequential" else 0
 
-    def __call__(self, step) -> tf.Tensor:
-        """Returns the float32 scalar rate of the update number `step`."""
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """Returns the float32 scalar rate of update number ``step``, from 0."""
         step = tf.cast(step, tf.int64)
-        return self._decay(step) * self._warmup(step)
-
-    def _decay(self, step):
         length = self.total_steps - self._decay_start
         remaining = tf.clip_by_value(self.total_steps - step, 0, length)
         fraction = tf.cast(remaining, tf.float32) / float(length)
         span = self.learning_rate - self.end_learning_rate
-        return self.end_learning_rate + span * fraction**self.power
-
-    def _warmup(self, step):
+        rate = self.end_learning_rate + span * fraction**self.power
         if self.warmup_steps == 0:
-            return 1.0
-        return tf.minimum(1.0, tf.cast(step, tf.float32) / float(self.warmup_steps))
-
-    def get_config(self) -> dict:
-        """Returns the constructor arguments."""
-        return {
-            "learning_rate": self.learning_rate,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "power": self.power,
-            "end_learning_rate": self.end_learning_rate,
-            "combine": self.combine,
-        }
+            return rate
+        warmup = tf.cast(step, tf.float32) / float(self.warmup_steps)
+        return rate * tf.minimum(1.0, warmup)

@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
-from absl import flags
 
-from electra_tf import config as config_lib
-from electra_tf import costs
-from electra_tf import flags as flags_lib
-from electra_tf.comparison import ladder
-from electra_tf.comparison.config import CompareConfig, LadderConfig
+from electra_tf import cli
+from electra_tf.comparison import plan
+from electra_tf.config import fields
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.systems import costs
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = sorted((ROOT / "configs" / "compare").glob("*.cfg"))
@@ -17,10 +16,7 @@ VOCAB = 8192
 
 
 def read(*arguments):
-    values = flags.FlagValues()
-    flags_lib.define(CompareConfig, values)
-    values(["compare", *arguments])
-    return flags_lib.read(CompareConfig, values).ladder
+    return cli.parse(CompareConfig, [*arguments])
 
 
 @pytest.fixture(autouse=True)
@@ -60,19 +56,19 @@ def test_no_comparison_is_missing():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_resolves(path):
     config = read(f"--flagfile={path}", "--data_root=my")
-    found = ladder.budgeted(ladder.systems(config), config, VOCAB)
+    found = plan.budgeted(plan.systems(config), config, VOCAB)
     assert [system.name for system in found] == SYSTEMS[path.stem]
     assert config.seeds >= 5
     assert config.output_dir == f"runs/compare/{path.stem}"
     work = [costs.run_flops(system.config, VOCAB) for system in found]
     assert min(work) == pytest.approx(max(work), rel=2e-3)
-    names = [config_lib.to_flat(system.config) for system in found]
+    names = [fields.to_flat(system.config) for system in found]
     assert len({tuple(sorted(map(str, flat.items()))) for flat in names}) == len(found)
     for system in found:
         run = system.config
         assert run.optimizer.warmup_steps == round(run.run.num_train_steps / 10)
         assert not run.warnings() or path.stem in ("figure3_size", "tying")
-    probes = ladder.probes(config)
+    probes = plan.probes(config)
     assert [probe.name for probe in probes] == ["cola", "sst", "pos", "chunking"]
     assert all(probe.config.data.data_dir.startswith("my/") for probe in probes)
     assert config.points[-1] == 1
@@ -94,7 +90,7 @@ def test_flags_of_the_command_line_come_after_the_file():
         "--seeds=2",
         "--checkpoints=0.1,1",
     )
-    found = {system.name: system.config for system in ladder.systems(config)}
+    found = {system.name: system.config for system in plan.systems(config)}
     assert found["electra"].encoder.hidden_size == 256
     assert found["wide_mask"].masking.mask_rate == 0.4
     assert config.seeds == 2
@@ -102,6 +98,6 @@ def test_flags_of_the_command_line_come_after_the_file():
 
 
 def test_defaults_and_help():
-    assert read() == LadderConfig()
-    leaves = [leaf for _, leaf in config_lib.fields(CompareConfig)]
+    assert read() == CompareConfig()
+    leaves = [leaf for _, leaf in fields.fields(CompareConfig)]
     assert all(len(leaf.metadata["help"]) > 15 for leaf in leaves)

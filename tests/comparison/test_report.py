@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from electra_tf import costs
-from electra_tf.comparison import ladder, picture, report
-from electra_tf.comparison.config import LadderConfig
-from electra_tf.comparison.plan import Plan
+from electra_tf.comparison import picture, report
+from electra_tf.comparison.plan import Plan, budgeted, probes, systems
 from electra_tf.comparison.report import Scores, markdown, spread, table
 from electra_tf.comparison.store import Store
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.systems import costs
 
 VOCAB = 400
 # Scores of (system, seed) in the two probes; the average decides.
@@ -30,7 +30,7 @@ SCORES = {
 
 
 def plan(**values):
-    config = LadderConfig(
+    config = CompareConfig(
         **{
             "pretrain": ("--num_train_steps=9 --num_layers=1 --hidden_size=64",),
             "system": ("electra:", "mlm: --objective=mlm"),
@@ -42,8 +42,8 @@ def plan(**values):
         }
     )
     data = types.SimpleNamespace(vocabulary=range(VOCAB))
-    systems = ladder.budgeted(ladder.systems(config), config, VOCAB)
-    return Plan(config, systems, ladder.probes(config), data)
+    rows = budgeted(systems(config), config, VOCAB)
+    return Plan(config, rows, probes(config), data)
 
 
 def fill(store, points=(1.0,), scores=SCORES, **values):
@@ -125,7 +125,7 @@ def test_costs(store):
         assert column["FLOPs (matmul)"][index] == f"{flops:.3g}"
         assert column["steps"][index] == f"{run.run.num_train_steps:,}"
     assert column["steps"][2] == column["FLOPs (matmul)"][2] == "0"
-    assert column["training time"][0] == "1m01s"
+    assert column["training time"][0] == "01:01"
 
 
 def test_held_out_losses_stand_in_columns_of_their_own(store):

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from electra_tf.comparison import runner
-from electra_tf.comparison.runner import Progress, Runner, describe, duration, items
+from electra_tf.comparison.plan import parts
+from electra_tf.comparison.runner import Progress, Runner, describe
 from electra_tf.comparison.store import Store
 
 # Stands in for the worker: the job's name says what happens.
@@ -123,33 +124,34 @@ def test_time_left(tmp_path):
     progress = Progress(jobs, 2, clock=lambda: now[0])
     assert progress.total == 6
     assert progress.seconds_left() is None
-    progress.finish(items(jobs[0])[0], 100.0)
+    progress.finish(parts(jobs[0])[0], 100.0)
     # One pretraining like the first, and four probes: all taken to be like it.
     assert progress.seconds_left() == (100 + 4 * 100) / 2
-    progress.finish(items(jobs[0])[1], 10.0)
+    progress.finish(parts(jobs[0])[1], 10.0)
     # One more probe "a"; the two "b" are unknown: the mean of all.
     assert progress.seconds_left() == (100 + 10 + 2 * 55) / 2
     now[0] = 3725.0
-    assert progress.line() == "[2/6 33%] 1h02m 1m50s left"
-    progress.drop(items(jobs[1])[0])
+    assert progress.line() == "[2/6 33%] 1:02:05 01:50 left"
+    progress.finish(parts(jobs[1])[0], None)
     assert progress.done == 3
 
 
-def test_items_are_what_is_left_of_a_job(tmp_path):
-    found = items({**job("one", tmp_path), "pretrain": None})
+def test_a_silence_is_broken_now_and_then():
+    now, lines = [0.0], []
+    progress = Progress([], 1, log=lines.append, clock=lambda: now[0])
+    for now[0] in (0.0, 10.0, 31.0):
+        progress.update(0, f"at {now[0]:.0f}")
+    assert [line.rpartition("left  ")[2] for line in lines] == ["at 0", "at 31"]
+
+
+def test_parts_are_what_is_left_of_a_job(tmp_path):
+    found = parts({**job("one", tmp_path), "pretrain": None})
     assert [item["probe"] for item in found] == ["a", "b"]
     assert json.dumps(found)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(4.4, "4s"), (65, "1m05s"), (3600, "1h00m"), (59.7, "1m00s")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_sentences():
     row = {"kind": "probe", "system": "mlm", "seed": 2, "point": 0.5, "probe": "cola"}
     done = {**row, "score": 3.14159, "metric": "dev matthews", "seconds": 61}
-    assert describe(done) == "mlm seed 2: cola at 0.5 3.14 (dev matthews), 1m01s"
+    assert describe(done) == "mlm seed 2: cola at 0.5 3.14 (dev matthews), 01:01"
     assert describe({**row, "failure": "x"}) == "mlm seed 2: cola at 0.5 FAILED: x"

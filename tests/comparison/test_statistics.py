@@ -47,6 +47,7 @@ def test_mean_and_t_test():
     assert got.p_t == pytest.approx(stats.ttest_rel(SYSTEM, REFERENCE).pvalue)
 
 
+@pytest.mark.slow
 def test_interval_covers_the_true_difference_about_as_often_as_promised():
     """60 experiments of 12 pairs with a true difference of 0.5."""
     rng = np.random.default_rng(1)

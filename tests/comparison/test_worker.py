@@ -6,17 +6,13 @@ import keras
 import numpy as np
 import pytest
 
-from electra_tf import build_models
-from electra_tf import config as config_lib
-from electra_tf.comparison.worker import (
-    EncoderAt,
-    encoder_folder,
-    run,
-    training_seconds,
-)
-from electra_tf.config import PretrainConfig
-from electra_tf.data.build_records import build_records
+from electra_tf.comparison.store import encoder_folder
+from electra_tf.comparison.worker import EncoderAt, run, training_seconds
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.building import build_records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.systems import build
 from tests import tiny
 
 SIZES = {
@@ -70,8 +66,8 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     (row,) = emitted
     assert row["flops"] == {"matmul": 0.0, "original": 0.0}
     assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
-    config = config_lib.from_flat(chosen["pretrain"], PretrainConfig)
-    expected = build_models.model(config, 15).discriminator.get_weights()
+    config = fields.from_flat(chosen["pretrain"], PretrainConfig)
+    expected = build.model(config, 15).discriminator.get_weights()
     got = keras.saving.load_model(tmp_path / "encoder.keras").get_weights()
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -1,13 +1,13 @@
 import errno
 import gzip
+import os
 import random
 import sys
 import types
 
 import pytest
 
-from electra_tf.data import corpora, sources
-from electra_tf.data.corpora import open_corpus
+from electra_tf.data.corpora import TfdsDataset, open_corpus
 
 
 def documents(*specs, **options):
@@ -144,7 +144,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(write, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (source,) = open_corpus([str(write("a.txt.gz", "a\n"))])
-    monkeypatch.setattr(sources.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: .*plain"):
         source.spool(tmp_path / "plain", lambda message: None)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt.gz"]
@@ -205,7 +205,7 @@ def test_tfds_not_prepared_says_what_to_do(tmp_path):
 
 
 def test_tfds_spec():
-    source = corpora._tfds(
+    source = TfdsDataset.open(
         "tfds:wiki40b/en:1.3.0:test:text", data_dir=None, download=False
     )
     assert source.dataset == "wiki40b/en:1.3.0"

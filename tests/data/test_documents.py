@@ -270,7 +270,11 @@ def test_empty_lines_and_documents_give_nothing():
 def test_targets():
     rng = random.Random(0)
     build = builder(rng)
-    targets = [build._next_target() for _ in range(20_000)]
+    targets = []
+    for _ in range(20_000):
+        # As long as the longest target: it ends the example, and a target is drawn.
+        build.add_line([100] * 128)
+        targets.append(build._target)
     short = [target for target in targets if target < 128]
     assert 0.04 < len(short) / len(targets) < 0.06
     assert set(short) <= set(range(5, 128))

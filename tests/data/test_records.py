@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import json
 
@@ -106,25 +107,40 @@ def test_a_failing_writer_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorflow_errors_become_os_errors(tmp_path, monkeypatch):
-    def full(self, record):
-        raise tf.errors.ResourceExhaustedError(None, None, "disk full")
+@pytest.mark.parametrize(
+    ("error", "number", "message"),
+    [
+        (tf.errors.ResourceExhaustedError, errno.ENOSPC, "No space left on device"),
+        (tf.errors.PermissionDeniedError, errno.EACCES, "Permission denied"),
+        (tf.errors.NotFoundError, errno.ENOENT, "No such file or directory"),
+        (tf.errors.DataLossError, errno.EIO, "Input/output error"),
+    ],
+)
+def test_tensorflow_errors_become_os_errors(
+    error, number, message, tmp_path, monkeypatch
+):
+    def failing(self, record):
+        raise error(None, None, "of TensorFlow")
 
-    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
-    with pytest.raises(OSError, match="No space left on device") as caught:
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", failing)
+    with pytest.raises(OSError, match=f"{message}: .*a'$") as caught:
         write_shard(tmp_path / "a", EXAMPLES)
-    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.errno == number
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(FileNotFoundError):
-        write_shard(tmp_path / "no" / "a", EXAMPLES)
+
+
+def test_a_missing_folder_is_created(tmp_path):
+    write_shard(tmp_path / "new" / "a", EXAMPLES)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a"]
 
 
 def test_joined_shards(tmp_path):
-    write_shard(tmp_path / "a", EXAMPLES[:1])
-    write_shard(tmp_path / "b", EXAMPLES[1:])
-    digest = join_shards(tmp_path / "c", [tmp_path / "a", tmp_path / "b"])
+    first = write_shard(tmp_path / "a", EXAMPLES[:1])
+    second = write_shard(tmp_path / "b", EXAMPLES[1:])
+    joined = join_shards(tmp_path / "c", tmp_path, [first, second])
     assert parse_batch(tf.constant(read(tmp_path / "c"))).to_list() == EXAMPLES
-    assert digest == write_shard(tmp_path / "d", EXAMPLES).sha256
+    whole = write_shard(tmp_path / "d", EXAMPLES)
+    assert joined == dataclasses.replace(whole, name="c")
 
 
 @pytest.fixture

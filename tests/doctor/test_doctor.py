@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import pytest
 
-from electra_tf import config as config_lib
 from electra_tf import doctor
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.doctor import __main__ as command
-from electra_tf.doctor.read_run import read_flagfile
+from electra_tf.doctor import read_flagfile, report
 from tests import tiny, tiny_run
 from tests.doctor import files
 from tests.layers.helpers import randomize
@@ -407,7 +408,7 @@ def test_configs_that_cannot_be_read(tmp_path):
         config_file(tmp_path / "a.cfg", learning_rat=1)
     with pytest.raises(ValueError, match="must be positive"):
         config_file(tmp_path / "a.cfg", learning_rate=-1)
-    with pytest.raises(FileNotFoundError, match="No flagfile"):
+    with pytest.raises(FileNotFoundError, match="no flagfile"):
         read_flagfile(str(tmp_path / "none.cfg"))
 
 
@@ -640,14 +641,13 @@ def test_command(folder, capsys):
     for wrong in (["--model=/none"], ["--flagfile=/none"]):
         with pytest.raises(SystemExit, match="error: "):
             command.main(wrong)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match="either --model or --flagfile"):
         command.main([])
-    assert stopped.value.code == 2
 
 
 def test_wrapped_output():
     findings = [doctor.Finding("PROBLEM", "word " * 40, "do " * 40, "trap")]
-    shown = command.shown(findings, width=80, use_color=True)
+    shown = report.shown(findings, width=80, use_color=True)
     assert max(len(line) for line in shown.splitlines()[1:]) <= 80
     assert shown.count("word") == 40
     assert "\x1b[1;31mPROBLEM" in shown
@@ -661,5 +661,5 @@ def test_every_trap_was_seen():
 
 
 def test_flags_are_those_of_the_config():
-    known = config_lib.to_flat(config_lib.PretrainConfig())
+    known = fields.to_flat(PretrainConfig())
     assert tiny_run.SIZES.keys() <= known.keys()

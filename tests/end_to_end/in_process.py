@@ -2,7 +2,7 @@
 
 import json
 
-from electra_tf import pretrain
+from electra_tf.runs import pretraining as pretrain
 from tests.end_to_end.test_pretraining import SIZES
 from tests.flag_parsing import parse
 

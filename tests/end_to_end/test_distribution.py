@@ -20,10 +20,10 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * {devices})
-from electra_tf import build_models
+from electra_tf.systems import build
 from electra_tf.pretraining import GreedySampler
-assert build_models.CategoricalSampler
-build_models.CategoricalSampler = lambda *_: GreedySampler()
+assert build.CategoricalSampler
+build.CategoricalSampler = lambda *_: GreedySampler()
 sys.argv = ["run_pretraining.py", *sys.argv[1:]]
 runpy.run_path("run_pretraining.py", run_name="__main__")
 """

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from electra_tf import config as config_lib
-from electra_tf import finetune
-from electra_tf.finetune_config import FinetuneConfig
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.runs import finetuning
 from tests.end_to_end.test_pretraining import assert_same_bits, final_weights, run
 
 
@@ -40,8 +40,8 @@ def test_a_run_and_fine_tuning(text, tmp_path, flags):
         "epochs": 1.0,
         "export_saved_model": False,
     }
-    tuned = config_lib.from_flat(values, FinetuneConfig)
-    assert finetune.main(tuned, lambda line: None) == 0
+    tuned = fields.from_flat(values, FinetuneConfig)
+    finetuning.run(tuned, lambda line: None)
     results = json.loads((tmp_path / "tuned" / "results.json").read_text())
     assert "accuracy" in results["summary"]["eval"]
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf import build
-from electra_tf import config as config_lib
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.systems import build
 from tests.end_to_end.test_pretraining import ROOT, SIZES
 from tests.interop.test_google_tf1 import save
 from tests.reference import google_tf1 as reference
@@ -86,7 +87,7 @@ def pretrain(text, model_dir, imported, *flags, expect=0):
 def reference_losses(variables, model_dir):
     """Generator and discriminator loss of the first batch, in NumPy."""
     flat = json.loads((model_dir / "config.json").read_text())["config"]
-    config = config_lib.from_flat(flat)
+    config = fields.from_flat(flat, PretrainConfig)
     data = build.pretraining_data(config, lambda _: None)
     batch = next(build.train_dataset(config, data).as_numpy_iterator())
     networks = reference.Checkpoint(variables, HEADS)

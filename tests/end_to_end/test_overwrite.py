@@ -5,9 +5,7 @@ import shutil
 
 import pytest
 
-from electra_tf import overwrite
-from electra_tf.data.vocabulary import SPECIAL_TOKENS
-from tests.end_to_end.in_process import config_of, run
+from tests.end_to_end.in_process import run
 
 # Its records are in model_dir/data, as by default.
 OWN_DATA = ("--num_train_steps=2", "--eval_fraction=0.1", "--num_processes=1")
@@ -104,14 +102,3 @@ def test_a_dry_run_says_what_it_would_delete(text, model_dir):
         assert name in line
     assert any("dry run: nothing was trained" in text for text in said)
     assert content(model_dir) == before
-
-
-def test_records_elsewhere_are_kept(text, tmp_path):
-    config = config_of(text, tmp_path, f"--data_dir={tmp_path / 'mine'}")
-    for name in ("mine", "data", "checkpoints"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
-    overwrite.delete_records(config)
-    assert (tmp_path / "data").exists()
-    overwrite.delete(config)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -247,3 +248,23 @@ def test_divergence_stops_with_the_name_of_the_tensor(text, tmp_path):
     output = run(text, tmp_path, "--learning_rate=1e30", "--clip_norm=1e30", expect=1)
     assert "not finite" in output
     assert "learning rate" in output
+
+
+@pytest.mark.slow
+def test_one_process_at_a_time_in_a_folder(text, tmp_path):
+    """The second is refused in one line; when the first was killed, it resumes."""
+    with subprocess.Popen(
+        command(text, tmp_path, "--num_train_steps=100000", "--eval_steps=0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as first:
+        wait_for_step(tmp_path, 5, first)
+        flags = ("--num_train_steps=100000", "--log_steps=1")
+        output = run(text, tmp_path, *flags, expect=1)
+        who = f"error: process {first.pid} on {socket.gethostname()} is working in"
+        (line,) = [line for line in output.splitlines() if "error" in line]
+        assert line.startswith(who)
+        first.send_signal(signal.SIGKILL)
+    code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 6, *flags)
+    assert code == 75, output
+    assert "resuming after step" in output

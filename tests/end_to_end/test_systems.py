@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from electra_tf import pretrain
+from electra_tf import cli
 from electra_tf.training.checkpoints import CheckpointStore
 from tests.end_to_end.in_process import rows
 from tests.end_to_end.in_process import run as run_here
@@ -97,7 +97,7 @@ def test_stopped_and_rerun_equals_uninterrupted_to_the_bit(
     with monkeypatch.context() as patch:
         stop_at(step, patch)
         code, said = in_process(text, tmp_path, *SYSTEMS[name])
-    assert code == pretrain.EXIT_STOPPED, said
+    assert code == cli.STOPPED, said
     code, said = in_process(text, tmp_path, *SYSTEMS[name])
     assert code == 0
     assert any(f"resuming after step {step}" in line for line in said)
@@ -112,7 +112,7 @@ def test_executions_end_with_their_phase(text, whole, tmp_path, monkeypatch):
     flags = [*TWO_STAGE, "--steps_per_execution=3"]
     with monkeypatch.context() as patch:
         stop_at(4, patch)
-        assert in_process(text, tmp_path, *flags)[0] == pretrain.EXIT_STOPPED
+        assert in_process(text, tmp_path, *flags)[0] == cli.STOPPED
     assert in_process(text, tmp_path, *flags)[0] == 0
     steps = [row["step"] for row in rows(tmp_path) if "learning_rate" in row]
     assert steps == [3, 4, 7, 8]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from electra_tf.interop import google_tf1
 from electra_tf.interop.imported import HEADS, Sizes, Source, encoder_shapes
-from electra_tf.interop.names import GOOGLE_TF1, prefixed
+from electra_tf.interop.names import GOOGLE_TF1, encoder_rows
 from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
 from tests.reference import google_tf1 as reference
 
@@ -248,10 +248,7 @@ def test_parameters_of_the_released_sizes(sizes, generator, parameters):
             num_heads=one["hidden"] // 64,
             intermediate_size=one["intermediate"],
         )
-        rows = [
-            *prefixed(GOOGLE_TF1.embeddings(), "electra/"),
-            *prefixed(GOOGLE_TF1.body(ours), scope),
-        ]
+        rows = encoder_rows(GOOGLE_TF1, ours, "electra/", scope)
         shapes = encoder_shapes(ours)
         heads = HEADS[role](ours)
         for row, known in (

@@ -52,7 +52,7 @@ def test_export_has_the_names_and_bits_that_transformers_wrote(case, tmp_path):
             np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
         config = json.loads((tmp_path / below / "config.json").read_text())
         golden = json.loads((GOLDEN / case / below / "config.json").read_text())
-        for key in {*hugging_face._SIZES, "architectures", "model_type"}:
+        for key in {*hugging_face.SIZES, "architectures", "model_type"}:
             assert config[key] == golden[key], key
     assert same(read(tmp_path), imported)
 
@@ -78,7 +78,7 @@ def test_start_and_dropout_travel_along(folder, tmp_path):
     encoder = networks.models(imported)["encoder"]
     assert encoder.initializer_range == encoder.embeddings.initializer_range == 0.06
     assert (encoder.dropout, encoder.attention_dropout) == (0.2, 0.3)
-    tower = networks.encoder_tower(encoder, {}, "the encoder")
+    tower = networks.encoder_tower(encoder, "the encoder")
     assert tower.sizes == imported.discriminator.sizes
     hugging_face.write(tmp_path, with_tokenizer(imported))
     config = json.loads((tmp_path / "config.json").read_text())
@@ -326,14 +326,9 @@ def test_other_kinds_of_tokenizers_are_refused(folder):
 def test_exported_tokenizer_splits_as_ours(tmp_path, lower_case):
     from tokenizers import Tokenizer
 
-    vocabulary = read(GOLDEN / "projected").vocabulary
-    tokenizer_files.write_tokenizer(
-        tmp_path,
-        vocabulary,
-        lower_case=lower_case,
-        strip_accents=True,
-        max_length=12,
-    )
+    imported = with_tokenizer(read(GOLDEN / "projected"), lower_case=lower_case)
+    vocabulary = imported.vocabulary
+    tokenizer_files.write_tokenizer(tmp_path, imported)
     texts = ["The cats, walking.", "thé dogs sees\ta CAT", "a" + "s" * 150, "又 cat又"]
     ours = WordPiece(vocabulary, lower_case=lower_case, strip_accents=True)
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -11,7 +11,6 @@ import electra_tf as et
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.interop import keras_hub as interop
-from electra_tf.interop import keras_hub_weights as weights
 from tests.layers.helpers import randomize
 
 WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
@@ -81,7 +80,7 @@ def theirs(model):
 def test_reading_gives_their_hidden_states(embedding_dim):
     """The approximation of GELU is the only difference, and it is small."""
     model = backbone(embedding_dim=embedding_dim)
-    read = interop.read(model, quiet).encoder
+    read = interop.read_backbone(model, quiet).encoder
     real = INPUTS["padding_mask"] > 0
     approximate = np.abs(ours(read) - theirs(model))[real].max()
     exact = np.abs(ours(read) - theirs(with_exact_gelu(model)))[real].max()
@@ -92,7 +91,7 @@ def test_reading_gives_their_hidden_states(embedding_dim):
 def test_writing_gives_a_preset_that_computes_the_same(tmp_path):
     model = encoder()
     said = []
-    interop.write(
+    interop.write_preset(
         tmp_path / "preset",
         model,
         Vocabulary(TOKENS),
@@ -108,14 +107,14 @@ def test_writing_gives_a_preset_that_computes_the_same(tmp_path):
     assert "no place for the heads" in text
     assert "pooled_output" in text
     assert "tanh" in text
-    assert not list(tmp_path.glob("part-*"))
+    assert [path.name for path in tmp_path.iterdir()] == ["preset"]
 
 
 def test_written_tokenizer_gives_our_ids(tmp_path):
     text = "The chef cooked. CAF\u00c9 unknown"
     for lower_case in (True, False):
         folder = tmp_path / str(lower_case)
-        interop.write(
+        interop.write_preset(
             folder, encoder(), Vocabulary(TOKENS), lower_case=lower_case, log=quiet
         )
         theirs = keras_hub.models.ElectraTokenizer.from_preset(str(folder))
@@ -126,7 +125,7 @@ def test_written_tokenizer_gives_our_ids(tmp_path):
 def test_round_trip_to_the_bit(tmp_path):
     model = encoder(dropout=0.2, attention_dropout=0.2)
     vocabulary = Vocabulary(TOKENS)
-    interop.write(
+    interop.write_preset(
         tmp_path / "x",
         model,
         vocabulary,
@@ -134,8 +133,8 @@ def test_round_trip_to_the_bit(tmp_path):
         strip_accents=False,
         log=quiet,
     )
-    assert interop.detect(tmp_path / "x")
-    back = interop.read(tmp_path / "x", quiet)
+    assert interop.is_backbone(tmp_path / "x")
+    back = interop.read_backbone(tmp_path / "x", quiet)
     assert back.vocabulary == vocabulary
     assert (back.lower_case, back.strip_accents) == (True, False)
     assert back.encoder.dropout == 0.2
@@ -146,8 +145,8 @@ def test_round_trip_to_the_bit(tmp_path):
 def test_a_saved_backbone_is_read(tmp_path):
     model = backbone()
     model.save(tmp_path / "backbone.keras")
-    assert interop.detect(tmp_path / "backbone.keras")
-    read = interop.read(tmp_path / "backbone.keras", quiet)
+    assert interop.is_backbone(tmp_path / "backbone.keras")
+    read = interop.read_backbone(tmp_path / "backbone.keras", quiet)
     np.testing.assert_array_equal(
         read.encoder.embeddings.word_embeddings.numpy(),
         model.token_embedding.embeddings.numpy(),
@@ -157,7 +156,7 @@ def test_a_saved_backbone_is_read(tmp_path):
 
 def test_every_variable_is_used_once():
     model, empty = backbone(), encoder()
-    found = weights.pairs(model, empty)
+    found = interop.pairs(model, empty)
     ours_taken = [id(pair.ours) for pair in found]
     theirs_taken = [id(variable) for pair in found for variable in pair.theirs]
     assert sorted(ours_taken) == sorted(id(v) for v in empty.weights)
@@ -180,7 +179,7 @@ def test_what_does_not_match_is_named(sizes, named):
     empty = encoder(**sizes)
     before = [v.numpy() for v in empty.weights]
     with pytest.raises(ValueError, match=named):
-        weights.to_encoder(backbone(), empty)
+        interop.to_encoder(backbone(), empty)
     for old, variable in zip(before, empty.weights, strict=True):
         np.testing.assert_array_equal(old, variable.numpy())
 
@@ -188,22 +187,24 @@ def test_what_does_not_match_is_named(sizes, named):
 def test_the_pooler_is_reported():
     model = backbone()
     said = []
-    interop.read(model, said.append)
+    interop.read_backbone(model, said.append)
     assert "untrained" not in said[0]
     model.pooled_dense.bias.assign(np.zeros(16))
-    interop.read(model, said.append)
+    interop.read_backbone(model, said.append)
     assert "untrained" in said[3]
 
 
 def test_what_the_format_cannot_hold_is_refused(tmp_path):
     vocabulary = Vocabulary(TOKENS)
     with pytest.raises(ValueError, match="1e-12 built in"):
-        interop.write(tmp_path / "a", encoder(layer_norm_epsilon=1e-6), vocabulary)
+        interop.write_preset(
+            tmp_path / "a", encoder(layer_norm_epsilon=1e-6), vocabulary
+        )
     with pytest.raises(ValueError, match="13 tokens"):
-        interop.write(tmp_path / "a", encoder(), Vocabulary(TOKENS[:-1]))
+        interop.write_preset(tmp_path / "a", encoder(), Vocabulary(TOKENS[:-1]))
     renamed = Vocabulary(tuple(t.replace("[MASK]", "<m>") for t in TOKENS), mask="<m>")
     with pytest.raises(ValueError, match="<m>"):
-        interop.write(tmp_path / "a", encoder(), renamed)
+        interop.write_preset(tmp_path / "a", encoder(), renamed)
     assert not list(tmp_path.iterdir())
 
 
@@ -212,20 +213,22 @@ def test_nothing_is_overwritten_silently(tmp_path):
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="--overwrite"):
-        interop.write(folder, encoder(), Vocabulary(TOKENS), log=quiet)
+        interop.write_preset(folder, encoder(), Vocabulary(TOKENS), log=quiet)
     assert (folder / "mine.txt").exists()
-    interop.write(folder, encoder(), Vocabulary(TOKENS), overwrite=True, log=quiet)
-    assert interop.detect(folder)
+    interop.write_preset(
+        folder, encoder(), Vocabulary(TOKENS), overwrite=True, log=quiet
+    )
+    assert interop.is_backbone(folder)
 
 
 def test_other_sources_are_refused(tmp_path):
-    assert not interop.detect(tmp_path)
-    assert not interop.detect("electra_of_mine")
-    assert interop.detect("electra_small_discriminator_uncased_en")
+    assert not interop.is_backbone(tmp_path)
+    assert not interop.is_backbone("electra_of_mine")
+    assert interop.is_backbone("electra_small_discriminator_uncased_en")
     with pytest.raises(FileNotFoundError, match="electra_base_generator_uncased_en"):
-        interop.read(tmp_path / "nothing")
+        interop.read_backbone(tmp_path / "nothing")
     (tmp_path / "config.json").write_text(json.dumps({"class_name": "BertBackbone"}))
     with pytest.raises(ValueError, match="no ElectraBackbone"):
-        interop.read(tmp_path)
+        interop.read_backbone(tmp_path)
     with pytest.raises(ValueError, match="not an ElectraBackbone"):
-        interop.read(encoder())
+        interop.read_backbone(encoder())

@@ -9,7 +9,7 @@ from electra_tf.interop.names import (
     HUGGING_FACE,
     Row,
     Tensors,
-    prefixed,
+    encoder_rows,
     scatter,
 )
 
@@ -34,7 +34,7 @@ def arrays(sizes=SIZES, seed=0):
 
 
 def rows(style, sizes=SIZES, prefix=""):
-    return prefixed([*style.embeddings(), *style.body(sizes)], prefix)
+    return encoder_rows(style, sizes, prefix, prefix)
 
 
 def test_three_kernels_are_one_in_the_order_query_key_value():

@@ -136,7 +136,7 @@ def test_low_precision(name, dtype):
 @pytest.mark.parametrize("activation", plain.ACTIVATIONS)
 def test_every_activation(activation):
     tensors, _ = CASES["bias_activation"]
-    options = {"activation": plain.get_activation(activation)}
+    options = {"activation": plain.choose("activation", activation)}
     ours, theirs = (
         value_and_gradients(function, tensors, options)
         for function in functions("bias_activation")
@@ -221,6 +221,7 @@ def test_inside_a_while_loop():
     assert_close(accumulate(), [sum(parts) for parts in zip(*expected, strict=True)])
 
 
+@pytest.mark.slow
 def test_under_a_strategy():
     strategy = two_cpus()
     with strategy.scope():

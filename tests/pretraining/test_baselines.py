@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from electra_tf.pretraining.baselines import TrivialBaselines, token_counts
+from electra_tf.data.records import token_counts
+from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.systems.rows import metric_cards
 
 
 def test_counts_and_unigram_scores_by_hand():
@@ -47,7 +49,7 @@ def test_copying_what_shows_by_hand():
     assert scores["loss"] == pytest.approx(-np.mean(np.log(likelihoods)))
     assert scores["accuracy"] == pytest.approx(3 / 5)
     logs = {"masked_lm_loss": 1.0, "generator_accuracy": 0.5}
-    found = baselines.scores(logs)
+    found = baselines.scores(logs, metric_cards())
     assert found.keys() == {f"{n}{s}" for n in logs for s in ("", "_copying")}
     assert found["masked_lm_loss_copying"] == scores["loss"]
     # Of a generator that does not read the masked text.
@@ -97,16 +99,18 @@ def test_each_held_out_number_gets_its_own_baseline():
     ids, weights = np.array([[2]]), np.array([[1.0]])
     baselines.update({"masked_lm_ids": ids, "masked_lm_weights": weights})
     logs = {"generator_loss": 9.0, "discriminator_accuracy": 0.9, "loss": 3.0}
-    found = baselines.scores({**logs, "replaced_fraction": 0.07})
+    found = baselines.scores({**logs, "replaced_fraction": 0.07}, metric_cards())
     assert found["discriminator_accuracy"] == pytest.approx(0.93)
     assert found.keys() == {"generator_loss", "discriminator_accuracy"}
     # Where the loss is at masked positions, their own share counts.
     at_masked = {"replaced_fraction": 0.07, "replaced_masked_fraction": 0.6}
-    found = baselines.scores({**logs, **at_masked, "prediction_accuracy": 0.2})
+    found = baselines.scores(
+        {**logs, **at_masked, "prediction_accuracy": 0.2}, metric_cards()
+    )
     assert found["discriminator_accuracy"] == pytest.approx(0.6)
     assert found["prediction_accuracy"] == pytest.approx(0.4)
     sentence = {"corrupted_fraction": 0.8, "sentence_accuracy": 0.0, "copy_auc": 0.1}
-    assert baselines.scores(sentence) == {
+    assert baselines.scores(sentence, metric_cards()) == {
         "sentence_accuracy": pytest.approx(0.8),
         "copy_auc": 0.5,
     }

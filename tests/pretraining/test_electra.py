@@ -123,7 +123,8 @@ def test_replicas_draw_different_noise():
     @tf.function
     def hidden():
         def replica():
-            from electra_tf.replicas import fold_in, replica_id
+            from electra_tf.layers.randomness import fold_in
+            from electra_tf.layers.replicas import replica_id
 
             seed = fold_in(tf.constant([0, 0]), replica_id())
             return model.discriminator(batch, training=True, seed=seed)

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf import model_folder
 from electra_tf.data import Vocabulary, WordPiece
+from electra_tf.folders import models
 from electra_tf.interop import run_folder
 from electra_tf.interop.imported import Source
 from electra_tf.pretraining import (
@@ -281,7 +281,7 @@ def test_energies_are_not_taken_for_verdicts(tmp_path):
     path = tmp_path / "discriminator.keras"
     make().detector().save(path)
     with pytest.raises(ValueError, match=r"holds a EnergyModel.*Give another"):
-        model_folder.load(path, et.ReplacedTokenDetector, "Give another.")
+        models.load(path, et.ReplacedTokenDetector, "Give another.")
     with pytest.raises(ValueError, match="holds a EnergyModel"):
         run_folder.read(Source(str(tmp_path)))
 

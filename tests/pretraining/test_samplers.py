@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.pretraining.samplers import (
-    CategoricalSampler,
-    GreedySampler,
-    corrupt,
-)
+from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler, corrupt
 from tests import tiny
 
 SEED = tf.constant([3, 4])

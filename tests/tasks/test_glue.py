@@ -4,7 +4,7 @@ import zipfile
 import pytest
 
 from electra_tf.tasks import glue
-from electra_tf.tasks.glue_rows import ROWS
+from electra_tf.tasks.glue import ROWS
 
 DATA = os.environ.get("ELECTRA_TF_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="ELECTRA_TF_DATA is not set")
@@ -206,15 +206,32 @@ def test_submission_file_is_in_the_benchmarks_format(tmp_path):
     assert os.path.basename(path) == "MNLI-mm.tsv"
 
 
+def refused(*arguments):
+    """What the command says when it ends with an error."""
+    with pytest.raises(SystemExit) as raised:
+        glue.main([*arguments])
+    assert raised.value.code.startswith("error: ")
+    return raised.value.code
+
+
 def test_zip_checks_rows_and_missing_tasks(tmp_path, capsys):
     wnli, _ = submit(tmp_path, "wnli", "test", ["0"] * 146)
     zipped = str(tmp_path / "s.zip")
-    assert glue.main([wnli, f"--output={zipped}"]) == 1
-    assert "Missing: AX, CoLA" in capsys.readouterr().err
+    assert "Missing: AX, CoLA" in refused(wnli, f"--output={zipped}")
+    # Flags may stand behind the runs.
     assert glue.main([wnli, f"--output={zipped}", "--allow_missing"]) == 0
+    assert f"wrote {zipped} (without AX, CoLA" in capsys.readouterr().out
     assert zipfile.ZipFile(zipped).namelist() == ["WNLI.tsv"]
     short, _ = submit(tmp_path / "short", "rte", "test", ["entailment"])
-    assert glue.main([short, f"--output={zipped}", "--allow_missing"]) == 1
-    assert "1 predictions, but the test set of RTE has 3000" in capsys.readouterr().err
-    assert glue.main([str(tmp_path), f"--output={zipped}"]) == 1
-    assert "no submission files" in capsys.readouterr().err
+    said = refused(short, f"--output={zipped}", "--allow_missing")
+    assert "1 predictions, but the test set of RTE has 3000" in said
+    assert "no submission files" in refused(str(tmp_path), f"--output={zipped}")
+    assert "name the output folders" in refused(f"--output={zipped}")
+
+
+def test_the_command_explains_itself(capsys):
+    assert glue.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert "RUN ...: output folders of run_finetuning.py" in said
+    assert "--output=" in said
+    assert "--[no]allow_missing" in said

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf.tasks.squad_metrics import score_v1, score_v2
-from electra_tf.tasks.tagging_metrics import span_scores
+from electra_tf.tasks.sentences import span_scores
+from electra_tf.tasks.squad import score_v1, score_v2
 from tests.tasks.official_scores import PATH, SQUAD_FILES, THRESHOLD, file_answers
 
 OFFICIAL = json.loads(PATH.read_text("utf-8"))

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.serving import ServingModule
+from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.base import Ragged, Rows
 from electra_tf.tasks.batching import Outputs, make_batch
-from electra_tf.tasks.qa_decoding import NOTHING, Answer, Candidate, best_candidates
-from electra_tf.tasks.qa_windows import Windows
-from electra_tf.tasks.question_answering import QuestionAnswering
-from electra_tf.tasks.squad_files import Question
+from electra_tf.tasks.question_answering import QuestionAnswering, Windows
+from electra_tf.tasks.span_head import NOTHING, Answer, Candidate, best_candidates
+from electra_tf.tasks.squad import Question
 from tests.tasks import common
 
 TOKENS = common.tokenizer().vocabulary.tokens

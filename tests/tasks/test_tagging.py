@@ -8,12 +8,17 @@ import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.serving import ServingModule
+from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs, make_batch
-from electra_tf.tasks.tagging import TaggedWords, Tagging
-from electra_tf.tasks.tagging_files import Sentence
-from electra_tf.tasks.tagging_head import TaggingHead
-from electra_tf.tasks.word_pieces import fill_rows, word_rows, word_tensors
+from electra_tf.tasks.heads import TaggingHead
+from electra_tf.tasks.sentences import Sentence
+from electra_tf.tasks.tagging import (
+    TaggedWords,
+    Tagging,
+    fill_rows,
+    word_rows,
+    word_tensors,
+)
 from tests.tasks import common
 
 EMPTY = "\u200d\ufe0f"  # Format characters: BERT's cleaning leaves nothing of them.

@@ -12,10 +12,8 @@ import tensorflow as tf
 
 from electra_tf.training.checkpoints import (
     CheckpointStore,
-    check_config,
     load_weights,
     named_variables,
-    write_config,
 )
 from electra_tf.training.optimizers import AdamW
 from tests.strategy import two_cpus
@@ -357,21 +355,3 @@ def test_load_weights_errors(folder, tmp_path_factory):
         load_weights(tmp_path_factory.mktemp("empty"), make_variables())
     with pytest.raises(OSError, match="ckpt-9"):
         load_weights(folder / "ckpt-9", make_variables())
-
-
-CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate": 0.1}
-
-
-def test_config_guard(tmp_path):
-    assert not check_config(tmp_path, CONFIG)
-    write_config(tmp_path / "new", CONFIG)
-    assert check_config(tmp_path / "new", CONFIG)
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["config.json"]
-    changed = {"encoder": {"layers": 6, "sizes": [1, 2]}, "run": {"log": 2}, "x": None}
-    with pytest.raises(ValueError, match="other settings") as error:
-        check_config(tmp_path / "new", changed, ignore=("run.*",))
-    assert [line.strip() for line in str(error.value).splitlines()[1:-1]] == [
-        "encoder.layers: was 12, now 6",
-        "rate: was 0.1, now (absent)",
-        "x: was (absent), now None",
-    ]

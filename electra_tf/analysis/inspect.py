@@ -1,0 +1,112 @@
+"""What a pretrained discriminator and generator say of a text: the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from electra_tf import cli, files
+from electra_tf.analysis import page, terminal
+from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
+from electra_tf.config.commands import InspectConfig
+
+
+def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
+    """Answers everything the command line asks; errors as of ``Inspector``."""
+    target = Path(options.html) if options.html else None
+    if target and target.exists() and not options.overwrite:
+        raise ValueError(f"{target} exists: pass --overwrite to replace it.")
+    inspector = Inspector(
+        options.model,
+        log,
+        vocab_file=options.vocab_file,
+        lower_case=options.lower_case,
+        strip_accents=options.strip_accents,
+    )
+    results = []
+    for text in _texts(texts):
+        result = _ask(inspector, text, options)
+        _show(result, options, is_first=not results)
+        results.append(result)
+    if not results:
+        raise ValueError("no text: give it as an argument or on standard input.")
+    if target:
+        files.write_text(target, page.page(results, about=_about(options)))
+        log(f"wrote {target}")
+
+
+def _ask(inspector: Inspector, text: str, options: InspectConfig) -> Verdicts | Fills:
+    if options.fill:
+        return inspector.fill(text, top=options.top)
+    if options.corrupt:
+        return inspector.corrupt(
+            text,
+            mask_rate=options.mask_rate,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+    return inspector.verdicts(text)
+
+
+def _texts(given: Sequence[str]) -> Iterator[str]:
+    if given:
+        # What the shell hands over need not be UTF-8.
+        yield from (text.encode("utf-8", "replace").decode("utf-8") for text in given)
+        return
+    if sys.stdin.isatty():
+        cli.note("reading texts from standard input, one per line")
+    yield from cli.lines_of(sys.stdin)
+
+
+def _show(result: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -> None:
+    if options.json:
+        cli.say(json.dumps(record(result), ensure_ascii=False))
+        return
+    use_color = terminal.has_color(sys.stdout)
+    width = shutil.get_terminal_size((100, 24)).columns
+    if isinstance(result, Fills):
+        shown = terminal.fills(result, use_color=use_color)
+    else:
+        shown = terminal.verdicts(result, width=width, use_color=use_color)
+        if is_first and result.original is None:
+            shown += f"\n\n{terminal.LEGEND}"
+    cli.say(shown if is_first else f"\n{shown}")
+
+
+def record(result: Verdicts | Fills) -> dict[str, Any]:
+    """An answer as plain values, for --json."""
+    row: dict[str, Any] = {"text": result.text, "tokens": list(result.tokens)}
+    if isinstance(result, Fills):
+        fills = [
+            [{"token": token, "probability": round(value, 6)} for token, value in each]
+            for each in result.fills
+        ]
+        return row | {"fills": fills}
+    row["replaced_probability"] = [round(x, 6) for x in result.probabilities]
+    if result.original is not None:
+        pairs = zip(result.original, result.tokens, strict=True)
+        row |= {
+            "original_tokens": list(result.original),
+            "is_masked": list(result.is_masked),
+            "is_replaced": [before != after for before, after in pairs],
+        }
+    return row
+
+
+def _about(options: InspectConfig) -> str:
+    if options.fill:
+        return f"Generator of {options.model}."
+    if not options.corrupt:
+        return f"Discriminator of {options.model}."
+    rate, temperature = (
+        "as in pretraining" if value is None else value
+        for value in (options.mask_rate, options.temperature)
+    )
+    return (
+        f"Generator and discriminator of {options.model}. Mask rate: {rate}; "
+        f"temperature: {temperature}; seed: {options.seed}."
+    )

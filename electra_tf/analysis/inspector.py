@@ -1,0 +1,272 @@
+"""Asks generator and discriminator about texts.
+
+Letters: S tokens of a text with [CLS] and [SEP], P masked positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.cli import Log
+from electra_tf.data.masking import Masking, row_keys
+from electra_tf.features import derive_inputs
+from electra_tf.folders.models import Model
+from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.pretraining import (
+    CategoricalSampler,
+    Electra,
+    GreedySampler,
+    MaskedLM,
+    ReplacedTokenDetector,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdicts:
+    """The discriminator's verdict on every token of a text, [CLS] and [SEP] included.
+
+    Attributes:
+        text: as given.
+        tokens: S word pieces that the discriminator read.
+        probabilities: S floats: how likely each token was replaced.
+        original: S word pieces of the text before the generator corrupted it; None if
+            it did not.
+        is_masked: S booleans, positions that the generator filled; None likewise.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    original: tuple[str, ...] | None = None
+    is_masked: tuple[bool, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fills:
+    """What the generator puts in place of every mask of a text.
+
+    Attributes:
+        text: as given, with P masks.
+        mask: the name of the mask token.
+        fills: for each mask the most probable (token, probability), best first. Each
+            mask is judged alone: the generator does not know its other choices.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    mask: str
+    fills: tuple[tuple[tuple[str, float], ...], ...]
+
+
+class Inspector:
+    """Generator, discriminator and tokenizer of one folder, loaded when needed.
+
+    Args:
+        folder: of a finished pretraining run, or of an import.
+        log: is told what had to be assumed, and of doubtful inputs.
+        **tokenization: arguments of ``PretrainingFolder.tokenizer``, which win over
+            what the folder says.
+
+    Raises:
+        ValueError: the folder is none of these, or damaged; from the methods: the text
+            is empty or too long, or a setting is not allowed.
+        OSError: it is not there; from the methods: a model that they need is missing.
+    """
+
+    def __init__(self, folder: str | Path, log: Log, **tokenization: str | bool | None):
+        self.folder = Path(folder)
+        self._log = log
+        if not self.folder.is_dir():
+            raise FileNotFoundError(
+                f"No model at {folder}: --model must be the folder of a finished "
+                "pretraining run or of an imported checkpoint."
+            )
+        if (self.folder / "task.json").is_file():
+            raise ValueError(
+                f"{folder} holds a fine-tuning run: give the pretraining run it "
+                "started from, or ask it with python -m electra_tf.predict."
+            )
+        self._home = PretrainingFolder(self.folder)
+        self._flags = self._home.flags
+        self._tokenizer = self._home.tokenizer(log, **tokenization)
+        self.vocabulary = self._tokenizer.vocabulary
+        self._tokens = np.array(self.vocabulary.tokens, dtype=object)
+
+    def verdicts(self, text: str) -> Verdicts:
+        """Asks the discriminator about a text as it is."""
+        ids = self._encode(text, self._detector.encoder)
+        logits = self._detector(self._inputs(ids))
+        return Verdicts(text, self._names(ids), _plain(tf.sigmoid(logits)))
+
+    def corrupt(
+        self,
+        text: str,
+        *,
+        mask_rate: float | None = None,
+        temperature: float | None = None,
+        seed: int = 0,
+    ) -> Verdicts:
+        """Lets the generator replace tokens, then asks the discriminator.
+
+        Which tokens are masked and what is sampled is a function of text and seed.
+        ``mask_rate``, a share of the tokens, and ``temperature``, of the sampling, are
+        by default those of pretraining; temperature 0 takes the most probable token.
+        """
+        if mask_rate is None:
+            mask_rate = self._flags.get("mask_rate", 0.15)
+        if temperature is None:
+            temperature = self._flags.get("temperature", 1.0)
+        sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
+        generator, detector = self._generator, self._detector
+        pair = Electra(
+            generator, detector.encoder, objective=detector.objective, sampler=sampler
+        )
+        ids = self._encode(text, detector.encoder, generator.encoder)
+        inputs = self._inputs(ids)
+        # Masks and samples follow the text, not its number among several.
+        fingerprint = zlib.crc32(text.encode())
+        keys = row_keys(
+            tf.constant([fingerprint], tf.int64), tf.constant([0], tf.int64), seed=seed
+        )
+        vocabulary = self.vocabulary
+        masking = Masking(
+            len(vocabulary),
+            vocabulary.mask_id,
+            pad_id=vocabulary.pad_id,
+            never_masked=(vocabulary.cls_id, vocabulary.sep_id),
+            max_seq_length=len(ids),
+            mask_rate=mask_rate,
+            max_predictions_per_seq=max(1, round(len(ids) * mask_rate)),
+            rule=self._flags.get("mask_rule", "electra"),
+        )
+        masked = masking(ids[None], inputs["input_mask"], keys)
+        answers = pair.examine(
+            {**inputs, **masked}, seed=tf.constant([seed, fingerprint % 2**31])
+        )
+        return Verdicts(
+            text,
+            self._names(answers["corrupted_ids"].numpy()[0]),
+            _plain(answers["replaced_probability"]),
+            self._names(ids),
+            tuple(answers["is_masked"].numpy()[0].tolist()),
+        )
+
+    def fill(self, text: str, *, top: int = 5) -> Fills:
+        """The ``top`` most probable tokens of the generator for every mask in a text.
+
+        A mask is written as the vocabulary has it: [MASK].
+        """
+        size = len(self.vocabulary)
+        if not 1 <= top <= size:
+            raise ValueError(f"--top must be from 1 to {size}, got {top}.")
+        mask = self.vocabulary.mask
+        if mask not in text:
+            raise ValueError(
+                f"{_quoted(text)} has no {mask}: write {mask} where the generator "
+                "shall fill something in."
+            )
+        ids = self._encode(text, self._generator.encoder, masks=True)
+        positions = np.flatnonzero(ids == self.vocabulary.mask_id).astype(np.int32)
+        inputs = self._inputs(ids)
+        inputs["masked_input_ids"] = inputs["input_ids"]
+        inputs["masked_lm_positions"] = tf.constant(positions[None])
+        logits = self._generator(inputs)
+        best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
+        fills = tuple(
+            tuple(zip(self._names(token_ids), _plain(values), strict=True))
+            for values, token_ids in zip(best.values, best.indices.numpy(), strict=True)
+        )
+        return Fills(text, self._names(ids), mask, fills)
+
+    @functools.cached_property
+    def _detector(self) -> ReplacedTokenDetector:
+        return self._load("discriminator", ReplacedTokenDetector)
+
+    @functools.cached_property
+    def _generator(self) -> MaskedLM:
+        return self._load("generator", MaskedLM)
+
+    def _load(self, name: str, kind: type[Model]) -> Model:
+        path = self._home.model_path(name)
+        if not path.is_file():
+            why = self._why_missing()
+            raise FileNotFoundError(f"{self.folder} has no {path.name}{why}")
+        model = self._home.load(name, kind, f"Give the {name}.keras of the run.")
+        rows = model.encoder.embeddings.vocab_size
+        if rows != len(self.vocabulary):
+            raise ValueError(
+                f"{path} has embeddings for {rows} tokens but the vocabulary beside it "
+                f"has {len(self.vocabulary)}: they are of different runs "
+                f"(python -m electra_tf.doctor --model={self.folder} tells more)."
+            )
+        return model
+
+    def _why_missing(self) -> str:
+        if any(self.folder.glob("*.keras")):
+            if self._flags.get("objective") == "mlm":
+                return ": it was pretrained with --objective=mlm. --fill works there."
+            return (
+                ". Verdicts need discriminator.keras, --fill needs generator.keras, "
+                "--corrupt needs both; an import has what its source had."
+            )
+        if (self.folder / CHECKPOINTS).is_dir():
+            same = "Run the same command again to resume it."
+            return f": the run has not finished. {same}"
+        return (
+            ": it is no run of this library. Weights of another kind have to be "
+            f"converted first (python -m electra_tf.convert --from={self.folder} "
+            "--to=imported)."
+        )
+
+    def _encode(
+        self, text: str, *encoders: TextEncoder, masks: bool = False
+    ) -> np.ndarray:
+        """Ids of a text between [CLS] and [SEP], int32 [S], that fit all encoders.
+
+        With ``masks``, [MASK] in the text is a mask, and not three word pieces.
+        """
+        parts = text.split(self.vocabulary.mask) if masks else [text]
+        pieces = self._tokenizer.encode(parts)
+        ids = [self.vocabulary.cls_id, *pieces[0]]
+        for piece in pieces[1:]:
+            ids += [self.vocabulary.mask_id, *piece]
+        ids.append(self.vocabulary.sep_id)
+        length = len(ids)
+        if length == 2:
+            raise ValueError(f"{_quoted(text)} has no tokens: give a text with words.")
+        longest = min(encoder.embeddings.max_positions for encoder in encoders)
+        if length > longest:
+            raise ValueError(
+                f"{_quoted(text)} has {length} tokens with [CLS] and [SEP], the model "
+                f"takes at most {longest}: give it in parts."
+            )
+        trained = self._flags.get("max_seq_length")
+        if trained and length > trained:
+            self._log(
+                f"warning: {_quoted(text)} has {length} tokens, pretraining had at "
+                f"most {trained}: the positions after that are untrained."
+            )
+        return np.array(ids, np.int32)
+
+    def _inputs(self, ids: np.ndarray) -> dict[str, tf.Tensor]:
+        row = tf.constant(ids[None])
+        return derive_inputs(row, tf.ones_like(row), self.vocabulary.sep_id)
+
+    def _names(self, ids: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self._tokens[np.asarray(ids)].tolist())
+
+
+def _plain(row: np.ndarray | tf.Tensor) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.ravel(row))
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -1,0 +1,160 @@
+"""Verdicts and fills as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from electra_tf.analysis.inspector import Fills, Verdicts
+
+# From certainly real to certainly replaced; dark text is readable on all between.
+_REAL, _REPLACED = (255, 255, 255), (240, 110, 90)
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 17px/1.5 system-ui, sans-serif; color: #111; background: #fff;
+  max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; margin-bottom: .2rem; }
+h2 { font-size: 1rem; color: #444; margin: 2rem 0 .3rem; }
+.about, .key { color: #444; font-size: .9rem; }
+.text { line-height: 2.6; overflow-wrap: anywhere; }
+.token { padding: .15rem .1rem; border-radius: .2rem; }
+.called { font-weight: 700; border-bottom: 3px solid #7a1200; }
+.special { color: #222; font-size: .8rem; }
+sup { font-weight: 700; }
+rt { color: #222; }
+table { border-collapse: collapse; font-size: .9rem; }
+td, th { padding: .1rem .7rem .1rem 0; text-align: left; font-weight: 400; }
+th { color: #444; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+.bar { background: #0b62a4; height: .7rem; }
+.room { width: 14rem; }
+"""
+
+# (replaced, called replaced) -> mark and meaning.
+_OUTCOMES = {
+    (True, True): ("+", "found: replaced, and called replaced"),
+    (True, False): ("-", "missed: replaced, but called real"),
+    (False, True): ("!", "false alarm: real, but called replaced"),
+    (False, False): ("", ""),
+}
+
+
+def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
+    """A whole HTML document.
+
+    Every token is coloured by the probability that it was replaced, which is shown on
+    hover and in a table below; what is called replaced is bold and underlined, so that
+    colour is not needed. In corrupted texts the original stands over its replacement.
+    ``about`` is a line on where the results come from.
+    """
+    # One legend per kind of answer, in the order in which they come first.
+    parts = list(dict.fromkeys(map(_legend, results)))
+    for result in results:
+        parts.append(_fills(result) if isinstance(result, Fills) else _verdicts(result))
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>ELECTRA inspection</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<h1>ELECTRA inspection</h1>\n<p class="about">{escape(about)}</p>\n'
+        f"{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def background(probability: float) -> tuple[int, int, int]:
+    """Red, green and blue of a token with this probability to be replaced."""
+    return tuple(
+        round(real + probability * (replaced - real))
+        for real, replaced in zip(_REAL, _REPLACED, strict=True)
+    )
+
+
+def _legend(result: Verdicts | Fills) -> str:
+    if isinstance(result, Fills):
+        return (
+            '<p class="key">The most probable tokens for each mask; every mask is '
+            "judged alone.</p>"
+        )
+    chips = " ".join(
+        f'<span class="token" style="{_style(share / 100)}">{share} %</span>'
+        for share in (0, 25, 50, 75, 100)
+    )
+    legend = (
+        f'<p class="key">Probability that the token was replaced: {chips}. Over 50 %: '
+        '<span class="called">called replaced</span>. Hover for the number.</p>'
+    )
+    if result.original is None:
+        return legend
+    marks = ", ".join(
+        f"<sup>{mark}</sup> {meaning}" for mark, meaning in _OUTCOMES.values() if mark
+    )
+    return (
+        f'{legend}\n<p class="key">Above a token: what stood there before '
+        f"the generator filled it in (= if it is the same). After it: {marks}.</p>"
+    )
+
+
+def _verdicts(answer: Verdicts) -> str:
+    spans, rows = [], []
+    originals = answer.original or answer.tokens
+    masked = answer.is_masked or [False] * len(answer.tokens)
+    cells = zip(answer.tokens, answer.probabilities, originals, masked, strict=True)
+    for index, cell in enumerate(cells):
+        token, probability, original, _ = cell
+        joined = token.startswith("##") and index
+        spans.append(("" if joined or not index else " ") + _token(answer, *cell))
+        before = f"<td>{escape(original)}</td>" if answer.original else ""
+        rows.append(
+            f'<tr>{before}<td>{escape(token)}</td><td class="number">'
+            f"{probability:.2%}</td></tr>"
+        )
+    before = "<th>original</th>" if answer.original else ""
+    return (
+        f"<section>\n<h2>{escape(answer.text)}</h2>\n"
+        f'<p class="text">{"".join(spans)}</p>\n'
+        "<details><summary>Numbers</summary>\n"
+        f"<table><tr>{before}<th>token</th><th>P(replaced)</th></tr>\n"
+        f"{''.join(rows)}</table></details>\n</section>"
+    )
+
+
+def _token(
+    answer: Verdicts, token: str, probability: float, original: str, is_masked: bool
+) -> str:
+    is_called = probability > 0.5
+    is_special = token.startswith("[") and token.endswith("]") and len(token) > 2
+    shown = escape(token.removeprefix("##"))
+    title = f"{token}: {probability:.1%} replaced"
+    mark = ""
+    if answer.original is not None:
+        mark = _OUTCOMES[token != original, is_called][0]
+        mark = f"<sup>{mark}</sup>" if mark else ""
+        if is_masked:
+            title += f"; was {original}"
+            above = "=" if token == original else escape(original)
+            shown = f"<ruby>{shown}<rt>{above}</rt></ruby>"
+    names = ["token"] + ["called"] * is_called + ["special"] * is_special
+    return (
+        f'<span class="{" ".join(names)}" style="{_style(probability)}" '
+        f'title="{escape(title)}">{shown}</span>{mark}'
+    )
+
+
+def _fills(answer: Fills) -> str:
+    tables = []
+    for number, choices in enumerate(answer.fills, 1):
+        rows = "".join(
+            f'<tr><td>{escape(token)}</td><td class="number">{probability:.2%}</td>'
+            f'<td class="room"><div class="bar" style="width:{probability:.1%}">'
+            "</div></td></tr>"
+            for token, probability in choices
+        )
+        name = escape(f"{answer.mask} {number}")
+        tables.append(f"<h3>{name}</h3>\n<table>{rows}</table>\n")
+    return f"<section>\n<h2>{escape(answer.text)}</h2>\n{''.join(tables)}</section>"
+
+
+def _style(probability: float) -> str:
+    red, green, blue = background(probability)
+    return f"background:rgb({red},{green},{blue})"

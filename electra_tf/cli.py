@@ -1,0 +1,524 @@
+"""What every command has in common: flags, help, errors, exit codes, progress.
+
+A command is a dataclass of flags and a function. ``command(Config, "module:function")``
+makes its ``main``: it parses the flags, answers ``--help`` without importing anything
+heavy, imports the module, calls the function with the config, and turns every expected
+error into one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import importlib
+import inspect
+import os
+import shutil
+import sys
+import textwrap
+import time
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from absl import flags, logging
+from tqdm import tqdm
+
+from electra_tf import __version__
+from electra_tf.config import fields
+
+# Exit codes. STOPPED is what schedulers read as "stopped early, run me again"
+# (EX_TEMPFAIL), INTERRUPTED what shells give a program that Ctrl-C has ended.
+OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
+
+Log = Callable[[str], None]
+# Names of the modules of ``--plugin``, for processes that this one starts.
+_PLUGINS = "ELECTRA_TF_PLUGINS"
+# Where the shipped flagfiles are: inside the installed package, whose neighbors may
+# have a folder configs/ too; or beside it, in a checkout.
+_PACKAGE = Path(__file__).parent
+_SHIPPED = (_PACKAGE, _PACKAGE.parent)
+
+
+def say(text: str) -> None:
+    """Writes a line to standard output at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Writes a line to standard error at once, for what is no result."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def command(
+    config_class: type, target: str, *, texts: bool | str = False
+) -> Callable[[Sequence[str] | None], int]:
+    """Makes the ``main`` of a command.
+
+    Args:
+        config_class: what its flags are; its docstring explains the command.
+        target: "module:function", imported once the flags are known to be good. The
+            function takes the config (and the texts) and returns an exit code, or None
+            for ``OK``.
+        texts: whether the command takes texts beside its flags; for other arguments
+            than texts, what ``--help`` says of them.
+
+    Returns:
+        A function of the arguments (None: those of the process) that returns the exit
+        code, for ``sys.exit`` and for console scripts.
+    """
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        # Must be set before TensorFlow is imported; what the user has set stays.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        # Libraries that log through absl say only what is wrong; --verbosity says more.
+        logging.set_verbosity(logging.WARNING)
+        arguments = list(sys.argv[1:] if arguments is None else arguments)
+        with clear_errors():
+            # First: what they register, --help shows and flags may name.
+            arguments = load_plugins(arguments)
+            if shown := _asked_for(arguments, config_class, texts):
+                say(shown)
+                return OK
+            config, rest = _parse(config_class, arguments)
+            if rest and not texts:
+                raise ValueError(f"unexpected arguments {rest}; see --help.")
+            _require_flags(config)
+            module, _, name = target.partition(":")
+            run = getattr(importlib.import_module(module), name)
+            code = run(config, rest) if texts else run(config)
+        return OK if code is None else code
+
+    return main
+
+
+@contextlib.contextmanager
+def clear_errors() -> Iterator[None]:
+    """Turns an expected error into one line on standard error and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("interrupted")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`); nothing else may complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ERROR)
+    except (ValueError, OSError, FloatingPointError, flags.Error) as error:
+        sys.exit(f"error: {error}")
+    except Exception as error:
+        # Only asked where TensorFlow was imported: commands that need none stay fast.
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
+            raise
+        sys.exit(f"error: {reason(error)}")
+
+
+# How lines of a TensorFlow error begin that say where, and not what.
+_GRAPH = ("Graph execution error", "Detected at node", "File ", "Stack trace", "[[")
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, of a TensorFlow error, without the graph around it."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
+    telling = [line for line in lines if line and not line.startswith(_GRAPH)]
+    found = [line for line in telling if not line.startswith(("Node:", "Original"))]
+    return (found or telling or [type(error).__name__])[0]
+
+
+def load_plugins(arguments: Sequence[str] = ()) -> list[str]:
+    """Imports the modules of ``--plugin``, which register rows from outside.
+
+    A module is looked for in the current folder too. Processes that this one starts
+    (the workers of a comparison) find the names in their environment.
+
+    Args:
+        arguments: of the command line.
+
+    Returns:
+        The other arguments.
+
+    Raises:
+        ValueError: a module cannot be imported.
+    """
+    inherited = filter(None, os.environ.get(_PLUGINS, "").split(","))
+    given = [text for text in arguments if text.startswith("--plugin=")]
+    names = [text.partition("=")[2] for text in given]
+    names = list(dict.fromkeys([*inherited, *names]))
+    if names and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except (ImportError, ValueError) as error:
+            raise ValueError(f"--plugin={name} cannot be imported: {error}.") from error
+        os.environ[_PLUGINS] = ",".join(names)
+    return [text for text in arguments if text not in given]
+
+
+def parse(config_class: type, arguments: Sequence[str]) -> Any:
+    """Builds a config from command-line arguments.
+
+    Args:
+        config_class: a config of ``electra_tf.config``.
+        arguments: flags, without the program's name; flagfiles are read.
+
+    Raises:
+        ValueError: a value, a combination or an argument is not allowed.
+        absl.flags.Error: a flag is unknown or cannot be read.
+        OSError: a flagfile cannot be read.
+    """
+    config, rest = _parse(config_class, arguments)
+    if rest:
+        raise ValueError(f"unexpected arguments {rest}; see --help.")
+    return config
+
+
+def _parse(config_class, arguments):
+    """The config, and what is no flag."""
+    values = _definitions(config_class)
+    # Flags may follow other arguments: `glue runs/cola --output=x.zip`.
+    values.set_gnu_getopt()
+    own = {fields.flag_name(leaf): leaf for _, leaf in fields.fields(config_class)}
+    # The doctor reads a flagfile as a subject; everybody else takes its lines.
+    given = list(arguments) if "flagfile" in own else list(_expanded(arguments))
+    try:
+        rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
+    except flags.UnrecognizedFlagError as error:
+        close = difflib.get_close_matches(error.flagname, own, 3, 0.7)
+        hint = f" Did you mean --{' or --'.join(close)}?" if close else ""
+        raise ValueError(
+            f"Unknown flag --{error.flagname}.{hint} --help lists all flags."
+        ) from error
+    found = {leaf.name: values[name].value for name, leaf in own.items()}
+    return fields.from_flat(found, config_class), rest
+
+
+def _require_flags(config):
+    given = fields.to_flat(config)
+    for _, leaf in fields.fields(type(config)):
+        if leaf.metadata["required"] and given[leaf.name] is None:
+            raise ValueError(f"--{fields.flag_name(leaf)} is required; see --help.")
+
+
+def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[str]:
+    """The arguments, with the lines of a flagfile in the place of ``--flagfile``."""
+    waiting = iter(arguments)
+    for argument in waiting:
+        name, equals, path = argument.partition("=")
+        if argument == "--":
+            yield from (argument, *waiting)
+            return
+        if name not in ("--flagfile", "-flagfile"):
+            yield argument
+            continue
+        path = find_flagfile(path if equals else next(waiting, ""))
+        if path in seen:
+            raise ValueError(f"flagfile {path} includes itself.")
+        try:
+            lines = [line.strip() for line in Path(path).read_text("utf-8").split("\n")]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"flagfile {path} is no UTF-8 text.") from error
+        kept = [line for line in lines if line and not line.startswith(("#", "//"))]
+        yield from _expanded(kept, (*seen, path))
+
+
+def find_flagfile(name: str) -> str:
+    """A flagfile's path: as given, or of the shipped one of that name.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if Path(name).is_file():
+        return name
+    for home in _SHIPPED:
+        if Path(home, name).is_file() and "configs" in Path(name).parts[:1]:
+            return str(home / name)
+    known = [
+        path.relative_to(home).as_posix()
+        for home in _SHIPPED
+        for path in home.glob("configs/**/*.cfg")
+    ]
+    close = difflib.get_close_matches(name, known, 3)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    raise FileNotFoundError(f"no flagfile {name!r}.{hint}")
+
+
+def _spelled(argument: str, values: flags.FlagValues) -> str:
+    """``--no-name`` as absl spells it, ``--noname``."""
+    name = argument.removeprefix("--no-")
+    if name != argument and name in values and values[name].boolean:
+        return f"--no{name}"
+    return argument
+
+
+class _FlagValues(flags.FlagValues):
+    """Absl's; but it would also read the flagfile that the doctor is to examine."""
+
+    def read_flags_from_files(self, argv: Sequence[str], force_gnu: bool = True):
+        """Returns the arguments as they are: ``_expanded`` has read the flagfiles."""
+        del force_gnu
+        return list(argv)
+
+
+def _definitions(config_class: type) -> flags.FlagValues:
+    """Absl's definitions of all flags: ours first, then absl's own.
+
+    ``Literal`` becomes an enum, a tuple of strings a comma list (with ``repeated`` a
+    flag that is given several times), ``X | None`` an optional X, bool a switch
+    (``--name`` / ``--noname``).
+    """
+    values = _FlagValues()
+    for _, group in fields.groups(config_class):
+        hints = typing.get_type_hints(group)
+        for leaf in dataclasses.fields(group):
+            _define(leaf, hints[leaf.name], values)
+    for name in flags.FLAGS:
+        # Short names ("v") come with the long ones ("verbosity").
+        if name == flags.FLAGS[name].name and name not in values:
+            values[name] = flags.FLAGS[name]
+    return values
+
+
+def _define(leaf: dataclasses.Field, hint: Any, values: flags.FlagValues) -> None:
+    name, default = fields.flag_name(leaf), leaf.default
+    about = (name, default, leaf.metadata["help"])
+    hint = _without_none(hint)
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        allowed = list(typing.get_args(hint))
+        flags.DEFINE_enum(name, default, allowed, about[2], flag_values=values)
+    elif leaf.metadata["repeated"]:
+        flags.DEFINE_multi_string(name, list(default), about[2], flag_values=values)
+    elif origin is tuple:
+        flags.DEFINE_list(name, list(default), about[2], flag_values=values)
+    else:
+        definers = {
+            bool: flags.DEFINE_bool,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }
+        definers[hint](*about, flag_values=values)
+
+
+def _without_none(hint: Any) -> Any:
+    # ``Literal[...] | None`` is a typing.Union, ``int | None`` a types.UnionType.
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint
+    (found,) = [each for each in typing.get_args(hint) if each is not type(None)]
+    return found
+
+
+def _asked_for(arguments, config_class, texts) -> str:
+    """The text of ``--help``, ``--helpfull`` or ``--version``, if one is asked for."""
+    flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--version" in flags_only:
+        return f"electra_tf {__version__}"
+    if "--helpfull" in flags_only:
+        return f"{help_text(config_class, texts=texts)}\n\n{_absl_help(config_class)}"
+    if {"--help", "-h", "-help", "-?", "--helpshort"}.intersection(flags_only):
+        return help_text(config_class, texts=texts)
+    return ""
+
+
+def help_text(
+    config_class: type, *, texts: bool | str = False, width: int | None = None
+) -> str:
+    """What ``--help`` prints: the command, and every flag by group.
+
+    Docstrings of config and groups are the headings. ``width`` is in columns; by
+    default that of the terminal, at most 100.
+    """
+    width = width or min(100, shutil.get_terminal_size((88, 24)).columns)
+    parts = [inspect.getdoc(config_class)]
+    if texts:
+        about = "TEXT ...: the texts; default: standard input, one per line."
+        parts.append(about if texts is True else texts)
+    for _, group in fields.groups(config_class):
+        is_alone = group is config_class
+        title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
+        hints = typing.get_type_hints(group)
+        rows = [_flag_help(x, hints[x.name], width) for x in dataclasses.fields(group)]
+        parts.append("\n".join([title.rstrip("."), *rows]))
+    parts.append(
+        "Any command\n"
+        "  --flagfile=FILE  read flags from FILE, one per line; later flags win. The\n"
+        "      shipped ones are found by name from any folder: configs/small.cfg\n"
+        "  --plugin=MODULE  import MODULE first, which registers objectives or other\n"
+        "      rows of yours (docs/extending.md); may be given several times\n"
+        "  --help, --helpfull, --version  this text; also absl's own flags; the version"
+    )
+    return "\n\n".join(parts)
+
+
+def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
+    name, default = fields.flag_name(leaf), leaf.default
+    hint = _without_none(hint)
+    choices = leaf.metadata["choices"]
+    if typing.get_origin(hint) is typing.Literal:
+        kind = "|".join(typing.get_args(hint))
+    elif choices is not None:
+        kind = "NAME"
+    else:
+        kind = {int: "N", float: "X", str: "TEXT", bool: ""}.get(hint, "A,B,...")
+    head = f"  --[no]{name}" if hint is bool else f"  --{name}={kind}"
+    if isinstance(default, tuple):
+        default = ",".join(default)
+    if leaf.metadata["required"]:
+        head += "  (required)"
+    elif default not in (None, ""):
+        shown = {True: "on", False: "off"}.get(default, default)
+        head += f"  (default: {shown if hint is bool else default})"
+    lines = [head, *_wrapped(leaf.metadata["help"], width, 6, 6)]
+    for choice, meaning in (choices or {}).items():
+        lines += _wrapped(f"{choice}: {meaning}", width, 8, 10)
+    return "\n".join(lines)
+
+
+def _absl_help(config_class: type) -> str:
+    own = {fields.flag_name(leaf) for _, leaf in fields.fields(config_class)}
+    lines = ["Flags of absl"]
+    for name in sorted(flags.FLAGS):
+        if name not in own:
+            lines.append(f"  --{name}  (default: {flags.FLAGS[name].default})")
+            lines += _wrapped(flags.FLAGS[name].help or "", 88, 6, 6)
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int, first: int, others: int) -> list[str]:
+    indents = {"initial_indent": " " * first, "subsequent_indent": " " * others}
+    return textwrap.wrap(text, width, **indents)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as mm:ss or h:mm:ss."""
+    return tqdm.format_interval(round(seconds))
+
+
+class Progress:
+    """How far a long piece of work is, at what rate, and how long it will still take.
+
+    On a terminal one line that is written over; elsewhere a plain line now and then.
+    The rate is taken since the first ``update``, which leaves out what came before it
+    (compilation, most often).
+
+    Args:
+        total: units to do in all.
+        done: units done before.
+        unit: what is counted, as in "step".
+        scale: whether counts are shortened as 1.2M.
+        stream: text stream; None is standard error.
+        log: receives the plain lines in the place of the stream.
+        seconds: least time between plain lines.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        total: float,
+        *,
+        done: float = 0,
+        unit: str = "step",
+        scale: bool = False,
+        stream: TextIO | None = None,
+        log: Log | None = None,
+        seconds: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.total = total
+        self.done = done
+        self.text = ""
+        self._unit = {"unit": f" {unit}", "unit_scale": scale}
+        self._stream = stream or sys.stderr
+        self._is_live = log is None and self._stream.isatty()
+        self._log = log or functools.partial(print, file=self._stream, flush=True)
+        self._seconds = 0.1 if self._is_live else seconds
+        self._clock = clock
+        self._base: tuple[float, float] | None = None
+        self._shown_at = -float("inf")
+        self._shown: tuple[float, str] | None = None
+
+    def update(self, done: float, text: str | None = None) -> None:
+        """``done`` units are done in all; shows it, with the text, if it is time."""
+        self.text = self.text if text is None else text
+        self._count(done)
+        if self._clock() - self._shown_at >= self._seconds:
+            self.show()
+
+    def move(self, done: float) -> None:
+        """As ``update``, of the live line only: its text is known now and then."""
+        self._count(done)
+        if self._is_live and self._clock() - self._shown_at >= self._seconds:
+            self.show()
+
+    def _count(self, done: float) -> None:
+        if self._base is None:
+            self._base = done, self._clock()
+        self.done = done
+
+    def show(self) -> None:
+        """Shows the line now."""
+        self._shown_at, self._shown = self._clock(), (self.done, self.text)
+        line = self.line()
+        if self._is_live:
+            width = shutil.get_terminal_size().columns
+            self._stream.write(f"\r\x1b[K{line[: width - 1]}")
+            self._stream.flush()
+        else:
+            self._log(line)
+
+    def say(self, text: str) -> None:
+        """Writes a line that stays."""
+        self._log(f"\r\x1b[K{text}" if self._is_live else text)
+
+    def close(self) -> None:
+        """Shows the last state, if it was not, and ends the line."""
+        # Compared without the rate, which changes whenever one looks.
+        if self._base is not None and (self.done, self.text) != self._shown:
+            self.show()
+        if self._is_live:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    @property
+    def rate(self) -> float | None:
+        """Units per second since the first ``update``; None before there is one."""
+        if self._base is None or self.done <= self._base[0]:
+            return None
+        done, began = self._base
+        return (self.done - done) / max(self._clock() - began, 1e-9)
+
+    def line(self) -> str:
+        """The line: share done, time left, rate, text."""
+        pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
+        text = tqdm.format_meter(
+            self.done,
+            # tqdm drops a total that is exceeded.
+            max(self.total, self.done),
+            # Of a rate that is None tqdm would make done / elapsed.
+            elapsed=0.0,
+            rate=self.rate,
+            bar_format=f"{{bar:20}} {pattern}" if self._is_live else pattern,
+            ncols=shutil.get_terminal_size().columns if self._is_live else None,
+            **self._unit,
+        )
+        # Units per second, or seconds per unit, which tqdm writes as "5.00s/ step".
+        return f"{text.replace('s/ ', 's/')}  {self.text}".rstrip()
+
+
+def lines_of(stream: Iterable[str]) -> Iterator[str]:
+    """Yields the lines of standard input that are not blank, without line ends."""
+    try:
+        yield from (line.rstrip("\r\n") for line in stream if line.strip())
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"standard input is not UTF-8 at byte {error.start}. Convert it, for "
+            "example with: iconv -f latin1 -t utf-8"
+        ) from error

@@ -1,0 +1,44 @@
+"""The command: runs what is left of a comparison, and writes its tables."""
+
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.comparison import dry_run, picture, plan, report
+from electra_tf.comparison.runner import Runner
+from electra_tf.comparison.store import Store
+from electra_tf.config.comparison import CompareConfig
+
+TABLE = "table.md"
+
+
+def run(config: CompareConfig, log: Log = cli.say) -> int:
+    """Runs what is left of a comparison and writes its tables; returns the exit code.
+
+    ValueError: settings do not fit each other, or what is in the folder.
+    """
+    ready = plan.make(config, log)
+    if config.dry_run:
+        dry_run.run(ready, log)
+        return cli.OK
+    store = Store(config.output_dir)
+    store.check(ready.settings(), overwrite=config.overwrite)
+    jobs = plan.jobs(ready, store)
+    if jobs:
+        log(f"{len(jobs)} runs are left to do or to probe; logs: log.txt in each")
+    signal = Runner(store, config.workers, log, lambda: write(ready, store)).run(jobs)
+    log(write(ready, store))
+    if signal:
+        log(f"{signal}: stopped; the same command resumes from here.")
+        return cli.STOPPED
+    log(f"{store.folder / TABLE}, {store.folder / picture.PICTURE}")
+    failed = sum(len(plan.parts(job)) for job in plan.jobs(ready, store))
+    if failed:
+        log(f"{failed} parts failed (see the table); the same command retries them.")
+    return cli.ERROR if failed else cli.OK
+
+
+def write(ready: plan.Plan, store: Store) -> str:
+    """Writes tables and picture of what is done so far; returns the tables."""
+    text = report.markdown(ready, store)
+    files.write_text(store.folder / TABLE, text)
+    picture.draw(report.Scores(ready, store), store.folder / picture.PICTURE)
+    return text

@@ -1,0 +1,1 @@
+"""What a run is: frozen dataclasses of flags; standard library only."""

@@ -1,0 +1,203 @@
+"""The flags of the commands that look at models, use them or convert them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from electra_tf.config.fields import (
+    NOT_NEGATIVE,
+    SEED,
+    SHARE,
+    Group,
+    at_least,
+    field,
+    require,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig(Group):
+    """Answers from a fine-tuned model, without a server.
+
+    Examples:
+      python -m electra_tf.predict --model=runs/cola "The book was written by John."
+      python -m electra_tf.predict --model=runs/rte "It rained." --text_pair="It was."
+      python -m electra_tf.predict --model=runs/cola < lines.txt
+      python -m electra_tf.predict --model=runs/rte --jsonl < pairs.jsonl
+      python -m electra_tf.predict --model=runs/squad2 --context="It rained." "Why?"
+
+    Writes one JSON object per text to standard output. A line of --jsonl input is an
+    object with "text" (and "text_pair" for pair tasks; "question" and "context" for
+    question answering); what else it holds is copied to the output, except for fields
+    that are called like an answer, such as "label": there the answer takes their place.
+    """
+
+    model: str | None = field(
+        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
+    )
+    text_pair: str | None = field(None, "Second text of every pair.")
+    context: str | None = field(None, "Paragraph that the texts are questions on.")
+    jsonl: bool = field(False, "Standard input is JSON Lines.")
+    batch_size: int = field(32, "Texts at a time.", allowed=at_least(1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectConfig(Group):
+    """Shows what a pretrained discriminator and generator say of a text.
+
+    Examples:
+      python -m electra_tf.inspect --model=runs/tiny "the chef ate the meal"
+      python -m electra_tf.inspect --model=runs/tiny --html=out.html < lines.txt
+      python -m electra_tf.inspect --model=runs/tiny --corrupt "the chef ate a meal"
+      python -m electra_tf.inspect --model=runs/tiny --fill "the chef [MASK] the meal"
+
+    The first two print the discriminator's verdict on every token: how likely it was
+    replaced. --corrupt lets the generator replace some first; --fill prints what the
+    generator would put in place of each [MASK].
+    """
+
+    model: str | None = field(
+        None,
+        "Folder of a finished pretraining run, or of an imported checkpoint.",
+        required=True,
+    )
+    corrupt: bool = field(False, "The generator replaces tokens first.")
+    fill: bool = field(False, "Fill each [MASK] with the generator.")
+    mask_rate: float | None = field(
+        None, "Of --corrupt; default: as in pretraining.", allowed=SHARE
+    )
+    temperature: float | None = field(
+        None,
+        "Of --corrupt; 0: the most probable token; default: as in pretraining.",
+        allowed=NOT_NEGATIVE,
+    )
+    seed: int = field(0, "Of --corrupt.", allowed=SEED)
+    top: int = field(5, "Tokens per mask of --fill.", allowed=at_least(1))
+    vocab_file: str | None = field(None, "Default: vocab.txt beside the model.")
+    lower_case: bool | None = field(
+        None, "Default: as config.json beside the model says."
+    )
+    strip_accents: bool | None = field(None, "Default likewise.")
+    html: str | None = field(None, "Also write the answers to this file.")
+    overwrite: bool = field(False, "Replace that file.")
+    json: bool = field(False, "Print one JSON object per text.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            not (self.corrupt and self.fill),
+            "--corrupt and --fill exclude each other: ask one thing at a time.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertConfig(Group):
+    r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.
+
+    Examples:
+      # In: a local folder, a checkpoint, or owner/name on the Hugging Face hub.
+      python -m electra_tf.convert --from=electra_small/ --to=imported
+      python -m electra_tf.convert --from=disc_dir --generator=gen_dir --to=imported
+
+      # Then fine-tune, or continue pretraining on text of your own.
+      python run_finetuning.py --flagfile=configs/tasks/mrpc.cfg --data_dir=glue/MRPC \
+          --encoder=imported/encoder.keras
+      python run_pretraining.py --flagfile=configs/small_plus_plus.cfg \
+          --init_from=imported --corpus=my_domain/
+
+      # Out: a folder that transformers loads, a TensorFlow 1 checkpoint, or a preset of
+      # keras-hub.
+      python -m electra_tf.convert --from=runs/mine --to=hf_dir --format=hugging_face
+
+    Sizes come from the weights. Every variable is accounted for on both sides: one that
+    is missing, misshapen or unknown is an error that names it.
+    """
+
+    source: str | None = field(
+        None,
+        "What to read: a folder of transformers or owner/name on its hub, a TensorFlow "
+        "1 checkpoint or its folder, a preset or backbone of keras-hub, a finished run "
+        "or an imported folder.",
+        flag="from",
+        required=True,
+    )
+    to: str | None = field(None, "Folder to write.", required=True)
+    format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
+        "electra_tf", "What to write."
+    )
+    generator: str | None = field(None, "The generator's folder (hugging_face).")
+    only: Literal["discriminator", "generator"] | None = field(
+        None, "Leave the other tower out."
+    )
+    num_heads: int | None = field(
+        None,
+        "Attention heads, which no shape tells; default: config file, or hidden size "
+        "// 64.",
+        allowed=at_least(1),
+    )
+    generator_num_heads: int | None = field(
+        None, "Likewise, of the generator.", allowed=at_least(1)
+    )
+    vocab_file: str | None = field(
+        None, "Vocabulary, one token per line; default: the source's."
+    )
+    trained_length: int | None = field(
+        None,
+        "Positions that were trained; fine-tuning warns beyond. Default: what the "
+        "source says, or the whole position table.",
+        allowed=at_least(1),
+    )
+    lower_case: bool | None = field(None, "Overrides the source.")
+    strip_accents: bool | None = field(None, "Overrides the source.")
+    overwrite: bool = field(False, "Replace an earlier conversion.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorConfig(Group):
+    """Checks a checkpoint or a config for known traps, and says what to do.
+
+    Examples:
+      python -m electra_tf.doctor --model=runs/tiny
+      python -m electra_tf.doctor --flagfile=configs/small.cfg
+      python -m electra_tf.doctor --model=hf/discriminator --generator=hf/generator
+      python -m electra_tf.doctor --model=electra_small/electra_small
+
+    Changes nothing. Exit code: 1 if there is a problem, 0 if not; warnings do not
+    count.
+    """
+
+    model: str | None = field(
+        None,
+        "Checkpoint to examine: the folder of a pretraining run or of an import, a "
+        "Hugging Face folder, a checkpoint of Google's TensorFlow 1 code (folder or "
+        "prefix), or a keras-hub preset.",
+    )
+    flagfile: str | None = field(None, "Pretraining config to examine.")
+    generator: str | None = field(
+        None, "Folder of the generator, where --model holds only one."
+    )
+    json: bool = field(False, "One JSON object per line.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            (self.model is None) != (self.flagfile is None),
+            "name what to examine: either --model or --flagfile.",
+        )
+        require(
+            self.generator is None or self.model is not None,
+            "--generator goes with --model.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueConfig(Group):
+    """Collects the GLUE predictions of several runs in one zip for the server.
+
+    Examples:
+      python -m electra_tf.tasks.glue runs/cola runs/sst --allow_missing
+    """
+
+    output: str = field("submission.zip", "The zip to write.")
+    allow_missing: bool = field(False, "Leave out tasks without a run.")

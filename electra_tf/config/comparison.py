@@ -1,0 +1,145 @@
+"""What a comparison is: a frozen dataclass, one flag per field."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from electra_tf.config.fields import (
+    NOT_NEGATIVE,
+    SEED,
+    Group,
+    at_least,
+    field,
+    require,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareConfig(Group):
+    r"""Runs a ladder of systems at equal FLOPs, probes their encoders, and tests.
+
+    Examples:
+      # What would it take? Steps, FLOPs, time, disk; nothing is trained.
+      python -m electra_tf.compare --flagfile=configs/compare/table5.cfg --dry_run \
+          --data_root=data --pretrain=--corpus=data/text.txt
+
+      # The paper's Table 5 on your text, two runs at a time.
+      python -m electra_tf.compare --flagfile=configs/compare/table5.cfg --workers=2 \
+          --data_root=data --pretrain=--corpus=data/text.txt
+
+      # A comparison of your own.
+      python -m electra_tf.compare --output_dir=runs/mine --budget=electra:2000 \
+          --pretrain=--flagfile=configs/tiny.cfg --system=electra: \
+          --system='mlm: --objective=mlm --mask_rule=bert' \
+          --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
+
+    The folder --output_dir gets table.md, scores.png, results.jsonl (one line per
+    finished run and probe), ladder.json (settings), data/ and runs/. The same command
+    resumes after a kill and skips what is done. Exit codes: 0 done, 1 error or a run
+    that failed, 75
+    stopped by SIGTERM or SIGINT.
+    """
+
+    pretrain: tuple[str, ...] = field(
+        (),
+        "Flags of run_pretraining.py that all systems share, as on its command line; "
+        "may be given several times, later ones win.",
+        repeated=True,
+    )
+    system: tuple[str, ...] = field(
+        (),
+        "A system: 'NAME: FLAGS', the flags of run_pretraining.py in which it differs. "
+        "Once for each system.",
+        repeated=True,
+    )
+    probe: tuple[str, ...] = field(
+        (),
+        "A fine-tuning task for every encoder: 'NAME: FLAGS' of run_finetuning.py. "
+        "Once for each probe.",
+        repeated=True,
+    )
+    data_root: str = field(
+        "data", "Folder that {data} in --pretrain, --system and --probe stands for."
+    )
+    output_dir: str = field("runs/compare", "Folder for everything.")
+    budget: str = field(
+        "electra:1000", "SYSTEM:STEPS: every run gets what this system's steps cost."
+    )
+    budget_flops: float = field(
+        0.0, "Or the FLOPs of a run, in place of --budget.", allowed=NOT_NEGATIVE
+    )
+    equal: Literal["flops", "steps"] = field(
+        "flops",
+        "What is equal: FLOPs, or (as in Figure 3, left, of the paper) steps.",
+    )
+    flops_rule: Literal["matmul", "original"] = field(
+        "matmul",
+        "How FLOPs are counted: matmul: matrix products, backward twice forward; "
+        "original: as the paper's script, look-ups as dense products.",
+    )
+    seeds: int = field(
+        5,
+        "Pretraining runs per system, with seeds seed, seed + 1...",
+        allowed=at_least(1),
+    )
+    seed: int = field(0, "Seed of the first run of every system.", allowed=SEED)
+    probe_seeds: int = field(
+        1, "Fine-tuning runs per encoder and probe, averaged.", allowed=at_least(1)
+    )
+    checkpoints: tuple[str, ...] = field(
+        ("1",), "Shares of a run after which its encoder is probed; 1 is the end."
+    )
+    reference: str = field("electra", "System that all others are tested against.")
+    untrained: str = field(
+        "", "Also probe this system's encoder as initialized, in a row 'untrained'."
+    )
+    workers: int = field(
+        1,
+        "Runs at a time, each in a process of its own with its share of the cores.",
+        allowed=at_least(1),
+    )
+    keep: Literal["results", "models", "all"] = field(
+        "models",
+        "What stays of a finished run beside its results: nothing, its models, or "
+        "checkpoints and fine-tuned models too.",
+    )
+    overwrite: bool = field(
+        False, "Delete the results of systems and probes whose settings changed."
+    )
+    dry_run: bool = field(
+        False, "Build data, time some steps of each system, print the plan, stop."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        # Fine-tuning seeds are the multiples of probe_seeds and those between.
+        last = (self.seed + self.seeds) * self.probe_seeds - 1
+        require(
+            SEED.holds(last),
+            f"--seed={self.seed} with --seeds={self.seeds} and --probe_seeds="
+            f"{self.probe_seeds} needs seeds up to {last}, which must {SEED.rule}: "
+            "begin with a smaller one.",
+        )
+        require(
+            self.equal == "flops" or not self.budget_flops,
+            "--equal=steps needs --budget=SYSTEM:STEPS, not --budget_flops.",
+        )
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """Shares of a run after which it is probed, ascending; the last is 1.
+
+        Raises:
+            ValueError: they are not numbers in (0, 1].
+        """
+        try:
+            found = {float(text) for text in self.checkpoints}
+        except ValueError:
+            found = {0.0}
+        require(
+            all(0 < point <= 1 for point in found),
+            "--checkpoints must be shares in (0, 1], such as 0.25,0.5,1; got "
+            f"{','.join(self.checkpoints)}.",
+        )
+        return tuple(sorted(found | {1.0}))

@@ -1,0 +1,321 @@
+"""What a fine-tuning run is: frozen dataclasses, standard library only.
+
+The counterpart of `config.py`: every field is one flag of `run_finetuning.py`. Fields
+that are None (or "preset") take the value of the task or of the recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+from electra_tf.config.fields import (
+    ANY,
+    BELOW_1,
+    CLIP,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Group,
+    at_least,
+    field,
+    require,
+)
+
+
+def _is_range(values: tuple[str, ...]) -> bool:
+    try:
+        low, high = map(float, values)
+    except ValueError:
+        return False
+    return -math.inf < low < high < math.inf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneRunConfig(Group):
+    """Which task, from where, to where."""
+
+    task: str = field(
+        "classification",
+        "A GLUE task (cola, sst, mrpc, qqp, sts, mnli, qnli, rte, wnli); "
+        "squad1, squad2; chunking, ner, pos, tagging; classification, multilabel or "
+        "regression of your own table; or documentation, the embedded one.",
+    )
+    encoder: str = field(
+        "runs/tiny/encoder.keras",
+        "Encoder to start from: an encoder.keras, or the folder that holds it.",
+    )
+    output_dir: str | None = field(
+        None, "Folder for everything the run leaves; default: runs/TASK."
+    )
+    overwrite: bool = field(
+        False, "Run although output_dir holds a finished run: replaces it."
+    )
+    seeds: int = field(
+        1, "How many runs, with seeds seed, seed + 1, ...", allowed=at_least(1)
+    )
+    seed: int = field(0, "First seed: of head, data order and dropout.", allowed=SEED)
+    init: Literal["pretrained", "random"] = field(
+        "pretrained",
+        "random: forget what the encoder has learned, to see what it was worth.",
+    )
+    mixed_precision: Literal["none", "bfloat16"] = field(
+        "none", "Compute dtype of training; scores and exports are float32."
+    )
+    distribution: Literal["none", "mirrored"] = field(
+        "none", "mirrored: train on all devices of this machine, a share of rows each."
+    )
+    eval_batch_size: int = field(
+        64, "Rows per batch when predicting.", allowed=at_least(1)
+    )
+    log_steps: int = field(50, "Steps between progress lines.", allowed=at_least(1))
+    cache_dir: str | None = field(
+        None, "Where tokenized data is kept; default: output_dir/cache, '': nowhere."
+    )
+    export_saved_model: bool = field(True, "Write saved_model/, for serving.")
+    export_litert: bool = field(False, "Also write model.tflite (token ids in).")
+    export_onnx: bool = field(False, "Also write model.onnx (token ids in).")
+
+    def __post_init__(self):
+        super().__post_init__()
+        # As in pretraining; a seed too many would fail after all others have run.
+        require(
+            0 <= self.seed <= 2**31 - self.seeds,
+            f"--seed={self.seed} with --seeds={self.seeds}: all seeds must be in "
+            "[0, 2147483647]; begin with another one.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneDataConfig(Group):
+    """Which examples."""
+
+    data_dir: str | None = field(
+        None,
+        "Folder of a GLUE task in the benchmark's layout, or tfds:FOLDER for data "
+        "prepared by TensorFlow Datasets; for squad1 and squad2 the folder of the JSON "
+        "files, for tagging of files named after train, dev and test.",
+    )
+    train: str | None = field(
+        None,
+        "Your training table: .csv, .tsv or .jsonl. For tagging also CoNLL columns and "
+        ".conllu, for squad1 and squad2 .json, several with commas between them.",
+    )
+    eval: str | None = field(
+        None, "Your table to evaluate on; default: a tenth of --train is held out."
+    )
+    test: str | None = field(None, "Your table to predict; needs no labels.")
+    text: tuple[str, ...] = field(
+        ("text",), "Column with the text, or two columns of a pair: title,body."
+    )
+    label: tuple[str, ...] = field(
+        ("label",),
+        "Column with the label; for multilabel also several columns of 0 and 1.",
+    )
+    label_separator: str = field("|", "Between several labels in one cell.")
+    label_range: tuple[str, ...] = field(
+        (), "Smallest and largest label of a regression; default: of --train."
+    )
+    class_weights: Literal["none", "balanced"] = field(
+        "none", "balanced: rare classes count as much as frequent ones."
+    )
+    train_fraction: float = field(
+        1.0, "Share of the training examples to use.", allowed=SHARE
+    )
+    max_seq_length: int | None = field(
+        None,
+        "Most tokens of an example; longer ones are cut. Default: of the task.",
+        allowed=at_least(8),
+    )
+    pair_doubling: bool = field(
+        True, "Train MRPC and STS-B in both orders, as the original code."
+    )
+    length_bucketing: bool = field(
+        True, "Batches of similar length; off: all rows padded to the full length."
+    )
+    vocab_file: str | None = field(
+        None, "Vocabulary of the encoder; default: vocab.txt beside it."
+    )
+    lower_case: bool | None = field(
+        None, "Lower-case the text; default: as config.json beside the encoder says."
+    )
+    strip_accents: bool | None = field(None, "Strip accents; default likewise.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            len(self.text) in (1, 2),
+            f"--text must name one column, or two for pairs; got "
+            f"{', '.join(self.text) or 'none'}.",
+        )
+        require(
+            not self.label_range or _is_range(self.label_range),
+            "--label_range must be two numbers, the smaller one first, such as 0,5; "
+            f"got {','.join(self.label_range)}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingConfig(Group):
+    """Options of tagging: one tag per word."""
+
+    word_column: str | None = field(
+        None,
+        "Column of the words: its number from 0 (negative: from the end), or its name "
+        "in CoNLL-U and tables; default: of the task.",
+    )
+    tag_column: str | None = field(None, "Column of the tags, likewise.")
+    tag_metric: Literal["task", "f1", "accuracy"] = field(
+        "task", "f1: of the spans of B- and I- (E-, S-) tags. accuracy: of words."
+    )
+    tag_encoding: Literal["given", "bioes"] = field(
+        "given", "bioes: learn spans as BIOES, as the original code, answer in IOB2."
+    )
+    long_sentences: Literal["split", "truncate"] = field(
+        "split", "What becomes of the words that do not fit into max_seq_length."
+    )
+    unknown_tags: Literal["error", "allow"] = field(
+        "error", "Tags in evaluation data that the training data lacks: stop, or wrong."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionAnsweringConfig(Group):
+    """Options of question answering."""
+
+    max_query_length: int = field(
+        64, "Most word pieces of a question.", allowed=at_least(1)
+    )
+    doc_stride: int = field(
+        128,
+        "Word pieces between the beginnings of neighboring windows of a paragraph.",
+        allowed=at_least(1),
+    )
+    max_answer_length: int = field(
+        30, "Most word pieces of an answer.", allowed=at_least(1)
+    )
+    n_best_size: int = field(
+        20, "Candidates per question in nbest_predictions.json.", allowed=at_least(1)
+    )
+    beam_size: int = field(
+        20, "Starts, and ends per start, that are looked at.", allowed=at_least(1)
+    )
+    answerability: Literal["task", "on", "off"] = field(
+        "task",
+        "Whether the model says if there is an answer; default: for squad2. The "
+        "original code has it on for squad1 too.",
+    )
+    answerable_weight: float = field(
+        0.5, "Weight of the loss of answerability.", allowed=NOT_NEGATIVE
+    )
+    null_threshold: float = field(
+        -2.75, "Logit of no answer above which none is given.", allowed=ANY
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig(Group):
+    """How the weights are trained."""
+
+    preset: Literal["paper", "code"] = field(
+        "paper",
+        "paper: Table 7 (rate 3e-4 small, 1e-4 base, 5e-5 large; no weight decay; "
+        "mean loss; exact layer-wise decay). code: the original code's defaults (rate "
+        "1e-4, 5e-5 large; weight decay 0.01; summed loss; one power more).",
+    )
+    learning_rate: float | None = field(
+        None, "Peak; default: preset and size.", allowed=POSITIVE
+    )
+    weight_decay: float | None = field(
+        None, "Decoupled; default: preset.", allowed=NOT_NEGATIVE
+    )
+    layerwise_decay: float | None = field(
+        None,
+        "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
+        allowed=POSITIVE,
+    )
+    layerwise_exponent: Literal["preset", "exact", "original"] = field(
+        "preset", "original: the code's, one power more than the paper's."
+    )
+    loss_reduction: Literal["preset", "sum", "mean"] = field(
+        "preset",
+        "Over the batch, before the clip to norm 1: sum clips nearly every step.",
+    )
+    epochs: float | None = field(
+        None,
+        "Passes over the data; default: of the task (10 for RTE and STS-B, 3).",
+        allowed=POSITIVE,
+    )
+    train_batch_size: int = field(32, "Rows per update.", allowed=at_least(1))
+    warmup_proportion: float = field(
+        0.1, "Share of the steps that warm up.", allowed=BELOW_1
+    )
+    lr_schedule: Literal["product", "sequential"] = field(
+        "product", "As in pretraining: warm-up times decay, or one after the other."
+    )
+    clip_norm: float = field(
+        1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
+    )
+    head_dropout: float = field(
+        0.1, "Dropout before the linear layer.", allowed=BELOW_1
+    )
+    early_stopping_patience: int = field(
+        0,
+        "Stop after so many epochs without a better main score; 0: never.",
+        allowed=NOT_NEGATIVE,
+    )
+    keep: Literal["last", "best"] = field(
+        "last",
+        "Weights to keep: of the last epoch, or of the one with the best main score "
+        "on the evaluation data (that score is then optimistic).",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    r"""Fine-tunes an encoder for a task, scores it, and exports it for serving.
+
+    Examples:
+      # Nothing at hand? An embedded task, right after pretraining configs/tiny.cfg.
+      python run_finetuning.py --flagfile=configs/tasks/tiny.cfg
+
+      # GLUE, five seeds.
+      python run_finetuning.py --flagfile=configs/tasks/cola.cfg --data_dir=glue/CoLA \
+          --encoder=runs/small/encoder.keras --seeds=5
+
+      # Your own table: one text column, or two for pairs.
+      python run_finetuning.py --task=classification --train=my.csv --eval=my_dev.csv \
+          --text=title,body --label=topic --encoder=runs/small/encoder.keras
+
+      # What was pretraining worth?
+      python run_finetuning.py --flagfile=configs/tasks/tiny.cfg --init=random \
+          --output_dir=runs/tiny_random
+
+    The folder --output_dir gets model.keras, saved_model/, labels.txt, predictions.tsv,
+    the benchmark's submission files, pictures, metrics.jsonl, results.json and
+    config.json.
+    Predict with: python -m electra_tf.predict --model=OUTPUT_DIR "a text".
+    Exit codes: 0 done, 1 error.
+    """
+
+    run: FinetuneRunConfig = dataclasses.field(default_factory=FinetuneRunConfig)
+    data: FinetuneDataConfig = dataclasses.field(default_factory=FinetuneDataConfig)
+    tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
+    question_answering: QuestionAnsweringConfig = dataclasses.field(
+        default_factory=QuestionAnsweringConfig
+    )
+    recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
+
+    @property
+    def output_dir(self) -> str:
+        """Where the run leaves everything."""
+        return self.run.output_dir or f"runs/{self.run.task}"
+
+    @property
+    def cache_dir(self) -> str | None:
+        """Where tokenized data is kept; None for nowhere."""
+        if self.run.cache_dir is None:
+            return f"{self.output_dir}/cache"
+        return self.run.cache_dir or None

@@ -1,0 +1,615 @@
+"""What a pretraining run is: frozen dataclasses, standard library only.
+
+Every field is one command-line flag of the same name (``cli.py``); its help text is the
+field's ``help``. Groups check what they can know alone; ``PretrainConfig`` checks what
+needs several of them (``checks.py``). The numbers of the paper's Table 6 stand in
+``configs/*.cfg``, not here: the defaults below are those that are common to all sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from electra_tf.config import checks
+from electra_tf.config.choices import (
+    GENERATORS,
+    OBJECTIVES,
+    SHARINGS,
+    TRAININGS,
+    objective_of,
+    sharing_of,
+    training_of,
+)
+from electra_tf.config.fields import (
+    ANY,
+    BELOW_1,
+    CLIP,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    WEIGHT,
+    Allowed,
+    Group,
+    at_least,
+    field,
+    require,
+)
+
+_HELD_OUT = Allowed("be in (0, 0.5)", lambda value: 0 < value < 0.5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(Group):
+    """Where, how long, on what."""
+
+    model_dir: str = field(
+        "runs/electra", "Folder for everything the run leaves.", resumable=True
+    )
+    num_train_steps: int = field(
+        1_000_000, "Optimizer updates in total.", allowed=at_least(1)
+    )
+    train_batch_size: int = field(
+        128,
+        "Rows per update, over all replicas and micro-batches.",
+        allowed=at_least(1),
+    )
+    gradient_accumulation_steps: int = field(
+        1,
+        "Micro-batches per update: the memory of one, the result of all.",
+        allowed=at_least(1),
+    )
+    eval_batch_size: int = field(
+        128, "Rows per evaluation batch.", resumable=True, allowed=at_least(1)
+    )
+    eval_steps: int = field(
+        10_000,
+        "Evaluate on the held-out text every so many steps; 0: only at the end.",
+        resumable=True,
+        allowed=NOT_NEGATIVE,
+    )
+    max_eval_batches: int = field(
+        100,
+        "Batches of held-out text per evaluation; 0: all.",
+        resumable=True,
+        allowed=NOT_NEGATIVE,
+    )
+    save_checkpoint_steps: int = field(
+        1000, "Steps between checkpoints.", resumable=True, allowed=at_least(1)
+    )
+    keep_checkpoints: int = field(
+        5,
+        "Checkpoints to keep; older ones are deleted.",
+        resumable=True,
+        allowed=at_least(1),
+    )
+    log_steps: int = field(
+        100,
+        "Steps between log lines and logged points.",
+        resumable=True,
+        allowed=at_least(1),
+    )
+    seed: int = field(
+        0, "Of weights, data order, masks, samples and dropout.", allowed=SEED
+    )
+    init_from: str | None = field(
+        None,
+        "Start from the weights (not the optimizer) of this folder, and with its "
+        "vocabulary: a model_dir, one of its checkpoints, or what electra_tf.convert "
+        "has written.",
+        resumable=True,
+    )
+    distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(
+        "none",
+        "tf.distribute strategy: none (one device), mirrored (all GPUs of this "
+        "machine), multi_worker (TF_CONFIG), tpu.",
+        resumable=True,
+    )
+    tpu: str = field("", "TPU name or address; empty: the local one.", resumable=True)
+    mixed_precision: Literal["none", "bfloat16", "float16"] = field(
+        "none", "Compute dtype; weights stay float32."
+    )
+    jit_compile: bool = field(False, "Compile the whole training step with XLA.")
+    steps_per_execution: int = field(
+        1,
+        "Steps per call into the runtime; logs and checkpoints come at multiples, and "
+        "at the end.",
+        resumable=True,
+        allowed=at_least(1),
+    )
+    overwrite: bool = field(
+        False,
+        "Start anew although model_dir holds a run: deletes that run.",
+        resumable=True,
+    )
+    dry_run: bool = field(
+        False,
+        "Build everything, print sizes, FLOPs, memory and data statistics, stop.",
+        resumable=True,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.train_batch_size % self.gradient_accumulation_steps == 0,
+            f"--train_batch_size={self.train_batch_size} is not divisible by "
+            f"--gradient_accumulation_steps={self.gradient_accumulation_steps}.",
+        )
+        require(
+            not (
+                self.jit_compile and self.distribution in ("mirrored", "multi_worker")
+            ),
+            "--jit_compile cannot be combined with "
+            f"--distribution={self.distribution}: TensorFlow cannot compile a step "
+            "that spans devices. Drop one of the two.",
+        )
+        require(
+            self.steps_per_execution == 1
+            or self.distribution not in ("mirrored", "multi_worker"),
+            f"--steps_per_execution={self.steps_per_execution} cannot be combined with "
+            f"--distribution={self.distribution}: Keras 3.15 cannot loop over steps "
+            "that span devices. Use 1.",
+        )
+        require(
+            not (self.mixed_precision == "float16" and self.distribution != "none"),
+            "--mixed_precision=float16 works on one device only (Keras's loss "
+            "scaling looks at one replica's gradients): use bfloat16.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Group):
+    """Text, vocabulary, records."""
+
+    corpus: tuple[str, ...] = field(
+        ("installed",),
+        "Text: files, folders, globs (.txt, .gz), tfds:NAME, or 'installed', the "
+        "documentation of the Python packages on this machine.",
+        resumable=True,
+    )
+    tfds_data_dir: str | None = field(
+        None, "Where TensorFlow Datasets looks for prepared data.", resumable=True
+    )
+    vocab_file: str | None = field(
+        None,
+        "WordPiece vocabulary, one token per line; default: trained on the corpus.",
+        resumable=True,
+    )
+    vocab_size: int = field(
+        30522, "Entries of a vocabulary that is trained.", allowed=at_least(1)
+    )
+    records: tuple[str, ...] = field(
+        (),
+        "TFRecord files, globs or folders made earlier; the corpus is then not read.",
+        resumable=True,
+    )
+    eval_records: tuple[str, ...] = field(
+        (),
+        "Held-out TFRecord files; default: eval-* beside the training records.",
+        resumable=True,
+    )
+    data_dir: str | None = field(
+        None,
+        "Where vocabulary and records are kept; default: model_dir/data.",
+        resumable=True,
+    )
+    lower_case: bool = field(True, "Lower-case the text.")
+    strip_accents: bool = field(True, "Strip accents (only with lower_case).")
+    blank_lines_separate: bool = field(True, "A blank line ends a document.")
+    segmenting: Literal["carry", "original"] = field(
+        "carry",
+        "How documents become examples: carry overflow on to the next one, or discard "
+        "it as the original code.",
+    )
+    max_seq_length: int = field(128, "Tokens per example.", allowed=at_least(8))
+    eval_fraction: float = field(
+        0.01, "Share of documents held out.", allowed=_HELD_OUT
+    )
+    num_processes: int = field(
+        0,
+        "Processes that build records; 0: one per core.",
+        resumable=True,
+        allowed=NOT_NEGATIVE,
+    )
+    shuffle_buffer: int = field(
+        100_000, "Records shuffled together.", allowed=at_least(1)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskingConfig(Group):
+    """Which positions, shown how."""
+
+    masking: Literal["static", "dynamic"] = field(
+        "static",
+        "static: a record is masked in the same mask_variants ways, pass after pass; "
+        "dynamic: anew in every pass.",
+    )
+    mask_variants: int = field(
+        10, "Ways to mask a record under static masking.", allowed=at_least(1)
+    )
+    mask_rate: float = field(
+        0.15, "Share of a row's tokens that is chosen.", allowed=SHARE
+    )
+    mask_rule: Literal["electra", "bert"] = field(
+        "electra",
+        "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
+    )
+    final_mask_rate: float | None = field(
+        None, "Rate that mask_rate goes to, linearly; default: it stays.", allowed=SHARE
+    )
+    mask_rate_steps: int | None = field(
+        None,
+        "Steps until final_mask_rate is reached; default: num_train_steps.",
+        allowed=at_least(1),
+    )
+    mask_select: Literal[
+        "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
+    ] = field(
+        "tokens",
+        "Exactly the asked number of tokens, whole words, spans of words (SpanBERT), "
+        "rare tokens more often, or the original's draws with replacement.",
+    )
+    mask_rarity_power: float = field(
+        0.5,
+        "rare_tokens: a token that occurs n times weighs n to the minus this.",
+        allowed=ANY,
+    )
+    max_predictions_per_seq: int | None = field(
+        None,
+        "Slots per row; default int((mask_rate + 0.005) * max_seq_length).",
+        allowed=at_least(1),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.mask_rate_steps is None or self.final_mask_rate is not None,
+            f"--mask_rate_steps={self.mask_rate_steps} needs --final_mask_rate, the "
+            "rate after these steps.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig(Group):
+    """The discriminator (or BERT's) encoder; defaults are ELECTRA-Small's."""
+
+    num_layers: int = field(12, "Transformer layers.", allowed=at_least(1))
+    hidden_size: int = field(256, "Width of the hidden states.", allowed=at_least(1))
+    num_heads: int = field(4, "Attention heads.", allowed=at_least(1))
+    intermediate_size: int = field(
+        1024, "Width of the feed-forward layer.", allowed=at_least(1)
+    )
+    embedding_size: int = field(
+        128, "Width of the embedding tables.", allowed=at_least(1)
+    )
+    max_positions: int = field(512, "Rows of the position table.", allowed=at_least(1))
+    dropout: float = field(
+        0.1, "Of embeddings, attention output, feed-forward.", allowed=BELOW_1
+    )
+    attention_dropout: float = field(
+        0.1, "Of attention probabilities.", allowed=BELOW_1
+    )
+    initializer_range: float = field(
+        0.02,
+        "Standard deviation of tables and layers at the start (truncated normal); of "
+        "heads it is 0.02. The paper's 0.02 leaves narrow networks with uniform "
+        "attention; about sqrt(1 / hidden_size) does not (docs/experiments.md).",
+        allowed=POSITIVE,
+    )
+    position_init: Literal["truncated_normal", "sinusoidal"] = field(
+        "truncated_normal",
+        "Start of the position table, which is trained in any case. sinusoidal: sines "
+        "and cosines, which tell from the first step how far tokens are apart.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.position_init != "sinusoidal" or self.embedding_size % 2 == 0,
+            "--position_init=sinusoidal needs an even --embedding_size, got "
+            f"{self.embedding_size}.",
+        )
+        require(
+            self.hidden_size % self.num_heads == 0,
+            f"--hidden_size={self.hidden_size} is not divisible by "
+            f"--num_heads={self.num_heads}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorConfig(Group):
+    """The generator, as fractions of the discriminator, and how it is sampled from."""
+
+    generator: str = field("masked_lm", "What fills the masks.", choices=GENERATORS)
+    sharing: str = field(
+        "tied", "What generator and discriminator share.", choices=SHARINGS
+    )
+    generator_hidden_size: float = field(
+        0.25, "Width as a fraction: hidden, feed-forward and heads.", allowed=SHARE
+    )
+    generator_layers: float = field(1.0, "Depth as a fraction.", allowed=SHARE)
+    temperature: float = field(
+        1.0, "Divides the logits that are sampled from.", allowed=POSITIVE
+    )
+    final_temperature: float | None = field(
+        None, "Where the temperature goes; default: it stays.", allowed=POSITIVE
+    )
+    temperature_steps: int | None = field(
+        None,
+        "linear: updates until final_temperature; exponential: the time constant, "
+        "updates until 37 % of the way are left.",
+        allowed=at_least(1),
+    )
+    temperature_shape: Literal["linear", "exponential"] = field(
+        "linear", "How the temperature changes; exponential as in Fast-ELECTRA."
+    )
+    disallow_correct: bool = field(False, "Never sample the original token.")
+    sampling_dropout: bool = field(
+        True,
+        "Sample with the generator's dropout on, as the original; off costs one more "
+        "forward pass of a generator that is trained.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            (self.final_temperature is None) == (self.temperature_steps is None),
+            f"--final_temperature={self.final_temperature} and --temperature_steps="
+            f"{self.temperature_steps}: a schedule needs both, a constant temperature "
+            "neither.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig(Group):
+    """What is trained."""
+
+    objective: str = field(
+        "electra", "What the discriminator is asked.", choices=OBJECTIVES
+    )
+    generator_weight: float = field(
+        1.0, "Weight of the generator's loss.", allowed=NOT_NEGATIVE
+    )
+    discriminator_weight: float = field(
+        50.0, "Weight of the discriminator's loss.", allowed=NOT_NEGATIVE
+    )
+    sentence_weight: float = field(
+        0.0,
+        "Above 0: also ask whether the input was corrupted at all, and leave a fifth "
+        "of the rows as they are; weight beside the discriminator's token loss.",
+        allowed=NOT_NEGATIVE,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig(Group):
+    """How the two networks are trained: together, in turn, or against each other."""
+
+    training: str = field(
+        "joint", "How the two networks learn beside each other.", choices=TRAININGS
+    )
+    generator_steps: int | None = field(
+        None,
+        "two_stage: updates of the first stage; default: half of all.",
+        allowed=at_least(1),
+    )
+    two_stage_copy: bool = field(
+        True, "two_stage: start the discriminator from the generator's weights."
+    )
+    adversarial_weight: float = field(
+        1.0,
+        "reinforce, gumbel: share of the adversarial term in the generator's loss; the "
+        "rest is maximum likelihood.",
+        allowed=WEIGHT,
+    )
+    adversarial_start: int = field(
+        0,
+        "reinforce, gumbel: updates of maximum likelihood only, at first.",
+        allowed=NOT_NEGATIVE,
+    )
+    adversarial_steps: int = field(
+        0,
+        "reinforce, gumbel: updates from there until adversarial_weight; 0: at once.",
+        allowed=NOT_NEGATIVE,
+    )
+    gumbel_temperature: float = field(
+        1.0,
+        "gumbel: of the softmax that gradients take for the samples.",
+        allowed=POSITIVE,
+    )
+    freeze_generator: bool = field(
+        False, "Sample from the generator without training it."
+    )
+    generator_init_from: str | None = field(
+        None,
+        "Start the generator from this: the model_dir of a finished run, of either "
+        "objective, or its generator.keras.",
+        resumable=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Group):
+    """Adam as the original code has it."""
+
+    learning_rate: float = field(
+        5e-4, "Peak, before the product with the decay.", allowed=POSITIVE
+    )
+    warmup_steps: int = field(10_000, "Steps of linear warm-up.", allowed=NOT_NEGATIVE)
+    lr_decay_power: float = field(
+        1.0, "Power of the polynomial decay; 1: linear.", allowed=NOT_NEGATIVE
+    )
+    lr_schedule: Literal["product", "sequential"] = field(
+        "product",
+        "product: warm-up times decay, as the original code; sequential: decay "
+        "begins after the warm-up.",
+    )
+    weight_decay: float = field(
+        0.01, "Decoupled; not on biases and LayerNorm.", allowed=NOT_NEGATIVE
+    )
+    adam_beta_1: float = field(0.9, "Decay of the first moment.", allowed=BELOW_1)
+    adam_beta_2: float = field(0.999, "Decay of the second moment.", allowed=BELOW_1)
+    adam_epsilon: float = field(1e-6, "Added outside the root.", allowed=POSITIVE)
+    adam_bias_correction: bool = field(False, "Textbook Adam; the original has none.")
+    clip_norm: float = field(
+        1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
+    )
+    generator_learning_rate: float | None = field(
+        None,
+        "Peak rate of the generator's own variables; default: learning_rate. What both "
+        "networks share goes with the discriminator.",
+        allowed=POSITIVE,
+    )
+    generator_clip_norm: float | None = field(
+        None,
+        "Clip the generator's own gradient to this norm, apart from the rest; default: "
+        "one joint norm.",
+        allowed=CLIP,
+    )
+    clipping: Literal["after_reduction", "per_replica"] = field(
+        "after_reduction",
+        "Clip the summed gradient once, or each replica's as the original on TPU.",
+    )
+
+
+# Share of rows that stay uncorrupted beside a sentence-level loss (the paper's).
+LEFT_ROWS = 0.2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    r"""Pretrains ELECTRA, or BERT's masked LM, from raw text.
+
+    Examples:
+      # About five minutes on two CPU cores, nothing to download.
+      python run_pretraining.py --flagfile=configs/tiny.cfg
+
+      # Real work: ELECTRA-Small on one's own text.
+      python run_pretraining.py --flagfile=configs/small.cfg --corpus=my_text/ \
+          --model_dir=runs/mine --mixed_precision=bfloat16
+
+      # From records made earlier, on all GPUs of the machine.
+      python run_pretraining.py --flagfile=configs/base.cfg --distribution=mirrored \
+          --records='data/train-*.tfrecord' --vocab_file=data/vocab.txt
+
+      # What would happen: sizes, FLOPs, memory, data.
+      python run_pretraining.py --flagfile=configs/large.cfg --dry_run
+
+    An interrupted run is resumed when the same command is given again. Exit codes: 0
+    done, 1 error, 75 stopped by SIGTERM or SIGINT after saving.
+    """
+
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    masking: MaskingConfig = dataclasses.field(default_factory=MaskingConfig)
+    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    generator: GeneratorConfig = dataclasses.field(default_factory=GeneratorConfig)
+    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+
+    def __post_init__(self):
+        require(
+            self.data.max_seq_length <= self.encoder.max_positions,
+            f"--max_seq_length={self.data.max_seq_length} exceeds "
+            f"--max_positions={self.encoder.max_positions}.",
+        )
+        require(
+            self.run.distribution != "multi_worker" or bool(self.data.records),
+            "--distribution=multi_worker needs --records that every worker can read: "
+            "build them first with `python -m electra_tf.data.build_records`.",
+        )
+        checks.check(self)
+
+    @property
+    def generator_kind(self) -> str:
+        """As ``--generator``, unless the objective works with one generator only."""
+        return objective_of(self).generator or self.generator.generator
+
+    @property
+    def generator_is_frozen(self) -> bool:
+        """Whether the generator stays as it is while the discriminator learns."""
+        return self.training.freeze_generator or training_of(self).in_stages
+
+    @property
+    def generator_steps(self) -> int:
+        """Updates of the generator alone, before the discriminator's."""
+        if not training_of(self).in_stages:
+            return 0
+        given = self.training.generator_steps
+        return self.run.num_train_steps // 2 if given is None else given
+
+    @property
+    def generator_encoder(self) -> EncoderConfig:
+        """Sizes and dropout of the generator's encoder.
+
+        The original's formula: hidden = round(hidden * fraction), feed-forward four
+        times that (as the discriminator's ratio), heads = max(1, hidden // head size).
+        Untied tables have its hidden size. A generator that is never trained and
+        sampled from without dropout has none.
+
+        Raises:
+            ValueError: the fraction gives no generator.
+        """
+        encoder, fraction = self.encoder, self.generator.generator_hidden_size
+        hidden_size = round(encoder.hidden_size * fraction)
+        head_size = encoder.hidden_size // encoder.num_heads
+        changed = {
+            "num_layers": max(
+                1, round(encoder.num_layers * self.generator.generator_layers)
+            ),
+            "hidden_size": hidden_size,
+            "num_heads": max(1, hidden_size // head_size),
+            "intermediate_size": round(
+                encoder.intermediate_size * hidden_size / encoder.hidden_size
+            ),
+        }
+        if sharing_of(self).own_width:
+            changed["embedding_size"] = hidden_size
+        if self.training.freeze_generator and not self.generator.sampling_dropout:
+            changed |= {"dropout": 0.0, "attention_dropout": 0.0}
+        try:
+            return dataclasses.replace(encoder, **changed)
+        except ValueError as error:
+            raise ValueError(
+                f"--generator_hidden_size={fraction:g} makes a generator of width "
+                f"{hidden_size} with {changed['num_heads']} heads, which cannot be: "
+                f"{error} Choose another fraction."
+            ) from error
+
+    @property
+    def samples_apart(self) -> bool:
+        """Whether the samples take a forward pass of the generator of their own.
+
+        Without any dropout the same pass serves both.
+        """
+        generator = self.generator_encoder
+        return not self.generator.sampling_dropout and bool(
+            generator.dropout or generator.attention_dropout
+        )
+
+    @property
+    def last_mask_rate(self) -> float:
+        """The mask rate at the end of its schedule, and of every evaluation."""
+        final = self.masking.final_mask_rate
+        return self.masking.mask_rate if final is None else final
+
+    @property
+    def predictions_per_seq(self) -> int:
+        """Slots per row for masked positions: the original's number by default."""
+        highest = max(self.masking.mask_rate, self.last_mask_rate)
+        given = self.masking.max_predictions_per_seq
+        default = max(1, int((highest + 0.005) * self.data.max_seq_length))
+        return default if given is None else given
+
+    @property
+    def sampled_rate(self) -> float:
+        """Share of tokens that samples stand in for, at the lowest mask rate."""
+        left = LEFT_ROWS if self.objective.sentence_weight else 0.0
+        return min(self.masking.mask_rate, self.last_mask_rate) * (1 - left)
+
+    def warnings(self) -> list[str]:
+        """Choices that are allowed and probably not meant."""
+        return checks.warnings(self)

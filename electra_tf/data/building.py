@@ -1,0 +1,424 @@
+"""A build: vocabulary and TFRecords of a corpus, made once, then resumed or reused.
+
+The folder of a build holds ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``
+(with ``vocab.txt.json``, what it was trained on) and, as the last file,
+``manifest.json``. While it is made, ``.build`` holds the settings and the finished
+units.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from electra_tf import files
+from electra_tf.cli import Log, note
+from electra_tf.config.records import RecordsConfig
+from electra_tf.data import corpora, records, units
+from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
+
+WORK = ".build"
+_SETTINGS = "settings.json"
+_TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
+_LARGEST_SHARD = 65_536
+_MANY_UNKNOWN = 0.01
+_VOCABULARY_BYTES = 256 << 20
+_FEW_TOKENS = 0.75
+# What the vocabulary and the records must agree on.
+_COMMON_OPTIONS = ("lower_case", "strip_accents", "tfds_data_dir", "overwrite", "log")
+_NOTHING_HELD_OUT = (
+    "warning: nothing is held out: every document is too large a part of the corpus. "
+    "Separate documents by blank lines, or give other records with --eval_records."
+)
+
+
+def main(config: RecordsConfig) -> None:
+    """Builds vocabulary and records as a command."""
+    values = dataclasses.asdict(config)
+    build(values.pop("corpus"), values.pop("output_dir"), **values)
+
+
+def build(
+    corpus: Sequence[str],
+    output_dir: files.AnyPath,
+    *,
+    vocab_file: str | None = None,
+    vocab_size: int = 30522,
+    **options: Any,
+) -> tuple[Vocabulary, records.Manifest]:
+    """Builds records with a given vocabulary, or with one trained on the corpus.
+
+    Without ``vocab_file`` it is ``vocab.txt`` in the folder, trained to ``vocab_size``
+    tokens if it does not exist. Options and errors are those of ``build_records``.
+    """
+    if vocab_file:
+        vocabulary = Vocabulary.load(vocab_file)
+    else:
+        path = Path(output_dir, "vocab.txt")
+        common = {name: options[name] for name in _COMMON_OPTIONS if name in options}
+        vocabulary = prepare_vocabulary(corpus, path, size=vocab_size, **common)
+    manifest = build_records(corpus, output_dir, vocabulary=vocabulary, **options)
+    return vocabulary, manifest
+
+
+def build_records(
+    corpus: Sequence[str],
+    output_dir: files.AnyPath,
+    *,
+    vocabulary: Vocabulary,
+    max_seq_length: int = 128,
+    segmenting: str = "carry",
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    blank_lines_separate: bool = True,
+    eval_fraction: float = 0.01,
+    seed: int = 0,
+    num_processes: int = 0,
+    shard_megabytes: float = 48,
+    overwrite: bool = False,
+    tfds_data_dir: str | None = None,
+    log: Log = note,
+) -> records.Manifest:
+    """Writes ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``, and a manifest.
+
+    The records are a function of the corpus and the settings; the number of processes
+    does not matter. An interrupted build is resumed; a finished build of the same
+    settings is returned as it is, also when its text is gone or, for the corpus
+    ``installed``, other packages are installed now. A second process that builds in the
+    same folder waits for the first. With several processes, call it from a script
+    whose main part is under ``if __name__ == "__main__"``.
+
+    The options mean what the flags of these names do, see ``RecordsConfig``; ``log``
+    receives messages and progress.
+
+    Raises:
+        ValueError: the corpus is empty or unreadable, a setting is wrong, or the
+            folder holds records made with other settings.
+        OSError: the folder cannot be written or the disk is full.
+    """
+    if not 0 <= eval_fraction < 1:
+        raise ValueError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
+    if not 0.01 <= shard_megabytes <= _LARGEST_SHARD:
+        limits = f"from 0.01 to {_LARGEST_SHARD}"
+        raise ValueError(f"shard_megabytes must be {limits}, got {shard_megabytes}")
+    folder = Path(output_dir)
+    # Text that is gone matters only if there are no finished records of it.
+    sources, corpus_sha256, unreadable = [], None, None
+    try:
+        how = {"blank_lines_separate": blank_lines_separate}
+        sources = corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir, **how)
+        corpus_sha256 = corpora.corpus_hash(sources)
+    except (ValueError, OSError) as error:
+        unreadable = error
+    rules = {
+        "max_seq_length": max_seq_length,
+        "segmenting": segmenting,
+        "lower_case": lower_case,
+        "strip_accents": strip_accents,
+        "seed": seed,
+    }
+    settings = {
+        "format_version": records.FORMAT_VERSION,
+        "corpus_sha256": corpus_sha256,
+        "vocabulary_sha256": vocabulary.sha256,
+        "blank_lines_separate": blank_lines_separate,
+        "eval_fraction": eval_fraction,
+        "shard_megabytes": shard_megabytes,
+        **rules,
+    }
+    recipe = units.Recipe(vocabulary=vocabulary, folder=str(folder / WORK), **rules)
+    # Rejects wrong settings early.
+    recipe.example_builder(units.Unit(0, ()), "train")
+    if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
+        raise unreadable
+    with files.waiting_for(folder, log):
+        finished = _prepare(folder, settings, corpus, overwrite, log, unreadable)
+        if finished:
+            return finished
+        _keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
+        unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
+        sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
+        if warning := corpora.about_long_documents(sources):
+            log(warning)
+        held_out = units.hold_out(sources, eval_fraction)
+        if eval_fraction and not held_out:
+            log(_NOTHING_HELD_OUT)
+        recipe = dataclasses.replace(recipe, held_out=held_out)
+        planned = units.plan_units(sources, unit_bytes)
+        results = units.build_units(recipe, planned, num_processes, log)
+        manifest = _finish(folder, vocabulary, settings, corpus, results)
+    unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
+    if unknown > _MANY_UNKNOWN:
+        log(
+            f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
+            "characters that the vocabulary lacks. Does it have the text's language "
+            "and casing? A larger one has more characters."
+        )
+    log(
+        f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
+        f"{len(manifest.train)} shards, and "
+        f"{sum(shard.records for shard in manifest.eval)} held out, to {folder}"
+    )
+    return manifest
+
+
+def _prepare(
+    folder: Path,
+    settings: dict[str, Any],
+    corpus: Sequence[str],
+    overwrite: bool,
+    log: Log,
+    unreadable: Exception | None,
+) -> records.Manifest | None:
+    """Makes the locked folder ready to build in; gives the manifest of a finished one.
+
+    Finished records do without text, ``unreadable`` or not. An unfinished build of the
+    same settings is resumed even where ``overwrite`` is set.
+    """
+    work = folder / WORK
+    begun = None
+    # Settings without a finished unit are nothing to resume: the text may be mended.
+    if (work / _SETTINGS).exists() and any(work.glob("unit-*.json")):
+        begun = files.read_json(work / _SETTINGS)
+    manifest = folder / records.MANIFEST
+    if overwrite and (manifest.exists() or begun != settings):
+        # The manifest first: what is left by an interruption is not taken for whole.
+        for path in (manifest, *_shards(folder), work):
+            files.remove(path)
+        begun = None
+    if manifest.exists():
+        there = records.read_manifest(folder)
+        is_same_spec = list(corpus) == there.corpus["sources"]
+        if unreadable and not is_same_spec:
+            raise unreadable
+        text_then, text_now = there.settings["corpus_sha256"], settings["corpus_sha256"]
+        is_excused = unreadable or (is_same_spec and list(corpus) == ["installed"])
+        if is_excused:
+            settings = {**settings, "corpus_sha256": text_then}
+        _reject_other(folder, there.settings, settings, "holds records")
+        if unreadable:
+            log(f"warning: the text is not there any more ({unreadable})")
+        elif is_excused and text_now != text_then:
+            log(
+                f"warning: the installed packages have changed since {folder} was "
+                "built; --overwrite or another folder makes new records of them"
+            )
+        log(f"{folder} holds these records already; using them")
+        # Left when the build was killed after its last step.
+        with contextlib.suppress(OSError):
+            files.remove(work)
+        return records.verify(folder)
+    files.remove_leftovers(folder)
+    if begun:
+        _reject_other(folder, begun, settings, "holds an unfinished build")
+        log(f"resuming the build in {folder}")
+        return None
+    if foreign := _shards(folder):
+        raise ValueError(
+            f"{folder} holds {len(foreign)} TFRecord files without a manifest, such as "
+            f"{foreign[0].name}. Give another folder, or allow overwriting them."
+        )
+    files.remove(work)
+    files.write_json(work / _SETTINGS, settings)
+    return None
+
+
+def _reject_other(
+    folder: Path, there: dict[str, Any], wanted: dict[str, Any], what: str
+) -> None:
+    if there != wanted:
+        raise ValueError(
+            f"{folder} {what} made with other settings: {_differences(there, wanted)}. "
+            "Give another folder, the same settings, or allow overwriting."
+        )
+
+
+def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Names the settings that differ: "seed is 0 there and 1 here; ..."."""
+    return "; ".join(
+        "the text has changed (corpus_sha256)"
+        if name == "corpus_sha256"
+        else f"{name} is {there.get(name)!r} there and {wanted.get(name)!r} here"
+        for name in sorted({*there, *wanted})
+        if there.get(name) != wanted.get(name)
+    )
+
+
+def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> None:
+    """Saves the vocabulary beside the records, unless another one is there."""
+    if overwrite or not path.exists():
+        vocabulary.save(path)
+    elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
+        raise ValueError(
+            f"{path} is another vocabulary than the one given. Give another folder, "
+            "delete that file, or allow overwriting."
+        )
+
+
+def _shards(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("train-*.tfrecord"), *folder.glob("eval-*.tfrecord")])
+
+
+def _finish(
+    folder: Path,
+    vocabulary: Vocabulary,
+    settings: dict[str, Any],
+    corpus: Sequence[str],
+    results: Sequence[units.UnitResult],
+) -> records.Manifest:
+    """Gives the units' files their final names and writes the manifest."""
+    train = [result.train for result in results if result.train]
+    held_out = [result.eval for result in results if result.eval]
+    if not train:
+        raise ValueError("the corpus is empty: its words gave no example to train on")
+    for index, shard in enumerate(train):
+        name = f"train-{index:05d}-of-{len(train):05d}.tfrecord"
+        unit_file = folder / WORK / shard.name
+        # Renamed already if this very step was interrupted before.
+        if unit_file.exists():
+            os.replace(unit_file, folder / name)
+        train[index] = dataclasses.replace(shard, name=name)
+    if held_out:
+        # One file: a hundredth of the text, spread over all units.
+        path = folder / "eval-00000-of-00001.tfrecord"
+        held_out = [records.join_shards(path, folder / WORK, held_out)]
+    manifest = records.Manifest(
+        settings=settings,
+        vocabulary={
+            "size": len(vocabulary),
+            "sha256": vocabulary.sha256,
+            "special_tokens": list(vocabulary.special_tokens),
+            "special_ids": [vocabulary.ids[name] for name in vocabulary.special_tokens],
+        },
+        corpus={
+            "sources": list(corpus),
+            "documents": sum(result.documents for result in results),
+            "lines": sum(result.lines for result in results),
+            "characters": sum(result.characters for result in results),
+            "unknown_tokens": sum(result.unknown for result in results),
+        },
+        train=tuple(train),
+        eval=tuple(held_out),
+    )
+    # The manifest makes the folder a finished one, so it comes when all shards lie
+    # there; the units go after it, or a build that is killed here would start anew.
+    manifest.save(folder)
+    files.remove(folder / WORK)
+    return manifest
+
+
+def prepare_vocabulary(
+    corpus: Sequence[str],
+    path: files.AnyPath,
+    *,
+    size: int,
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    min_frequency: int = 2,
+    limit_alphabet: int | None = None,
+    overwrite: bool = False,
+    tfds_data_dir: str | None = None,
+    log: Log = note,
+) -> Vocabulary:
+    """Loads the vocabulary file, or trains it on the corpus if it does not exist.
+
+    What a vocabulary was trained on, and how, is kept beside it (``vocab.txt.json``),
+    so that it is not taken for another one. The text is no longer compared once there
+    are finished records beside it. Of a corpus of more than 256 MB, a sample of the
+    documents of that size is used.
+
+    ``train_vocabulary`` says how it is trained. With ``overwrite`` it is trained anew
+    unless it was trained just so.
+
+    Raises:
+        ValueError: the file or the corpus is not usable, the file has more tokens
+            than ``size``, or was trained with other settings.
+        OSError: the file cannot be read or written.
+    """
+    path = Path(path)
+    how = {
+        "lower_case": lower_case,
+        "strip_accents": strip_accents,
+        "min_frequency": min_frequency,
+        "limit_alphabet": limit_alphabet,
+    }
+    settings = {**how, "size": size}
+    sources = []
+    if overwrite or not (path.parent / records.MANIFEST).exists():
+        sources = corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir)
+        settings["corpus_sha256"] = corpora.corpus_hash(sources)
+    about = path.with_name(f"{path.name}.json")
+    with files.waiting_for(path.parent, log):
+        if vocabulary := _existing_vocabulary(path, about, settings, overwrite):
+            log(f"using {path} ({len(vocabulary)} tokens)")
+            return vocabulary
+        started = time.monotonic()
+        log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
+        sources = sources or corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir)
+        settings["corpus_sha256"] = corpora.corpus_hash(sources)
+        tokens = train_vocabulary(_SampledLines(sources), size, **how)
+        vocabulary = Vocabulary(tuple(tokens))
+        # First the file that names the other by its hash: a vocabulary without it
+        # would be taken for the user's own, and used whatever the settings.
+        content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
+        files.write_json(about, content, sort_keys=True)
+        vocabulary.save(path)
+        log(f"{path}: {len(tokens)} tokens in {time.monotonic() - started:.0f} s")
+        if len(tokens) < _FEW_TOKENS * size:
+            log(
+                f"warning: of {size} tokens asked for, the text gives {len(tokens)}; "
+                f"no other pair of pieces occurs {min_frequency} times. Give more "
+                "text, or ask for fewer."
+            )
+    return vocabulary
+
+
+def _existing_vocabulary(
+    path: Path, about: Path, settings: dict[str, Any], overwrite: bool
+) -> Vocabulary | None:
+    """The vocabulary file, if it may be used as it is; None if it is to be trained."""
+    if not path.is_file() or (overwrite and not about.is_file()):
+        return None
+    vocabulary = Vocabulary.load(path)
+    content = files.read_json(about) if about.is_file() else {}
+    # Settings of another file say nothing about this one, which is the user's own.
+    is_its_own = content.get("vocabulary_sha256") == vocabulary.sha256
+    there = content["settings"] if is_its_own else None
+    if overwrite and there != settings:
+        return None
+    if len(vocabulary) > settings["size"]:
+        raise ValueError(
+            f"{path} has {len(vocabulary)} tokens, asked for {settings['size']}. "
+            "Delete the file to train a new one, or ask for its size."
+        )
+    if there is not None:
+        # The text counts only where it was read.
+        there = {name: there.get(name) for name in settings}
+        if there != settings:
+            raise ValueError(
+                f"{path} was trained with other settings: "
+                f"{_differences(there, settings)}. Delete the file to train a new one, "
+                "or give the same settings."
+            )
+    return vocabulary
+
+
+class _SampledLines:
+    """Lines of the corpus, as often as asked; documents sampled if it is big."""
+
+    def __init__(self, sources: Sequence[corpora.Source]):
+        self._sources = sources
+        size = max(1, sum(source.size for source in sources))
+        # By the hash of the text: every reading, on any machine, gives the same sample.
+        self._below = min(1, _VOCABULARY_BYTES / size) * 2**64
+
+    def __iter__(self) -> Iterator[str]:
+        for source in self._sources:
+            for document in source.documents():
+                if units.document_hash(document) < self._below:
+                    yield from document

@@ -1,0 +1,186 @@
+"""Vocabulary and record files of a run: built from text, or given."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import files
+from electra_tf.cli import Log
+from electra_tf.data import pipeline, records
+from electra_tf.data.building import build
+from electra_tf.data.vocabulary import Vocabulary
+
+_COUNTED_RECORDS = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingData:
+    """Vocabulary and record files of a run, and the casing of the text in them.
+
+    ``eval_files``, held out, may be empty. ``manifest`` is what ``build_records`` wrote
+    beside them, if it did; of several folders, all their shards.
+    """
+
+    vocabulary: Vocabulary
+    train_files: tuple[str, ...]
+    eval_files: tuple[str, ...]
+    manifest: records.Manifest | None
+    lower_case: bool
+    strip_accents: bool
+
+    @functools.cached_property
+    def token_counts(self) -> np.ndarray:
+        """[V] counts of the tokens of the training records, special tokens not counted.
+
+        Of the first 200,000 records, which fix the frequencies well enough.
+        """
+        stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
+        batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
+        vocabulary = self.vocabulary
+        counts = records.token_counts(batches.as_numpy_iterator(), len(vocabulary))
+        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+        return counts
+
+
+def built_data(
+    corpus: Sequence[str],
+    folder: files.AnyPath,
+    *,
+    lower_case: bool,
+    strip_accents: bool,
+    **options: Any,
+) -> PretrainingData:
+    """Builds records from text, or reuses the same that are there; see ``build``."""
+    casing = {"lower_case": lower_case, "strip_accents": strip_accents}
+    vocabulary, manifest = build(corpus, folder, **casing, **options)
+    train_files, eval_files = (
+        tuple(str(Path(folder, shard.name)) for shard in shards)
+        for shards in (manifest.train, manifest.eval)
+    )
+    return PretrainingData(vocabulary, train_files, eval_files, manifest, **casing)
+
+
+def given_data(
+    patterns: Sequence[str],
+    *,
+    eval_patterns: Sequence[str] = (),
+    vocab_file: str | None = None,
+    max_seq_length: int,
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    log: Log,
+) -> PretrainingData:
+    """Finds records that were built before, with their vocabulary.
+
+    Patterns are files, globs and folders. By default the held-out files are those in
+    the folders of the records, and the vocabulary is the one beside them. The casing
+    given here is that of records without a manifest.
+    """
+    paths = pipeline.expand_files(patterns)
+    # A glob over a folder that build_records wrote names its held-out shards too.
+    train_files = [path for path in paths if not Path(path).name.startswith("eval-")]
+    if not train_files:
+        raise ValueError(
+            f"--records={','.join(patterns)} names held-out files only "
+            "(eval-*.tfrecord); name the training files."
+        )
+    folders = sorted({Path(path).parent for path in paths})
+    held_out = pipeline.HELD_OUT
+    if eval_patterns:
+        eval_files = pipeline.expand_files(eval_patterns, in_folder=held_out)
+    else:
+        eval_files = [str(path) for f in folders for path in sorted(f.glob(held_out))]
+    vocabulary = Vocabulary.load(vocab_file) if vocab_file else _vocabulary_of(folders)
+    manifests = {
+        folder: records.read_manifest(folder)
+        for folder in folders
+        if (folder / records.MANIFEST).exists()
+    }
+    for folder in folders:
+        if folder not in manifests:
+            log(f"{folder} has no manifest: records are taken as they are.")
+    for folder, manifest in manifests.items():
+        theirs = manifest.vocabulary["sha256"]
+        longest = manifest.settings["max_seq_length"]
+        if theirs != vocabulary.sha256:
+            raise ValueError(
+                f"The records in {folder} were built with another vocabulary than the "
+                f"one given or beside them (sha256 {theirs[:12]} against "
+                f"{vocabulary.sha256[:12]}): pass --vocab_file with theirs, or rebuild "
+                "them."
+            )
+        if longest > max_seq_length:
+            raise ValueError(
+                f"The records in {folder} hold up to {longest} tokens but "
+                f"--max_seq_length is {max_seq_length}: raise it or rebuild them."
+            )
+    return PretrainingData(
+        vocabulary,
+        tuple(train_files),
+        tuple(eval_files),
+        # Counts of a part of the records would be taken for counts of all.
+        _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
+        *_casing(manifests, default=(lower_case, strip_accents)),
+    )
+
+
+def _vocabulary_of(folders: Sequence[Path]) -> Vocabulary:
+    """The vocabulary beside the records of all folders, or one level above."""
+    beside = {}
+    for folder in folders:
+        for path in (folder / "vocab.txt", folder.parent / "vocab.txt"):
+            if path.exists():
+                beside[path] = Vocabulary.load(path)
+                break
+    if not beside:
+        raise ValueError(
+            f"No vocabulary for the records in {folders[0]}: pass --vocab_file, the "
+            "vocabulary they were built with."
+        )
+    (first, vocabulary), *others = beside.items()
+    for path, other in others:
+        if other.sha256 != vocabulary.sha256:
+            raise ValueError(
+                f"The records were built with different vocabularies, {first} and "
+                f"{path}: train on one of the folders, or rebuild them with one "
+                "--vocab_file."
+            )
+    return vocabulary
+
+
+def _casing(
+    manifests: dict[Path, records.Manifest], default: tuple[bool, bool]
+) -> tuple[bool, bool]:
+    """Casing and accents of the records, which must be the same in all folders."""
+    folders = {
+        (manifest.settings["lower_case"], manifest.settings["strip_accents"]): folder
+        for folder, manifest in manifests.items()
+    }
+    if len(folders) > 1:
+        raise ValueError(
+            f"The records in {' and '.join(map(str, folders.values()))} differ in "
+            "lower_case or strip_accents: rebuild them with one casing."
+        )
+    return next(iter(folders), default)
+
+
+def _joined(manifests: Sequence[records.Manifest]) -> records.Manifest:
+    """One manifest of all folders: their shards and counts, settings of the first."""
+    first, *others = manifests
+    return dataclasses.replace(
+        first,
+        corpus={
+            name: sum((other.corpus[name] for other in others), start)
+            for name, start in first.corpus.items()
+            if all(name in other.corpus for other in others)
+        },
+        train=tuple(shard for manifest in manifests for shard in manifest.train),
+        eval=tuple(shard for manifest in manifests for shard in manifest.eval),
+    )

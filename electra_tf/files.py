@@ -1,0 +1,321 @@
+"""Files that are there whole or not at all: atomic writes, JSON, hashes, locks.
+
+Every file that a run leaves goes through here, so that one rule holds for all of them:
+what is written lies under a temporary name in the same folder, reaches the disk, and is
+then renamed. A process that dies leaves the old file or the new one, never a half.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import glob
+import hashlib
+import json
+import math
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import filelock
+
+# Leftovers of killed processes are recognized by this infix.
+_PART = ".part-"
+_LOCK, _OWNER = ".lock", ".lock.owner"
+# Who may not write in a folder can only read what is finished; some file systems have
+# no locks.
+_NO_LOCK = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
+}
+
+# After this time another change shows in a file's time, on every usual file system.
+_SETTLED_NS = 3_000_000_000
+
+AnyPath = str | os.PathLike
+
+
+@contextlib.contextmanager
+def replacing(path: AnyPath) -> Iterator[Path]:
+    """Yields a temporary path; what the block writes there replaces `path` at its end.
+
+    The temporary name keeps the suffix, because Keras and matplotlib read the format
+    from it. It may become a file or a folder, which may replace another folder with all
+    that is in it. If the block raises, `path` stays as it was and nothing else remains.
+
+    Raises:
+        OSError: nothing could be written; the error names `path`.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.stem}{_PART}{os.getpid()}{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        _sync(part)
+        _put(part, path)
+        _sync(path.parent)
+    except OSError as error:
+        # A full disk is reported without the file that did not fit.
+        if error.filename not in (None, str(part)):
+            raise
+        if error.errno is None:
+            raise OSError(f"{path}: {error}") from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        # Gone already if all went well; what cannot be removed hides no other error.
+        with contextlib.suppress(OSError):
+            remove(part)
+
+
+def _put(part: Path, path: Path) -> None:
+    if not (part.is_dir() and path.is_dir()) or path.is_symlink():
+        os.replace(part, path)
+        return
+    # A folder cannot be renamed over one that holds files, so that one steps aside.
+    old = part.with_name(f"{part.name}.old")
+    os.replace(path, old)
+    try:
+        os.replace(part, path)
+    except OSError:
+        os.replace(old, path)
+        raise
+    remove(old)
+
+
+@contextlib.contextmanager
+def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
+    """Opens a file that takes the place of `path` when the block ends without error.
+
+    Args:
+        path: the file.
+        mode: "w" for UTF-8 text with Unix line ends, "wb" for bytes.
+    """
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    with replacing(path) as part, open(part, mode, **text) as file:
+        yield file
+
+
+def write_text(path: AnyPath, text: str) -> None:
+    """Writes a UTF-8 text file."""
+    with open_new(path) as file:
+        file.write(text)
+
+
+def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
+    """Writes a JSON file with an indent of 2."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
+
+
+def read_json(path: AnyPath, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Reads a JSON file that holds one object.
+
+    Args:
+        path: the file.
+        default: what to return if there is no such file; None: that is an error.
+
+    Raises:
+        ValueError: the file is no JSON object; the message names the file.
+        OSError: the file cannot be read.
+    """
+    path = Path(path)
+    if default is not None and not path.exists():
+        return default
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object.")
+    return value
+
+
+def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
+    """Appends one JSON object as a line, which is on the disk when this returns.
+
+    Numbers that are not finite become null, which every JSON reader accepts. A last
+    line that a killed process cut short is closed first, so that it cannot swallow this
+    one.
+    """
+    line = json.dumps(_finite(row)) + "\n"
+    with open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
+    """Reads the objects of a JSON-lines file.
+
+    A line that a killed process cut short is skipped. A missing file has no lines.
+    """
+    try:
+        lines = Path(path).read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    rows = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a JSON-lines file."""
+    with open_new(path) as file:
+        file.writelines(json.dumps(_finite(row)) + "\n" for row in rows)
+
+
+def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    def known(value):
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: known(value) for name, value in row.items()}
+
+
+def sha256(path: AnyPath) -> str:
+    """Returns the hex digest of a file's content.
+
+    A file that has not changed (same size and time) is read once in a process.
+    """
+    status = os.stat(path)
+    # File systems count time in steps: a file that was just written may change once
+    # more without another time.
+    is_settled = time.time_ns() - status.st_mtime_ns > _SETTLED_NS
+    read = _sha256 if is_settled else _sha256.__wrapped__
+    return read(os.fspath(path), status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(path: str, size: int, changed: int) -> str:
+    del size, changed
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remove(path: AnyPath) -> None:
+    """Deletes a file, a link or a whole folder, if it is there."""
+    path = Path(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def waiting_for(folder: AnyPath, log: Callable[[str], None]) -> Iterator[None]:
+    """Creates the folder and holds its lock, after any process that has it now.
+
+    The lock is the process's: it ends with the process, even if that is killed.
+
+    Args:
+        folder: where one process at a time may build.
+        log: is told of whom this process waits for.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_held(Path(folder)))
+        except BlockingIOError as error:
+            log(f"{error.strerror}; waiting for it")
+            stack.enter_context(_held(Path(folder), timeout=-1))
+        yield
+
+
+@contextlib.contextmanager
+def owned(folder: AnyPath) -> Iterator[None]:
+    """Holds the lock of a run's folder, which no other process may write to.
+
+    Raises:
+        ValueError: another process, which the message names, runs in the folder.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_held(Path(folder)))
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{error.strerror}: wait until it ends, stop it, or name another "
+                "folder."
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
+    """Holds the lock; raises BlockingIOError that names who else does.
+
+    A process that has it already may take it again: a run may build its records in its
+    own folder, and must not wait for itself.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder.resolve() / _LOCK, is_singleton=True)
+    owner = folder / _OWNER
+    try:
+        lock.acquire(timeout)
+    except filelock.Timeout as error:
+        who = owner.read_text("utf-8") if owner.exists() else "another process"
+        raise BlockingIOError(
+            errno.EWOULDBLOCK, f"{who} is working in {folder}"
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        if getattr(error, "errno", errno.ENOSYS) not in _NO_LOCK:
+            raise
+        yield
+        return
+    try:
+        # After an acquisition: a process that was killed leaves a stale name behind.
+        with contextlib.suppress(OSError):
+            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def remove_leftovers(folder: AnyPath, of: str | None = None) -> None:
+    """Deletes what `replacing` left in a folder when its process was killed.
+
+    Call while holding the folder's lock: a part of a process that still runs on this
+    machine is kept, one of another machine's cannot be told from a leftover.
+
+    Args:
+        folder: where the parts are.
+        of: name of the one output whose parts are meant; None: of all.
+    """
+    stem = "*" if of is None else glob.escape(Path(of).stem)
+    for path in Path(folder).glob(f".{stem}{_PART}*"):
+        number = path.name.partition(_PART)[2].partition(".")[0]
+        if number.isdigit() and not _runs(int(number)):
+            remove(path)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _sync(path: Path) -> None:
+    """Lets a file or folder, and all that is in it, reach the disk."""
+    inside = path.rglob("*") if path.is_dir() and _PART in path.name else ()
+    for each in (*inside, path):
+        # Some file systems do not sync folders, which then are as safe as they get.
+        with (
+            contextlib.suppress(OSError) if each.is_dir() else contextlib.nullcontext()
+        ):
+            descriptor = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

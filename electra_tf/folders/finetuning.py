@@ -1,0 +1,123 @@
+"""The folder of a fine-tuning run: who may write to it, and what is in it.
+
+A file is the run's own only if its whole name is: a user's notes stay where they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from electra_tf import files
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.folders import models
+from electra_tf.tasks import plots
+from electra_tf.tasks.base import Task
+from electra_tf.tasks.glue import ROWS
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+MODEL = "model.keras"
+RESULTS = "results.json"
+SUBMISSION = "submission"
+TASK = "task.json"
+_LABELS, _VOCABULARY = "labels.txt", "vocab.txt"
+_SPLITS = {"dev", "eval", "test"}.union(*(row.files for row in ROWS.values()))
+_PREDICTIONS = (
+    *("predictions{}.tsv", "predictions{}.conll", "predictions{}.json"),
+    *("nbest_predictions{}.json", "null_odds{}.json"),
+)
+# Everything a run writes into its folder; what is not listed is never deleted.
+OUTPUTS = (
+    *(RESULTS, CONFIG, TASK, METRICS, _LABELS, _VOCABULARY),
+    *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
+    *plots.FILES,
+    *(
+        name.format(suffix)
+        for name in _PREDICTIONS
+        for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningFolder:
+    """What lies in the folder of a fine-tuning run, which need not exist yet."""
+
+    path: Path
+
+    def check(self, task: str, *, overwrite: bool) -> None:
+        """Rejects a folder that holds something else, or a finished run.
+
+        With ``overwrite`` a run of another task, a finished one, and files of unknown
+        origin may be replaced; a pretraining run never.
+        """
+        folder, known = self.path, self.path / TASK
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"--output_dir={folder} is a file: name a folder.")
+        if (folder / "encoder.keras").exists():
+            raise ValueError(
+                f"{folder} holds a pretraining run: set --output_dir to another folder."
+            )
+        if not known.exists():
+            foreign = sorted(name for name in OUTPUTS if (folder / name).exists())
+            if foreign and not overwrite:
+                raise ValueError(
+                    f"{folder} holds no fine-tuning run, but {', '.join(foreign[:5])}: "
+                    "set --output_dir to another folder, or pass --overwrite."
+                )
+            return
+        try:
+            other = files.read_json(known).get("task")
+        except ValueError as error:
+            said = str(error).rstrip(".")
+            raise ValueError(f"{said}. Set --output_dir to another folder.") from error
+        if other != task and not overwrite:
+            raise ValueError(
+                f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
+                "--output_dir to another folder, or pass --overwrite."
+            )
+        if (folder / RESULTS).exists() and not overwrite:
+            raise ValueError(
+                f"{folder} holds a finished run: pass --overwrite to replace it, or "
+                "set --output_dir to another folder."
+            )
+
+    def begin(
+        self,
+        task: Task,
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        described: Mapping[str, Any],
+    ) -> None:
+        """Makes the folder, without what an earlier run left, and describes the run.
+
+        It then holds task.json, config.json with ``described`` and versions, vocab.txt
+        and, where the (prepared) task has labels, labels.txt.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in OUTPUTS:
+            files.remove(self.path / name)
+        about = task.to_json() | {
+            "max_seq_length": max_seq_length,
+            "lower_case": tokenizer.lower_case,
+            "strip_accents": tokenizer.strip_accents,
+            "vocabulary_sha256": tokenizer.vocabulary.sha256,
+        }
+        files.write_json(self.path / TASK, about)
+        versions = models.versions("tensorflow-text")
+        files.write_json(self.path / CONFIG, {**described, "versions": versions})
+        tokenizer.vocabulary.save(self.path / _VOCABULARY)
+        if about.get("labels"):
+            lines = "".join(f"{label}\n" for label in about["labels"])
+            files.write_text(self.path / _LABELS, lines)
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Appends a line to metrics.jsonl."""
+        files.append_json_line(self.path / METRICS, values)
+
+    def finish(self, report: Mapping[str, Any]) -> None:
+        """Writes results.json, which says that the run is finished."""
+        files.write_json(self.path / RESULTS, report)

@@ -1,0 +1,293 @@
+"""The folder of a pretraining run, or of an import, which has the same files.
+
+Whoever writes or reads such a folder asks here. No model class of pretraining is known
+here, so that fine-tuning does not import pretraining.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from electra_tf import files
+from electra_tf.cli import Log
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.folders import models
+from electra_tf.folders.models import Model
+from electra_tf.training.sinks import EVAL_PREFIX
+
+if TYPE_CHECKING:
+    from electra_tf.data.prepared import PretrainingData
+
+CHECKPOINTS = "checkpoints"
+CONFIG = "config.json"
+CURVES = "curves.png"
+DATA = "data"
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.txt"
+TENSORBOARD = "tensorboard"
+VOCABULARY = "vocab.txt"
+# Names of the models; the encoder is what fine-tuning starts from.
+MODELS = ("encoder", "generator", "discriminator")
+# Everything a run writes into its folder; what is not listed is never deleted.
+OUTPUTS = (
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, SAMPLES, TENSORBOARD, VOCABULARY),
+    *(f"{name}.keras" for name in MODELS),
+)
+
+_CASING = ("lower_case", "strip_accents")
+_ABSENT = "(absent)"
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingFolder:
+    """What lies in a folder; nothing is kept in memory, and it need not exist."""
+
+    path: Path
+
+    # What config.json tells.
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What config.json holds; empty if there is none. ValueError if damaged."""
+        return files.read_json(self.path / CONFIG, default={})
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """Flags of the run; of an import, those that its weights tell."""
+        return _section(self.settings, "config")
+
+    @property
+    def casing(self) -> dict[str, bool]:
+        """``lower_case`` and ``strip_accents``, as far as config.json tells.
+
+        The section ``data`` tells how the records were made and wins over the flags of
+        ``config``, which may have been left at their defaults when records were given.
+        """
+        settings = self.settings
+        sections = (settings, _section(settings, "config"), _section(settings, "data"))
+        return {
+            name: section[name]
+            for section in sections
+            for name in _CASING
+            if isinstance(section.get(name), bool)
+        }
+
+    @property
+    def vocabulary_sha256(self) -> str | None:
+        """Hash of the vocabulary that the models were trained with; None if unknown."""
+        return _section(self.settings, "data").get("vocabulary_sha256")
+
+    def check_settings(
+        self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
+    ) -> bool:
+        """Refuses settings that differ from those the folder was started with.
+
+        Dotted names that fit a shell-style pattern of ``may_differ`` are not compared.
+        Returns whether the folder had settings to compare with.
+        """
+        if not (self.path / CONFIG).is_file():
+            return False
+        patterns = tuple(may_differ)
+        was = dict(_leaves(self.settings))
+        now = dict(_leaves(json.loads(json.dumps(settings))))
+        changed = [
+            f"{name}: was {was.get(name, _ABSENT)}, now {now.get(name, _ABSENT)}"
+            for name in sorted(was.keys() | now.keys())
+            if was.get(name, _ABSENT) != now.get(name, _ABSENT)
+            and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        ]
+        if changed:
+            raise ValueError(
+                f"{self.path / CONFIG} was written by a run with other settings:\n  "
+                + "\n  ".join(changed)
+                + "\nUse the old values to resume, or another folder for a new run."
+            )
+        return True
+
+    def describe(
+        self, settings: Mapping[str, Any], vocabulary: Vocabulary | None = None
+    ) -> None:
+        """Writes config.json, and vocab.txt if a vocabulary is given."""
+        files.write_json(self.path / CONFIG, settings, sort_keys=True)
+        if vocabulary is not None:
+            vocabulary.save(self.path / VOCABULARY)
+
+    def copy_description(self, target: PretrainingFolder) -> None:
+        """Copies config.json and vocab.txt into another folder."""
+        target.path.mkdir(parents=True, exist_ok=True)
+        for name in (CONFIG, VOCABULARY):
+            shutil.copyfile(self.path / name, target.path / name)
+
+    # The vocabulary.
+
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary; None if there is no vocab.txt. ValueError if damaged."""
+        path = self.path / VOCABULARY
+        return Vocabulary.load(path) if path.is_file() else None
+
+    def tokenizer(
+        self,
+        log: Log,
+        *,
+        vocab_file: str | None = None,
+        lower_case: bool | None = None,
+        strip_accents: bool | None = None,
+    ) -> WordPiece:
+        """The tokenizer that the models were trained with.
+
+        What is given wins over what the folder holds; ``log`` is told what had to be
+        assumed. ValueError or OSError if the vocabulary is damaged or missing.
+        """
+        path = Path(vocab_file or self.path / VOCABULARY)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"No vocabulary at {path}: set --vocab_file to the vocabulary that the "
+                "encoder was pretrained with."
+            )
+        chosen, known = {}, self.casing
+        for name, given in zip(_CASING, (lower_case, strip_accents), strict=True):
+            chosen[name] = known.get(name, True) if given is None else given
+            if given is None and name not in known:
+                log(
+                    f"warning: no config.json beside the encoder says --{name}; assumed"
+                )
+        return WordPiece(Vocabulary.load(path), **chosen)
+
+    # Models and checkpoints.
+
+    def model_path(self, name: str) -> Path:
+        """Where one of ``MODELS`` is, or would be."""
+        return self.path / f"{name}.keras"
+
+    def has_model(self, name: str) -> bool:
+        """Whether one of ``MODELS`` was saved."""
+        return self.model_path(name).is_file()
+
+    def load(self, name: str, kind: type[Model], hint: str = "") -> Model:
+        """Loads one of ``MODELS``; arguments and errors as ``models.load``."""
+        return models.load(self.model_path(name), kind, hint)
+
+    def save(self, by_name: Mapping[str, keras.Model]) -> None:
+        """Saves models under these names."""
+        for name, model in by_name.items():
+            models.save(model, self.model_path(name))
+
+    def has_checkpoint(self) -> bool:
+        """Whether a checkpoint was saved, and a run would resume from it."""
+        return any((self.path / CHECKPOINTS).glob("*.index"))
+
+    # Metrics.
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Rows of metrics.jsonl, which a ``MetricsLog`` writes; none without it."""
+        return files.read_json_lines(self.path / METRICS)
+
+    def held_out(self) -> dict[str, float]:
+        """The last held-out numbers, by names that begin with ``eval_``."""
+        for row in reversed(self.metrics()):
+            scores = {n: v for n, v in row.items() if n.startswith(EVAL_PREFIX)}
+            if scores:
+                return {n: v for n, v in scores.items() if isinstance(v, int | float)}
+        return {}
+
+    # Starting anew.
+
+    def outputs(self) -> list[str]:
+        """Names of what a run has left here."""
+        return [name for name in OUTPUTS if (self.path / name).exists()]
+
+    def builds_own_records(self, data_dir: Path | None) -> bool:
+        """Whether records built in ``data_dir`` (None: none are) are the run's own."""
+        own = (self.path / DATA).resolve()
+        return data_dir is not None and data_dir.resolve().is_relative_to(own)
+
+    def check_keeps(self, inputs: Iterable[tuple[str, str]]) -> None:
+        """Refuses to delete what the new run reads: (flag, path) of everything."""
+        home = self.path.resolve()
+        doomed = [(self.path / name).resolve() for name in OUTPUTS]
+        for flag, path in inputs:
+            resolved = Path(path).resolve()
+            inside = any(resolved.is_relative_to(output) for output in doomed)
+            if resolved == home or inside:
+                raise ValueError(
+                    f"--overwrite would delete {path}, which --{flag} asks for: name a "
+                    f"copy outside of {self.path}, or another --model_dir."
+                )
+
+    def delete_records(self, data_dir: Path | None) -> None:
+        """Makes way for the records of the new run, if it builds them here."""
+        if self.builds_own_records(data_dir):
+            files.remove(self.path / DATA)
+
+    def delete_run(self, data_dir: Path | None) -> None:
+        """Deletes what a run wrote here, and nothing else.
+
+        Records that ``delete_records`` has made way for are the new run's and stay.
+        """
+        kept = {DATA} if self.builds_own_records(data_dir) else set()
+        for name in OUTPUTS:
+            if name not in kept:
+                files.remove(self.path / name)
+
+
+def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:
+    """What config.json holds: every flag, data, package versions, commit, time."""
+    # Changes with the content of the records; by name and size without a manifest.
+    shards = (
+        [(shard.name, shard.sha256) for shard in data.manifest.train]
+        if data.manifest
+        else [(Path(path).name, os.path.getsize(path)) for path in data.train_files]
+    )
+    return {
+        "config": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in flags.items()
+        },
+        "data": {
+            "vocabulary_sha256": data.vocabulary.sha256,
+            "records_sha256": hashlib.sha256(repr(shards).encode()).hexdigest(),
+            "lower_case": data.lower_case,
+            "strip_accents": data.strip_accents,
+        },
+        "versions": models.versions("tensorflow-text", "tokenizers"),
+        "commit": _commit(),
+        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that this code runs from, if it is one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return answer.stdout.strip() or None
+
+
+def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A part of config.json; empty where an old or foreign file has something else."""
+    section = settings.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (dotted name, value) of a nested dict."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, child in value.items():
+        yield from _leaves(child, f"{name}.{key}" if name else key)

@@ -1,0 +1,168 @@
+"""Converts pretrained weights: other libraries' to ours, and ours to theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config.commands import ConvertConfig
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.folders.pretraining import CHECKPOINTS, METRICS
+from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
+from electra_tf.interop.imported import Imported, Source
+
+# Format -> its module, see ``electra_tf.interop.imported``; asked in this order whether
+# they can read a source.
+FORMATS: dict[str, ModuleType] = {
+    "electra_tf": run_folder,
+    "google_tf1": google_tf1,
+    "keras_hub": keras_hub,
+    "hugging_face": hugging_face,
+}
+# What only a training run leaves: its folder is not written to.
+_OF_A_RUN = (CHECKPOINTS, METRICS)
+
+
+def main(options: ConvertConfig, log: Log = cli.say) -> None:
+    """Reads ``options.source`` and writes ``options.to``, whole or not at all.
+
+    What was read, assumed, left out and written is told to ``log``.
+
+    A source that is damaged, lacks something or is a variant that this library does not
+    have is a ValueError, as is a folder to write to that holds something else; a file
+    that is missing or cannot be written is an OSError.
+    """
+    target = FORMATS[options.format]
+    _check_output(Path(options.to), target, overwrite=options.overwrite)
+    source = Source(
+        options.source,
+        generator=options.generator,
+        num_heads=options.num_heads,
+        generator_num_heads=options.generator_num_heads,
+        only=options.only,
+    )
+    model = find_format(source).read(source)
+    for role, heads in source.heads.items():
+        if heads and role not in model.towers:
+            flag = "generator_num_heads" if role == "generator" else "num_heads"
+            raise ValueError(
+                f"--{flag} is the {role}'s, and no {role} is taken from {source.path}."
+            )
+    model = completed(model, options)
+    log(f"{model.source} ({model.format})")
+    for role, tower in model.towers.items():
+        count = sum(x.size for x in (*tower.encoder.values(), *tower.head.values()))
+        head = "" if tower.head else ", no head"
+        log(f"  {role}: {tower.sizes}; {count:,} parameters{head}")
+    for note in model.notes:
+        log(f"  {note}")
+    if model.not_taken:
+        log(f"  not taken: {_listed(model.not_taken)}")
+    # A relative path such as "." has no name of its own to put beside it.
+    folder = Path(options.to).resolve()
+    files.remove_leftovers(folder.parent, of=folder.name)
+    with files.replacing(folder) as part:
+        part.mkdir()
+        notes = target.write(part, model)
+    for note in notes:
+        log(f"  {note}")
+    written = ", ".join(sorted(path.name for path in folder.iterdir()))
+    log(f"{Path(options.to)} holds {written}")
+
+
+def find_format(source: Source) -> ModuleType:
+    """The first format that can read the source."""
+    for module in FORMATS.values():
+        if module.detect(source):
+            return module
+    path = Path(source.path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"--from={source.path}: there is no such folder or checkpoint. A name on "
+            "the Hugging Face hub is owner/name."
+        )
+    message = f"--from={source.path} is not in a known format ({', '.join(FORMATS)})."
+    if (path / CHECKPOINTS).is_dir():
+        message += " It is a pretraining run that did not finish: finish it first."
+    raise ValueError(message)
+
+
+def completed(model: Imported, options: ConvertConfig) -> Imported:
+    """Fills in what the source does not say: by the options, or by the defaults."""
+    notes, vocabulary = list(model.notes), model.vocabulary
+    if options.vocab_file:
+        vocabulary = Vocabulary.load(options.vocab_file)
+    if vocabulary is None:
+        raise ValueError(
+            f"{model.source} has no vocab.txt: pass --vocab_file, the vocabulary that "
+            "the weights were trained with."
+        )
+    sizes = model.main.sizes
+    missing = sizes.vocab_size - len(vocabulary)
+    if missing < 0:
+        raise ValueError(
+            f"The vocabulary has {len(vocabulary)} tokens but the weights have "
+            f"embeddings for {sizes.vocab_size}: pass --vocab_file with theirs."
+        )
+    if missing:
+        # Tables are often padded to a round number of rows.
+        notes.append(
+            f"{missing} rows of the word table have no token; named [no_token_N]"
+        )
+        rows = range(len(vocabulary), sizes.vocab_size)
+        tokens = (*vocabulary.tokens, *(f"[no_token_{row}]" for row in rows))
+        vocabulary = dataclasses.replace(vocabulary, tokens=tokens)
+    casing = {}
+    for name in ("lower_case", "strip_accents"):
+        given = getattr(options, name)
+        casing[name] = getattr(model, name) if given is None else given
+        if casing[name] is None:
+            casing[name] = True
+            notes.append(f"warning: the source does not say --{name}; assumed")
+    length = options.trained_length or model.trained_length or sizes.max_positions
+    if options.trained_length and length > sizes.max_positions:
+        raise ValueError(
+            f"--trained_length={length} exceeds the {sizes.max_positions} positions of "
+            "the model."
+        )
+    return dataclasses.replace(
+        model,
+        vocabulary=vocabulary,
+        trained_length=min(length, sizes.max_positions),
+        notes=tuple(notes),
+        **casing,
+    )
+
+
+def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
+    """Rejects a folder that holds something else, or anything without --overwrite."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"--to={folder} is a file: name a folder.")
+    if any((folder / name).exists() for name in _OF_A_RUN):
+        raise ValueError(f"--to={folder} holds a training run: name another folder.")
+    names = sorted(path.name for path in folder.iterdir())
+    if names and not overwrite:
+        raise ValueError(
+            f"--to={folder} is not empty ({_listed(names)}): pass --overwrite to "
+            "replace what is there, or name another folder."
+        )
+    inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    relative = (path.relative_to(folder).as_posix() for path in inside)
+    foreign = [name for name in relative if name not in target.OUTPUTS]
+    if foreign:
+        raise ValueError(
+            f"--to={folder} holds files that are not of this format "
+            f"({_listed(foreign)}): name another folder."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first eight names, and how many more there are."""
+    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + rest

@@ -1,0 +1,218 @@
+"""``TextEncoder``: from token ids to hidden states; generator and discriminator alike.
+
+Letters: B batch, S sequence, E embedding size, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import keras
+import tensorflow as tf
+
+from electra_tf.layers.embeddings import TextEmbedding
+from electra_tf.layers.randomness import fold_in, known_shape, split_seed
+from electra_tf.layers.replicas import replica_id
+from electra_tf.layers.serialization import Serializable
+from electra_tf.layers.transformer import TransformerEncoder
+from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TextEncoder(Serializable, keras.Model):
+    """Embeddings, a projection where the widths differ, and a Transformer encoder.
+
+    All variables exist after construction. Two encoders given the same embeddings
+    object share it, also after saving and loading a model that holds both.
+
+    Arguments not listed are as in ``TransformerEncoderBlock``.
+
+    Args:
+        intermediate_size: width of the feed-forward networks; None is 4 * hidden_size.
+        seed: start of the dropout stream of training calls that bring no seed.
+
+    Raises:
+        ValueError: when the heads do not divide the hidden size, or the sequence is
+            longer than the position table.
+
+    Example:
+        >>> table = TextEmbedding(vocab_size=30522, size=128)
+        >>> encoder = TextEncoder(table, num_layers=12, hidden_size=256, num_heads=4)
+        >>> encoder({"input_ids": tf.constant([[2, 7, 3]])}).shape
+        TensorShape([1, 3, 256])
+    """
+
+    def __init__(
+        self,
+        embeddings: TextEmbedding,
+        *,
+        num_layers: int,
+        hidden_size: int,
+        num_heads: int,
+        intermediate_size: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        direction: str = "both",
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.embeddings = embeddings
+        self.num_layers = num_layers
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.intermediate_size = intermediate_size or 4 * hidden_size
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.direction = direction
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer_range = initializer_range
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(
+            seed, name=f"{self.name}_dropout"
+        )
+        self.transformer = TransformerEncoder(
+            num_layers,
+            hidden_size,
+            num_heads,
+            self.intermediate_size,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            direction=direction,
+            layer_norm_epsilon=layer_norm_epsilon,
+            initializer_range=initializer_range,
+            dtype=self.dtype_policy,
+            name="transformer",
+        )
+        # Before this model's build opens a name scope: the paths of a shared table name
+        # no encoder, so checkpoints and optimizers do not depend on which came first.
+        if not embeddings.built:
+            embeddings.build()
+        self.build()
+
+    def build(self, input_shape: tuple | None = None) -> None:
+        """Creates the variables; their sizes are known without ``input_shape``."""
+        self.projection = ()
+        if self.embeddings.size != self.hidden_size:
+            shape = (self.embeddings.size, self.hidden_size)
+            start = keras.initializers.GlorotUniform()
+            self.projection = add_dense(self, "embeddings_projection", shape, start)
+        self.transformer.build()
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Encodes tokens as hidden states, [B, S, D] in the compute dtype.
+
+        Args:
+            inputs: dictionary with input_ids (int32 [B, S]) and, optionally, input_mask
+                (int32 [B, S], 1 for real tokens; default all ones) and segment_ids
+                (int32 [B, S]; default all zeros).
+            training: whether dropout is on.
+            seed: int32 [2] or None. With a seed the result is a pure function of
+                weights, inputs and seed. Without one, training draws the next seed of
+                an own stream, different on every replica.
+        """
+        tokens = inputs["input_ids"]
+        return self._encode(self.embeddings, tokens, inputs, training, seed)
+
+    def encode_words(
+        self,
+        words: tf.Tensor,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Encodes vectors, float32 [B, S, E], in the place of the word table's rows.
+
+        With ``words = embeddings.words(input_ids)`` the result is that of the call, bit
+        by bit; the vectors may as well come from relaxed samples. The other arguments
+        are the call's, but input_ids are not read.
+        """
+        return self._encode(self.embeddings.compose, words, inputs, training, seed)
+
+    def _encode(
+        self,
+        embed: Callable[..., tf.Tensor],
+        tokens: tf.Tensor,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool,
+        seed: tf.Tensor | None,
+    ) -> tf.Tensor:
+        shape = known_shape(tokens)[:2]
+        input_mask = inputs.get("input_mask")
+        segment_ids = inputs.get("segment_ids")
+        if input_mask is None:
+            input_mask = tf.ones(shape, tf.int32)
+        if segment_ids is None:
+            segment_ids = tf.zeros(shape, tf.int32)
+        seeds = [None, None]
+        if training:
+            if seed is None:
+                # The generator's state is the same on all replicas, which would then
+                # drop the same elements of different rows.
+                seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
+                seed = fold_in(tf.cast(seed, tf.int32), replica_id())
+            seeds = split_seed(seed, 2)
+        embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
+        hidden = tf.cast(embedded, self.compute_dtype)
+        if self.projection:
+            kernel, bias = self.projection
+            rows = matmul(tf.reshape(hidden, [-1, self.embeddings.size]), kernel)
+            rows += tf.cast(bias, rows.dtype)
+            hidden = tf.reshape(rows, [*known_shape(hidden)[:2], self.hidden_size])
+        return self.transformer(hidden, input_mask, training=training, seed=seeds[1])
+
+    def variables_by_depth(self) -> list[list[keras.Variable]]:
+        """Returns the variables in groups, from the input to the output.
+
+        The first group holds the embeddings and the projection, each following one
+        the variables of one block: ``num_layers + 1`` groups.
+        """
+        bottom = [*self.embeddings.trainable_variables, *self.projection]
+        blocks = self.transformer.blocks
+        return [bottom, *(block.trainable_variables for block in blocks)]
+
+    def standalone(self) -> TextEncoder:
+        """Returns this encoder, or a copy whose embeddings depend on no other ones.
+
+        Embeddings that borrow from another network's, as a ``DeltaEmbedding``, become a
+        plain ``TextEmbedding`` with the same values: what one saves and fine-tunes.
+        """
+        return self.with_embeddings(self.embeddings.standalone())
+
+    def with_embeddings(self, embeddings: TextEmbedding) -> TextEncoder:
+        """Returns this encoder, or a copy of it, on other embeddings of its size."""
+        if embeddings is self.embeddings:
+            return self
+        copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
+        copy._take_over_layers(self)
+        return copy
+
+    def take_over(self, source: TextEncoder) -> None:
+        """Sets all weights, the embeddings' included, to those of an equal encoder.
+
+        The two may share embeddings, all or some.
+        """
+        self.embeddings.take_over(source.embeddings)
+        self._take_over_layers(source)
+
+    def _take_over_layers(self, source: TextEncoder) -> None:
+        copy_own_weights(source, self)
+        self.transformer.set_weights(source.transformer.get_weights())
+
+    def compute_output_spec(
+        self,
+        inputs: Mapping[str, keras.KerasTensor],
+        training: bool = False,
+        seed: keras.KerasTensor | None = None,
+    ) -> keras.KerasTensor:
+        """Returns [B, S, D] in the compute dtype."""
+        shape = (*inputs["input_ids"].shape, self.hidden_size)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)

@@ -1,0 +1,52 @@
+"""Loss functions: pure, float32, and right under data parallelism."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from electra_tf.layers.replicas import all_replicas_sum
+
+__all__ = [
+    "all_replicas_sum",
+    "binary_cross_entropy",
+    "token_cross_entropy",
+    "weighted_mean",
+]
+
+
+def weighted_mean(
+    values: tf.Tensor, weights: tf.Tensor, total: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Sum of ``values * weights`` on this replica over the sum of all weights.
+
+    The denominator is taken over all replicas, so that summing the results over the
+    replicas (as the optimizer does with gradients) gives the mean over the whole
+    batch, however unequal the weights of the replicas are.
+
+    Values and weights are of one shape; ``total`` is a scalar denominator, None takes
+    the sum of ``weights`` over all replicas. The result, a float32 scalar, is 0 where
+    the total is 0.
+    """
+    weights = tf.cast(weights, tf.float32)
+    if total is None:
+        total = all_replicas_sum(tf.reduce_sum(weights))
+    weighted = tf.reduce_sum(tf.cast(values, tf.float32) * weights)
+    # A replica, or a whole batch, may be nothing but padding: its loss is 0, not NaN.
+    return tf.math.divide_no_nan(weighted, tf.cast(total, tf.float32))
+
+
+def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Negative log-likelihood of ids [...] under logits [..., V]; float32, in nats."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=ids, logits=tf.cast(logits, tf.float32)
+    )
+
+
+def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Negative log-likelihood of binary labels; float32 of the same shape, in nats.
+
+    Labels are boolean or numbers in [0, 1]; a positive logit favors label 1.
+    """
+    return tf.nn.sigmoid_cross_entropy_with_logits(
+        labels=tf.cast(labels, tf.float32), logits=tf.cast(logits, tf.float32)
+    )

@@ -1,0 +1,146 @@
+"""Curves of a run: its metrics file as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.axes
+import matplotlib.figure
+import numpy as np
+
+from electra_tf import files
+from electra_tf.systems.rows import metric_cards
+from electra_tf.training.cards import MetricCard, Panel
+from electra_tf.training.sinks import EVAL_PREFIX
+
+# Dark enough for white paper, told apart by readers who do not see red and green.
+_COLORS = ("#0B62A4", "#D1590A", "#11806A", "#7A3E9D")
+
+Rows = Sequence[Mapping[str, Any]]
+Baselines = Mapping[str, float | tuple[float, str]]
+
+
+def plot_curves(
+    metrics_jsonl: files.AnyPath,
+    png_path: files.AnyPath,
+    *,
+    baselines: Baselines | None = None,
+    title: str | None = None,
+) -> None:
+    """Draws the metrics of a run, one panel per question, into a PNG.
+
+    Training windows are lines, held-out results lines with markers; panels without any
+    value are left out. A baseline, by name of a value, is a number or (number, label)
+    and drawn as a dashed line: ``{"generator_loss": (7.1, "unigram")}``.
+
+    Raises:
+        ValueError: the file, of a ``MetricsLog``, has no value that could be drawn.
+    """
+    rows = files.read_json_lines(metrics_jsonl)
+    figure = _figure(rows, baselines or {}, metrics_jsonl)
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold")
+    with files.replacing(png_path) as part:
+        figure.savefig(part, dpi=130)
+
+
+def _figure(
+    rows: Rows, baselines: Baselines, source: files.AnyPath
+) -> matplotlib.figure.Figure:
+    panels: dict[Panel, list[MetricCard]] = {}
+    for card in metric_cards():
+        names = (card.name, EVAL_PREFIX + card.name)
+        if card.panel and any(_series(rows, name).size for name in names):
+            panels.setdefault(card.panel, []).append(card)
+    if not panels:
+        raise ValueError(
+            f"{source} has none of the values that are drawn, such as loss: it "
+            f"has {len(rows)} lines. Was it written by MetricsLog?"
+        )
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure = matplotlib.figure.Figure(
+        figsize=(4.4 * columns, 2.9 * lines + 0.4), layout="constrained"
+    )
+    axes = np.ravel(figure.subplots(lines, columns, squeeze=False, sharex=True))
+    for axis, (panel, present) in zip(axes, panels.items(), strict=False):
+        _draw(axis, panel, present, rows, baselines)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    for axis in axes[max(0, len(panels) - columns) : len(panels)]:
+        axis.set_xlabel("step (updates)")
+        axis.tick_params(labelbottom=True)
+    if any(name.startswith(EVAL_PREFIX) for row in rows for name in row):
+        figure.supxlabel(
+            "Lines: means over training windows. Circles: held-out text.", fontsize=9
+        )
+    return figure
+
+
+def _draw(
+    axis: matplotlib.axes.Axes,
+    panel: Panel,
+    cards: Sequence[MetricCard],
+    rows: Rows,
+    baselines: Baselines,
+) -> None:
+    """Draws one panel: curves, held-out points, baselines, legend."""
+    for card, color in zip(cards, _COLORS, strict=False):
+        name = card.name
+        steps, values = _series(rows, name)
+        axis.plot(steps, panel.scale * values, color=color, linewidth=1.3)
+        steps, values = _series(rows, EVAL_PREFIX + name)
+        markers = {"marker": "o", "markersize": 4, "markerfacecolor": "white"}
+        markers["markevery"] = max(1, len(steps) // 20)
+        axis.plot(steps, panel.scale * values, color=color, linewidth=0.8, **markers)
+        if len(cards) > 1:
+            axis.plot([], [], color=color, label=card.series)
+        if name in baselines:
+            baseline = baselines[name]
+            value, label = baseline if isinstance(baseline, tuple) else (baseline, "")
+            value *= panel.scale
+            text = f"{label or 'baseline'} {value:.3g}"
+            dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.0}
+            axis.axhline(value, color=color, label=text, **dashes)
+    axis.set_ylabel(panel.unit, fontsize=9)
+    axis.tick_params(labelsize=8.5)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0.02)
+    axis.xaxis.set_major_formatter(_steps_text)
+    if panel.is_log:
+        axis.set_yscale("log")
+    if panel.scale != 1.0:
+        axis.set_ylim(bottom=0.0)
+    entries = len(axis.get_legend_handles_labels()[1])
+    if entries:
+        # Between title and plot, where it cannot cover a curve.
+        axis.legend(
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=entries,
+            borderaxespad=0.1,
+            handlelength=1.3,
+            columnspacing=1.1,
+            fontsize=8,
+            frameon=False,
+        )
+    font = {"fontsize": 10.5, "fontweight": "bold"}
+    axis.set_title(panel.title, loc="left", pad=18 if entries else 5, **font)
+
+
+def _series(rows: Rows, name: str) -> np.ndarray:
+    """[2, n]: the steps that have a value, and the values."""
+    points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
+    return np.array(points, float).reshape(-1, 2).T
+
+
+def _steps_text(value: float, position: int) -> str:
+    """A step as 500, 20k or 1.5M."""
+    del position
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

@@ -1,0 +1,549 @@
+"""One fine-tuning run: from an encoder and a task to scores and a served model.
+
+``prepare`` is the only part that knows the settings. It leaves nothing to decide, and
+nothing that could still be refused for its settings, to ``train`` and ``finish``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import cli
+from electra_tf.cli import Log
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.folders import models
+from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.runs import finetuning_tasks
+from electra_tf.runs.finetuning_tasks import TaskData
+from electra_tf.runs.trainer import Scorer, Trainer, Watch, brief
+from electra_tf.serving import export
+from electra_tf.tasks import plots
+from electra_tf.tasks.base import Task
+from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
+from electra_tf.tasks.heads import TaskModel, fresh_copy
+from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
+from electra_tf.training.distribution import strategy_for
+from electra_tf.training.optimizers import AdamW
+from electra_tf.training.schedules import WarmupPolynomialDecay
+
+_POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
+# TensorFlow cannot compile a step that spans devices.
+_JIT_COMPILE = {"none": "auto", "mirrored": False}
+
+
+def main(config: FinetuneConfig) -> None:
+    """Runs as a command."""
+    run(config, cli.say)
+
+
+def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
+    """Trains all seeds, exports the best one, returns what results.json holds.
+
+    Raises:
+        ValueError: config, data, vocabulary or encoder are not what they should be, or
+            an export format cannot hold the model.
+        OSError: a file is missing or cannot be written.
+    """
+    began = time.monotonic()
+    ready = prepare(config, log)
+    report = finish(ready, train(ready))
+    took = cli.duration(time.monotonic() - began)
+    log(f"seed {report['exported_seed']} is in {ready.folder.path}; took {took}")
+    return report
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run that is ready to be trained; nothing in its folder was replaced yet.
+
+    Attributes:
+        described: flags and settings, for config.json.
+        init: what the encoder starts from, "pretrained" or "random".
+        max_seq_length: most tokens of a row.
+        watch: what happens while a seed trains.
+        scorer: the float32 copy that is scored and exported.
+        baseline: scores by evaluation split of an answer that ignores the text.
+        exports: file name -> writes the model there: (model, task, path) to the
+            largest difference on a test batch, None for the SavedModel.
+    """
+
+    folder: FinetuningFolder
+    described: Mapping[str, Any]
+    init: str
+    seeds: range
+    tokenizer: WordPiece
+    max_seq_length: int
+    data: TaskData
+    trainer: Trainer
+    watch: Watch
+    scorer: Scorer
+    baseline: Mapping[str, Mapping[str, float]]
+    exports: Mapping[str, Callable[[TaskModel, Task, str], float | None]]
+    log: Log
+
+    @property
+    def task(self) -> Task:
+        """The task, which knows its labels."""
+        return self.data.task
+
+    @property
+    def main_split(self) -> str:
+        """The evaluation split that decides."""
+        return self.data.eval_splits[0]
+
+
+def prepare(config: FinetuneConfig, log: Log) -> Run:
+    """Reads, checks, tokenizes and builds all that a run needs; replaces no output.
+
+    Errors are those of ``run``.
+    """
+    if config.run.export_onnx:
+        export.require_onnx()
+    task = finetuning_tasks.task(config, log)
+    folder = FinetuningFolder(Path(config.output_dir))
+    folder.check(task.name, overwrite=config.run.overwrite)
+    strategy = equal_shares(config)
+    with strategy.scope():
+        start = pretrained(config, log)
+    chosen = settings(config, task, start)
+    if warning := untrained_positions(chosen, start):
+        log(warning)
+    data = TaskData(
+        task,
+        start.tokenizer,
+        chosen.max_seq_length,
+        train_fraction=config.data.train_fraction,
+        seed=config.run.seed,
+        cache_dir=config.cache_dir,
+        log=log,
+    )
+    with strategy.scope():
+        trainer = _trainer(config, start, chosen, data, log)
+    scorer = Scorer(trainer.model, config.run.eval_batch_size)
+    baseline = {
+        split: data.task.baseline(data.train, data.examples[split])
+        for split in data.eval_splits
+    }
+    log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
+    return Run(
+        folder=folder,
+        described={
+            "config": fields.to_flat(config),
+            "settings": dataclasses.asdict(chosen),
+        },
+        init=config.run.init,
+        seeds=range(config.run.seed, config.run.seed + config.run.seeds),
+        tokenizer=start.tokenizer,
+        max_seq_length=chosen.max_seq_length,
+        data=data,
+        trainer=trainer,
+        watch=_watch(config, folder, data, trainer, scorer, log),
+        scorer=scorer,
+        baseline=baseline,
+        exports=_exports(config, start.tokenizer, chosen.max_seq_length),
+        log=log,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """What a pretraining run leaves for fine-tuning.
+
+    Attributes:
+        encoder: its compute dtype is that of the fine-tuning run.
+        trained_length: tokens per example in pretraining; None if unknown.
+    """
+
+    encoder: TextEncoder
+    tokenizer: WordPiece
+    trained_length: int | None
+
+
+def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
+    """Loads encoder and vocabulary, and checks that they belong together."""
+    path = Path(config.run.encoder)
+    path = path / "encoder.keras" if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
+            "pretraining run (for a quick one: python run_pretraining.py "
+            "--flagfile=configs/tiny.cfg)."
+        )
+    saved = models.load(
+        path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
+    )
+    # A saved encoder has the dtype of its pretraining; this run has its own.
+    encoder = fresh_copy(saved, _POLICIES[config.run.mixed_precision])
+    encoder.set_weights(saved.get_weights())
+    home = PretrainingFolder(path.parent)
+    tokenizer = home.tokenizer(
+        log,
+        vocab_file=config.data.vocab_file,
+        lower_case=config.data.lower_case,
+        strip_accents=config.data.strip_accents,
+    )
+    vocabulary = tokenizer.vocabulary
+    if len(vocabulary) != encoder.embeddings.vocab_size:
+        raise ValueError(
+            f"The vocabulary has {len(vocabulary)} tokens but the encoder {path} has "
+            f"embeddings for {encoder.embeddings.vocab_size}: set --vocab_file to the "
+            "vocabulary it was pretrained with."
+        )
+    if home.vocabulary_sha256 not in (None, vocabulary.sha256):
+        raise ValueError(
+            f"The vocabulary has {len(vocabulary)} tokens as the encoder {path}, but "
+            "other ones, or another order, than config.json beside it says: set "
+            "--vocab_file to the vocabulary it was pretrained with."
+        )
+    return Pretrained(encoder, tokenizer, home.flags.get("max_seq_length"))
+
+
+def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
+    """How training is spread over devices, which must get equal shares of a batch."""
+    strategy = strategy_for(config.run.distribution)
+    rows, devices = config.recipe.train_batch_size, strategy.num_replicas_in_sync
+    if rows % devices:
+        # Keras averages the means of the devices, which must not differ in weight.
+        raise ValueError(
+            f"--train_batch_size={rows} is not divisible by the {devices} devices of "
+            f"--distribution={config.run.distribution}: give a multiple."
+        )
+    return strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The numbers of a run, after preset, task and flags.
+
+    Attributes:
+        size: what the encoder counts as: small, base or large.
+        learning_rate: peak of the schedule.
+        layerwise_exponent: "exact" or "original".
+        reduction: of the loss, "sum" or "mean".
+    """
+
+    size: str
+    learning_rate: float
+    weight_decay: float
+    layerwise_decay: float
+    layerwise_exponent: str
+    reduction: str
+    epochs: float
+    max_seq_length: int
+
+
+def settings(config: FinetuneConfig, task: Task, start: Pretrained) -> Settings:
+    """Fills in what the flags leave open; the encoder limits the length."""
+    recipe, preset = config.recipe, RECIPES[config.recipe.preset]
+    size = encoder_size(start.encoder.hidden_size)
+    positions = start.encoder.embeddings.max_positions
+    default = task.max_seq_length
+    default = min(default, positions) if task.splits_long else default
+    length = config.data.max_seq_length or default
+    if length > positions:
+        raise ValueError(
+            f"--max_seq_length={length} (the default of {task.name} is "
+            f"{task.max_seq_length}) exceeds the {positions} positions of the "
+            f"encoder: set it to {positions} or less."
+        )
+
+    def given(value: Any, default: Any) -> Any:
+        return default if value in (None, "preset") else value
+
+    return Settings(
+        size=size,
+        learning_rate=given(recipe.learning_rate, preset.learning_rate[size]),
+        weight_decay=given(recipe.weight_decay, preset.weight_decay),
+        layerwise_decay=given(recipe.layerwise_decay, preset.layerwise_decay[size]),
+        layerwise_exponent=given(recipe.layerwise_exponent, preset.layerwise_exponent),
+        reduction=given(recipe.loss_reduction, preset.reduction),
+        epochs=given(recipe.epochs, task.epochs),
+        max_seq_length=length,
+    )
+
+
+def untrained_positions(chosen: Settings, start: Pretrained) -> str:
+    """Warns when examples may be longer than those of pretraining; else is empty."""
+    trained = start.trained_length
+    if trained is None or chosen.max_seq_length <= trained:
+        return ""
+    return (
+        f"warning: max_seq_length {chosen.max_seq_length} exceeds the {trained} tokens "
+        f"of pretraining: position embeddings from {trained} on are untrained. "
+        f"Pretrain longer sequences or pass --max_seq_length={trained}."
+    )
+
+
+def optimizer(
+    recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int
+) -> AdamW:
+    """Makes AdamW with one rate per layer."""
+    return AdamW(
+        WarmupPolynomialDecay(
+            chosen.learning_rate,
+            total_steps,
+            warmup_steps=int(recipe.warmup_proportion * total_steps),
+            combine=recipe.lr_schedule,
+        ),
+        weight_decay=chosen.weight_decay,
+        clip_norm=recipe.clip_norm,
+        learning_rate_multipliers=layerwise_multipliers(
+            model, chosen.layerwise_decay, chosen.layerwise_exponent
+        ),
+    )
+
+
+def _trainer(
+    config: FinetuneConfig,
+    start: Pretrained,
+    chosen: Settings,
+    data: TaskData,
+    log: Log,
+) -> Trainer:
+    keras.utils.set_random_seed(config.run.seed)
+    model = data.task.build_model(start.encoder)
+    lengths, window = (chosen.max_seq_length,), 1
+    if config.data.length_bucketing:
+        lengths, window = bucket_lengths(chosen.max_seq_length), 50
+    order = TrainingOrder(
+        data.train_rows.lengths, config.recipe.train_batch_size, lengths, window
+    )
+    total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
+    model.compile(
+        optimizer=optimizer(config.recipe, chosen, model, total_steps),
+        loss=data.task.loss(chosen.reduction),
+        jit_compile=_JIT_COMPILE[config.run.distribution],
+    )
+    head = sum(variable.numpy().size for variable in model.head.variables)
+    log(
+        f"{chosen.size} encoder, {model.count_params():,} parameters, {head:,} in the "
+        f"head; {total_steps} steps of {order.batch_size}; rate "
+        f"{chosen.learning_rate:g}, layer-wise decay {chosen.layerwise_decay:g} "
+        f"({chosen.layerwise_exponent}), weight decay {chosen.weight_decay:g}, "
+        f"{chosen.reduction} loss"
+    )
+    return Trainer(
+        model,
+        data.train_rows,
+        order,
+        total_steps=total_steps,
+        random_encoder=config.run.init == "random",
+    )
+
+
+def _watch(
+    config: FinetuneConfig,
+    folder: FinetuningFolder,
+    data: TaskData,
+    trainer: Trainer,
+    scorer: Scorer,
+    log: Log,
+) -> Watch:
+    recipe = config.recipe
+
+    def evaluate() -> tuple[float, dict[str, float]]:
+        scorer.model.set_weights(trainer.model.get_weights())
+        split = data.eval_splits[0]
+        answers = data.answers(split, scorer.outputs)
+        scores = data.task.score(answers, data.examples[split])
+        return scores[data.task.main_metric], scores
+
+    chooses_epoch = recipe.early_stopping_patience or recipe.keep == "best"
+    return Watch(
+        evaluate=evaluate if chooses_epoch else None,
+        greater_is_better=data.task.greater_is_better,
+        patience=recipe.early_stopping_patience,
+        keep_best=recipe.keep == "best",
+        log=log,
+        record=folder.record,
+        log_steps=config.run.log_steps,
+    )
+
+
+def _exports(
+    config: FinetuneConfig, tokenizer: WordPiece, length: int
+) -> dict[str, Callable[[TaskModel, Task, str], float | None]]:
+    def saved_model(model: TaskModel, task: Task, path: str) -> None:
+        export.export_saved_model(model, task, tokenizer, path, length)
+
+    wanted = {
+        "saved_model": (config.run.export_saved_model, saved_model),
+        "model.tflite": (config.run.export_litert, export.export_litert),
+        "model.onnx": (config.run.export_onnx, export.export_onnx),
+    }
+    return {name: write for name, (is_wanted, write) in wanted.items() if is_wanted}
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedResult:
+    """Scores of one seed by evaluation split and name, and why it counts as failed."""
+
+    seed: int
+    scores: Mapping[str, Mapping[str, float]]
+    failure: str  # Empty for a seed that did not fail.
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """All seeds, and the first of those with the best main score."""
+
+    results: list[SeedResult]
+    best_seed: int
+    weights: list[np.ndarray]  # Of the best seed.
+
+
+def train(ready: Run) -> Trained:
+    """Trains and scores every seed; begins by replacing what the folder held."""
+    ready.folder.begin(
+        ready.task, ready.tokenizer, ready.max_seq_length, ready.described
+    )
+    data, task, main = ready.data, ready.task, ready.main_split
+    sign, results, best = 1 if task.greater_is_better else -1, [], None
+    for seed in ready.seeds:
+        failure, answers, scores = "", {}, {}
+        try:
+            ready.trainer.train(seed, ready.watch)
+        except FloatingPointError as error:
+            # The other seeds may do better; this one is scored as it is.
+            failure = str(error)
+        weights = ready.trainer.model.get_weights()
+        ready.scorer.model.set_weights(weights)
+        for split in data.eval_splits:
+            answers[split] = data.answers(split, ready.scorer.outputs)
+            scores[split] = task.score(answers[split], data.examples[split])
+            ready.folder.record({"seed": seed, "split": split, **scores[split]})
+        failure = failure or task.failure(
+            answers[main], scores[main], ready.baseline[main]
+        )
+        ready.log(f"seed {seed}  {brief(scores[main])}")
+        if failure:
+            ready.log(f"seed {seed}  FAILED: {failure}")
+        results.append(SeedResult(seed, scores, failure))
+        score = sign * scores[main][task.main_metric]
+        if best is None or score > best[0]:
+            best = score, seed, weights
+    _, best_seed, weights = best
+    return Trained(results, best_seed, weights)
+
+
+def finish(ready: Run, trained: Trained) -> dict[str, Any]:
+    """Writes predictions, exports and the report; returns what results.json holds."""
+    folder, task, main = ready.folder, ready.task, ready.main_split
+    ready.scorer.model.set_weights(trained.weights)
+    report = summary(trained.results, ready.baseline, (main, task.main_metric))
+    report |= {"task": task.name, "exported_seed": trained.best_seed}
+    report["init"] = ready.init
+    ready.log(table(report))
+    answers = _predict(ready)
+    models.save(ready.scorer.model, folder.path / MODEL)
+    for name, write in ready.exports.items():
+        difference = write(ready.scorer.model, task, str(folder.path / name))
+        ready.log(
+            f"saved model for serving: {folder.path / name}"
+            if difference is None
+            else f"{name}: at most {difference:.1g} from the model on a test batch"
+        )
+    folder.record({"summary": report["summary"]})
+    # After all that is needed: this file says that the run is finished.
+    folder.finish(report)
+    try:
+        task.picture(answers, ready.data.examples[main], str(folder.path))
+        if len(trained.results) > 1:
+            plots.seeds(
+                {
+                    each.seed: each.scores[main][task.main_metric]
+                    for each in trained.results
+                },
+                report["failed_seeds"],
+                ready.baseline[main][task.main_metric],
+                f"{task.name} {task.main_metric}",
+                str(folder.path),
+            )
+    except Exception as error:
+        # A picture that cannot be drawn is no reason to lose a trained model.
+        said = " ".join(str(error).split())[:200]
+        ready.log(f"warning: a picture is missing: {type(error).__name__} {said}")
+    return report
+
+
+def _predict(ready: Run) -> Any:
+    """Writes predictions and submissions; returns the answers to the main split."""
+    answers, folder = {}, ready.folder.path
+    for split, examples in ready.data.examples.items():
+        answers[split] = ready.data.answers(split, ready.scorer.outputs)
+        # The main split's file has the short name.
+        suffix = "" if split == ready.main_split else f"_{split}"
+        path = str(folder / f"predictions{suffix}.tsv")
+        ready.task.write(answers[split], examples, path)
+        ready.task.submit(answers[split], examples, split, str(folder / SUBMISSION))
+    return answers[ready.main_split]
+
+
+def summary(
+    results: Sequence[SeedResult],
+    baseline: Mapping[str, Mapping[str, float]],
+    main: tuple[str, str],
+) -> dict[str, Any]:
+    """Returns median, mean and standard deviation over seeds, by split and score.
+
+    All seeds count, failed ones too: leaving them out would flatter the recipe.
+    ``main`` names the split and the score that decide.
+    """
+
+    def over_seeds(split: str, name: str) -> dict[str, float]:
+        values = [result.scores[split][name] for result in results]
+        return {
+            "median": statistics.median(values),
+            "mean": statistics.fmean(values),
+            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+            "min": min(values),
+            "max": max(values),
+            "baseline": baseline[split][name],
+        }
+
+    splits = {
+        split: {name: over_seeds(split, name) for name in names}
+        for split, names in results[0].scores.items()
+    }
+    return {
+        "main_split": main[0],
+        "main_metric": main[1],
+        "summary": splits,
+        "seeds": [dataclasses.asdict(result) for result in results],
+        "failed_seeds": [result.seed for result in results if result.failure],
+    }
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """Formats the seeds as a table for the terminal, the main split only."""
+    split = report["main_split"]
+    names = list(report["summary"][split])
+    rows = [["seed", *names, ""]]
+    for result in report["seeds"]:
+        values = [f"{result['scores'][split][name]:.2f}" for name in names]
+        failure = f"failed: {result['failure']}" if result["failure"] else ""
+        rows.append([str(result["seed"]), *values, failure])
+    for kind in ("median", "mean", "std", "baseline"):
+        values = [f"{report['summary'][split][name][kind]:.2f}" for name in names]
+        rows.append([kind, *values, ""])
+    width, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [f"{split}, main score {report['main_metric']}:"]
+    for first, *values, failure in rows:
+        cells = [value.rjust(w) for value, w in zip(values, widths, strict=True)]
+        lines.append("  ".join([first.ljust(width), *cells, failure]).rstrip())
+    if failed := report["failed_seeds"]:
+        lines.append(f"{len(failed)} of {len(report['seeds'])} seeds failed")
+    return "\n".join(lines)

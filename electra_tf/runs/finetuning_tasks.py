@@ -1,0 +1,326 @@
+"""From the flags of a fine-tuning run to its task, and to what the task reads.
+
+A task of somebody else is a further row: put it into ``TASKS`` before the run starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from electra_tf.cli import Log
+from electra_tf.config.finetuning import FinetuneConfig, FinetuneDataConfig
+from electra_tf.data import installed
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.tasks import glue, text
+from electra_tf.tasks.base import Task
+from electra_tf.tasks.batching import Outputs
+from electra_tf.tasks.cache import cached_rows
+from electra_tf.tasks.documentation import documentation_task
+from electra_tf.tasks.question_answering import QuestionAnswering
+from electra_tf.tasks.sentences import SentenceSource, find_files
+from electra_tf.tasks.squad import SquadSource, find_squad_files
+from electra_tf.tasks.tables import HeldOut, TableSource
+from electra_tf.tasks.tagging import Tagging
+from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskRow:
+    """A name of ``--task``, and what makes the task from the flags.
+
+    Attributes:
+        reads: fields of ``FinetuneDataConfig`` that not every task reads, and this one
+            does. Such a flag without effect is a misunderstanding: it is rejected.
+        many_files: whether --train, --eval and --test may name several files each,
+            with commas between them.
+    """
+
+    make: Callable[[FinetuneConfig, Log], Task]
+    reads: tuple[str, ...]
+    many_files: bool = False
+
+
+def task(config: FinetuneConfig, log: Log) -> Task:
+    """Makes the task called ``--task``; reads no example.
+
+    Raises:
+        ValueError: there is none of that name, a flag it needs is missing, or one is
+            given that it does not read.
+        FileNotFoundError: a file that a flag names is missing.
+    """
+    data, name = config.data, config.run.task
+    if name not in TASKS:
+        close = difflib.get_close_matches(name, TASKS, 3)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
+    row, unset = TASKS[name], FinetuneDataConfig()
+    for flag in _FILES:
+        given = getattr(data, flag) or ""
+        for path in given.split(",") if row.many_files else [given]:
+            if path and not os.path.exists(path):
+                raise FileNotFoundError(f"No file {path}: correct --{flag}.")
+    for leaf in dataclasses.fields(data):
+        readers = [other for other, each in TASKS.items() if leaf.name in each.reads]
+        value = getattr(data, leaf.name)
+        is_given = value and value != getattr(unset, leaf.name)
+        if is_given and readers and name not in readers:
+            raise ValueError(
+                f"--task={name} does not read --{leaf.name}: leave it out. It is for "
+                f"{', '.join(readers)}."
+            )
+    given_files = [f"--{flag}" for flag in _FILES if getattr(data, flag)]
+    if data.data_dir and given_files:
+        raise ValueError(
+            f"--data_dir and {', '.join(given_files)} exclude each other: name the "
+            "folder, or all files with --train, --eval and --test."
+        )
+    return row.make(config, log)
+
+
+def _glue(config: FinetuneConfig, log: Log) -> Task:
+    name, data = config.run.task, config.data
+    if not data.data_dir:
+        raise ValueError(
+            f"--task={name} needs --data_dir, the folder of its files "
+            f"({glue.ROWS[name].folder} of GLUE)."
+        )
+    made = glue.glue_task(name, data.data_dir, log=log)
+    options: dict[str, Any] = {"dropout": config.recipe.head_dropout}
+    if isinstance(made, Classification):
+        options["class_weights"] = data.class_weights
+    doubles = made.double_pairs and data.pair_doubling
+    return dataclasses.replace(made, double_pairs=doubles, **options)
+
+
+def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
+    """Makes a task of the user's own tables."""
+    name, data = config.run.task, config.data
+    if not data.train:
+        raise ValueError(
+            f"--task={name} needs --train, a .csv, .tsv or .jsonl table with the "
+            "columns --text and --label."
+        )
+    if len(data.label) > 1 and kind is not MultiLabel:
+        raise ValueError(
+            f"--label names {len(data.label)} columns ({', '.join(data.label)}), but "
+            f"--task={name} has one: name one, or use --task=multilabel."
+        )
+    source = TableSource(
+        files={"train": data.train, "eval": data.eval, "test": data.test},
+        text=data.text,
+        label=data.label,
+        kind=name,
+        separator=data.label_separator,
+    )
+    # What each class alone takes.
+    own = {
+        Classification: {"class_weights": data.class_weights},
+        MultiLabel: {"labels": data.label if len(data.label) > 1 else None},
+        Regression: {"label_range": tuple(map(float, data.label_range)) or None},
+    }
+    return kind(
+        name=name,
+        source=source if data.eval else _held_out(source, "eval", log),
+        pair=len(data.text) == 2,
+        eval_splits=("eval",),
+        test_splits=("test",) if data.test else (),
+        dropout=config.recipe.head_dropout,
+        **own[kind],
+    )
+
+
+def _held_out(source: Callable[[str], list[Any]], split: str, log: Log) -> HeldOut:
+    log("no --eval: a tenth of --train is held out")
+    return HeldOut(source, split)
+
+
+def _documentation(config: FinetuneConfig, log: Log) -> Task:
+    log("reading the documentation of the installed packages")
+    return dataclasses.replace(
+        documentation_task(installed.prose),
+        dropout=config.recipe.head_dropout,
+        class_weights=config.data.class_weights,
+    )
+
+
+def _given_files(data: FinetuneDataConfig) -> dict[str, str]:
+    paths = {"train": data.train, "dev": data.eval, "test": data.test}
+    return {split: path for split, path in paths.items() if path}
+
+
+def _tagging(
+    word: str, tag: str, metric: str, config: FinetuneConfig, log: Log
+) -> Task:
+    """Makes a tagging task; flags win over these columns and this main score."""
+    name, data, options = config.run.task, config.data, config.tagging
+    if data.train:
+        # The user's own test file is one to predict.
+        paths, unlabeled = _given_files(data), ("test",)
+    elif data.data_dir:
+        paths, unlabeled = find_files(data.data_dir), ()
+    else:
+        raise ValueError(
+            f"--task={name} needs --data_dir, a folder with one file each for train, "
+            "dev and test, or --train (and --eval, --test)."
+        )
+    source = SentenceSource(
+        files=paths,
+        word_column=options.word_column or word,
+        tag_column=options.tag_column or tag,
+        unlabeled=unlabeled,
+    )
+    labeled = [split for split in ("dev", "test") if split in paths]
+    eval_splits = tuple(split for split in labeled if split not in unlabeled)
+    return Tagging(
+        name=name,
+        source=source if eval_splits else _held_out(source, "dev", log),
+        main_metric=metric if options.tag_metric == "task" else options.tag_metric,
+        encoding=options.tag_encoding,
+        long_sentences=options.long_sentences,
+        unknown_tags=options.unknown_tags,
+        dropout=config.recipe.head_dropout,
+        eval_splits=eval_splits or ("dev",),
+        test_splits=unlabeled if data.test else (),
+    )
+
+
+def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
+    """Makes a question answering task of SQuAD 1.1 or 2.0."""
+    name, data, options = config.run.task, config.data, config.question_answering
+    if data.train:
+        given = _given_files(data)
+        paths = {split: names.split(",") for split, names in given.items()}
+    elif data.data_dir:
+        paths = find_squad_files(data.data_dir, version)
+    else:
+        raise ValueError(
+            f"--task={name} needs --data_dir, the folder of train-v{version}.json and "
+            f"dev-v{version}.json, or --train and --eval, each one file or several "
+            "with commas between them."
+        )
+    unanswerable = version == "2.0"
+    answerability = {"task": unanswerable, "on": True, "off": False}
+    source = SquadSource(files=paths, unanswerable=unanswerable, log=log)
+    return QuestionAnswering(
+        name=name,
+        source=source if "dev" in paths else _held_out(source, "dev", log),
+        unanswerable=unanswerable,
+        answerability=answerability[options.answerability],
+        answerable_weight=options.answerable_weight,
+        null_threshold=options.null_threshold,
+        max_query_length=options.max_query_length,
+        doc_stride=options.doc_stride,
+        max_answer_length=options.max_answer_length,
+        n_best=options.n_best_size,
+        beam_size=options.beam_size,
+        test_splits=("test",) if "test" in paths else (),
+    )
+
+
+_FILES = ("train", "eval", "test")
+_WEIGHTS = "class_weights"
+_TABLE = (*_FILES, "text", "label")
+_FOLDER = (*_FILES, "data_dir")
+
+TASKS: dict[str, TaskRow] = {
+    **{
+        name: TaskRow(_glue, ("data_dir", _WEIGHTS) if row.labels else ("data_dir",))
+        for name, row in glue.ROWS.items()
+    },
+    "classification": TaskRow(partial(_table, Classification), (*_TABLE, _WEIGHTS)),
+    "multilabel": TaskRow(partial(_table, MultiLabel), (*_TABLE, "label_separator")),
+    "regression": TaskRow(partial(_table, Regression), (*_TABLE, "label_range")),
+    "documentation": TaskRow(_documentation, (_WEIGHTS,)),
+    # Columns of words and tags, main score.
+    "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
+    "chunking": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
+    "ner": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
+    "pos": TaskRow(partial(_tagging, "FORM", "UPOS", "accuracy"), _FOLDER),
+    "squad1": TaskRow(partial(_squad, "1.1"), _FOLDER, many_files=True),
+    "squad2": TaskRow(partial(_squad, "2.0"), _FOLDER, many_files=True),
+}
+
+
+class TaskData:
+    """Examples and rows of all splits, and the task that knows its labels.
+
+    Args:
+        train_fraction: share of the training examples to use; ``seed`` draws it.
+        cache_dir: where rows are kept for the next run; None for nowhere.
+
+    Attributes:
+        task: the task after ``prepare``.
+        train: training examples, as they are scored; ``train_rows`` is trained on.
+        eval_splits: names of the evaluation splits that are there, the main one first.
+        test_splits: names of the splits to predict that are there.
+        examples: by evaluation and test split, as are ``rows``.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        *,
+        train_fraction: float,
+        seed: int,
+        cache_dir: str | None,
+        log: Log,
+    ):
+        examples = task.examples(task.train_split)
+        # From the whole table: a rare label may be in no example that is trained on.
+        source = getattr(task, "source", None)
+        whole = source.whole if isinstance(source, HeldOut) else examples
+        self.task = task.prepare(whole)
+        if pair := text.nearly_equal(getattr(self.task, "labels", None) or ()):
+            log(f"warning: {pair[0]!r} and {pair[1]!r} are two labels: are they one?")
+        self.train = examples
+        if train_fraction != 1:
+            count = max(1, round(len(examples) * train_fraction))
+            order = np.random.default_rng(seed).permutation(len(examples))
+            self.train = [examples[index] for index in sorted(order[:count])]
+        main = self.task.eval_splits[0]
+        # The only split that a run cannot do without, beside the training data.
+        self.examples = {main: self.task.examples(main)}
+        for split in (*self.task.eval_splits[1:], *self.task.test_splits):
+            try:
+                self.examples[split] = self.task.examples(split)
+            except FileNotFoundError:
+                # Of a benchmark's folder; files that the user names are there.
+                log(f"{self.task.name} has no {split} data here: left out")
+        there = [split for split in self.task.eval_splits if split in self.examples]
+        self.eval_splits = tuple(there)
+        self.test_splits = tuple(self.examples)[len(there) :]
+
+        options = {"folder": cache_dir, "log": log}
+        self.train_rows = cached_rows(
+            self.task,
+            self.task.augment(self.train),
+            tokenizer,
+            max_seq_length,
+            training=True,
+            **options,
+        )
+        self.rows = {
+            split: cached_rows(self.task, each, tokenizer, max_seq_length, **options)
+            for split, each in self.examples.items()
+        }
+        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in self.rows.items())
+        lengths = self.train_rows.lengths
+        log(
+            f"{self.task.name}: {len(lengths)} training rows, {sizes}; mean "
+            f"{np.mean(lengths):.0f} tokens, {np.mean(lengths == max_seq_length):.1%} "
+            f"reach {max_seq_length}"
+        )
+
+    def answers(self, split: str, outputs: Outputs) -> Any:
+        """Makes answers to a split from what a model says about its rows."""
+        rows = self.rows[split]
+        return self.task.decode(outputs(rows), rows, self.examples[split])

@@ -1,0 +1,110 @@
+"""Warnings of runs that train but do not learn: one more of ``training.sinks``."""
+
+import collections
+import logging
+import math
+from collections.abc import Mapping
+
+from electra_tf.cli import Log
+
+Values = Mapping[str, float]
+
+
+class HealthWarnings:
+    """Warns once of a discriminator that learns nothing and of too good a generator.
+
+    Over ``windows`` consecutive windows after ``min_steps``:
+
+    - collapse: the AUC stays below 0.55 and the loss at that of always predicting the
+      base rate, its entropy. Low recall alone is normal early on: 0.05 at 5,000 steps
+      with an AUC of 0.68 is a healthy run. For discriminators that are asked whether
+      a token was replaced.
+    - no correction: a discriminator that predicts tokens gets fewer of them right than
+      keeping every token would, and corrects fewer than 1 % of the replaced ones.
+    - strong generator: fewer than 30 % of the masked tokens end up replaced. About 40 %
+      (6 % of all tokens at a mask rate of 15 %) is usual at the end of training.
+
+    Args:
+        mask_rate: share of real tokens that are masked.
+        log: takes the warning; None is a logger's.
+    """
+
+    def __init__(
+        self,
+        mask_rate: float,
+        *,
+        min_steps: int = 5000,
+        windows: int = 5,
+        log: Log | None = None,
+    ):
+        self.mask_rate = mask_rate
+        self.min_steps = min_steps
+        self.windows = windows
+        self._log = log or logging.getLogger(__name__).warning
+        # Each rule, and a value without which it cannot be asked.
+        self._rules = {
+            "collapse": ("discriminator_auc", self._collapse),
+            "no correction": ("corrected_accuracy", self._no_correction),
+            "generator": ("replaced_fraction", self._strong_generator),
+        }
+        self._counts = collections.Counter()
+
+    def __call__(self, step: int, values: Values) -> None:
+        """Counts windows for which a rule holds and warns when they are enough."""
+        if step < self.min_steps:
+            return
+        for name, (needed, rule) in [*self._rules.items()]:
+            if needed not in values:
+                continue
+            message = rule(values)
+            self._counts[name] = self._counts[name] + 1 if message else 0
+            if self._counts[name] == self.windows:
+                self._log(f"step {step}: {message}")
+                del self._rules[name]
+
+    def _collapse(self, values: Values) -> str | None:
+        auc, loss = values["discriminator_auc"], values["discriminator_loss"]
+        chance = _entropy(_base_rate(values))
+        if auc >= 0.55 or loss < 0.98 * chance:
+            return None
+        return (
+            f"the discriminator does not tell replaced tokens from real ones (AUC "
+            f"{auc:.3f}, loss {loss:.4f} where a constant guess has {chance:.4f}). "
+            "Lower the learning rate or lengthen the warm-up; if the generator was "
+            "trained first, start the discriminator from its weights; check that "
+            "discriminator_weight is 50."
+        )
+
+    def _no_correction(self, values: Values) -> str | None:
+        right, corrected = values["prediction_accuracy"], values["corrected_accuracy"]
+        keeping = 1 - _base_rate(values)
+        if corrected >= 0.01 or right > keeping:
+            return None
+        return (
+            f"the discriminator corrects {corrected:.1%} of the replaced tokens and "
+            f"gets {right:.1%} of its tokens right, where keeping every token would "
+            f"give {keeping:.1%}. Lower the learning rate or lengthen the warm-up."
+        )
+
+    def _strong_generator(self, values: Values) -> str | None:
+        replaced = values["replaced_fraction"]
+        if replaced >= 0.3 * self.mask_rate:
+            return None
+        return (
+            f"the generator guesses so well that only {replaced:.1%} of the tokens are "
+            f"replaced at a mask rate of {self.mask_rate:.0%}, which leaves the "
+            "discriminator little to learn from. Use a smaller generator (1/4 to 1/2 "
+            "of the discriminator's width), a higher mask rate (25 % in ELECTRA-Large) "
+            "or a higher sampling temperature."
+        )
+
+
+def _base_rate(values: Values) -> float:
+    """Share of replaced tokens among those that the discriminator's loss is about."""
+    return values.get("replaced_masked_fraction", values["replaced_fraction"])
+
+
+def _entropy(share: float) -> float:
+    if not 0 < share < 1:
+        return 0.0
+    return -share * math.log(share) - (1 - share) * math.log(1 - share)

@@ -1,0 +1,387 @@
+"""One pretraining run: text in, a pretrained discriminator out.
+
+``prepare`` is the only part that knows the settings. It leaves nothing to decide, and
+nothing that could still be refused for its settings, to ``train`` and ``finish``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config import fields
+from electra_tf.config.choices import generator_of
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.corpora import open_corpus
+from electra_tf.data.prepared import PretrainingData
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.folders import pretraining as layout
+from electra_tf.folders.pretraining import PretrainingFolder, settings_of
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.pretraining.phases import Phase, remaining
+from electra_tf.runs import report, warm_start
+from electra_tf.runs.curves import plot_curves
+from electra_tf.runs.health import HealthWarnings
+from electra_tf.runs.samples import text_sample
+from electra_tf.systems import build
+from electra_tf.systems.rows import metric_cards
+from electra_tf.training import callbacks, sinks
+from electra_tf.training.checkpoints import CheckpointStore, named_variables
+from electra_tf.training.distribution import is_chief, strategy_for
+
+MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
+
+
+def run(
+    config: PretrainConfig,
+    log: Log = print,
+    callbacks_from: MakeCallbacks = lambda step: [],
+) -> int:
+    """Runs, resumes or completes the pretraining that ``config`` describes.
+
+    ``callbacks_from`` makes more callbacks for a ``fit``, one per phase, from its first
+    step; they run before a checkpoint is saved.
+
+    Returns:
+        The process's exit code: 0, or ``cli.STOPPED`` after a signal.
+
+    Raises:
+        ValueError: text, records, vocabulary or settings do not fit, or another
+            process runs in the folder.
+        OSError: files cannot be read or written, or all checkpoints are damaged.
+        FloatingPointError: the loss or a gradient stops being finite.
+    """
+    ready = prepare(config, log)
+    if ready is None:
+        return cli.OK
+    with ready.lock:
+        signal = train(ready, callbacks_from)
+        if signal:
+            log(f"{signal}: saved and stopped; the same command goes on from here.")
+            return cli.STOPPED
+        finish(ready)
+    return cli.OK
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What is built for a run.
+
+    Attributes:
+        phases: in order; the model of the last one holds all networks.
+        train_batches: makes the endless training batches from step ``start_batch`` on.
+        held_out: batches of the held-out text; None without any.
+    """
+
+    data: PretrainingData
+    phases: tuple[Phase, ...]
+    train_batches: Callable[..., tf.data.Dataset]
+    held_out: tf.data.Dataset | None
+
+    @property
+    def model(self) -> PretrainingModel:
+        """The model that holds all networks."""
+        return self.phases[-1].model
+
+
+@dataclasses.dataclass(frozen=True)
+class Run(Parts):
+    """A run that is ready to be trained, with its weights where they have to start.
+
+    Attributes:
+        sinks: receive the numbers of training; none but in the chief.
+        first_step: updates that are done.
+        num_steps: updates in all.
+        log_steps: updates between logged points, as ``save_steps`` between checkpoints.
+        eval_steps: updates between evaluations; 0: only at the end.
+        tokens_per_step: positions in a batch.
+        reads_mask: whether the generator reads [MASK] in the place of what it predicts.
+        is_chief: whether this process writes files; one of several workers does.
+        lock: holds the lock of the folder until it is closed.
+    """
+
+    folder: PretrainingFolder
+    store: CheckpointStore
+    sinks: tuple[sinks.Sink, ...]
+    first_step: int
+    num_steps: int
+    log_steps: int
+    eval_steps: int
+    save_steps: int
+    tokens_per_step: int
+    reads_mask: bool
+    is_chief: bool
+    log: Log
+    lock: contextlib.ExitStack
+
+
+def prepare(config: PretrainConfig, log: Log = print) -> Run | None:
+    """Reads, checks, builds, restores and deletes all that a run needs or replaces.
+
+    The weights to start from are those of the folder's newest whole checkpoint; else
+    of ``--init_from``; else fresh. Nothing is deleted for ``--overwrite`` before
+    everything that can be refused was checked: records that the run builds in its
+    folder need their place first, models, checkpoints and logs go last.
+
+    Returns:
+        The run, whose ``lock`` the caller closes; None after a dry run, which has said
+        all there is to say and left the folder as it was. Errors are those of ``run``.
+    """
+    for warning in config.warnings():
+        log(f"warning: {warning}")
+    # Several workers must connect before anything else touches TensorFlow's runtime.
+    strategy = strategy_for(config.run.distribution, tpu=config.run.tpu)
+    config = warm_start.with_vocabulary(config)
+    folder = PretrainingFolder(Path(config.run.model_dir))
+    data_dir = None
+    if not config.data.records:
+        data_dir = Path(config.data.data_dir or folder.path / layout.DATA)
+    starts_anew, writes = config.run.overwrite, is_chief(strategy)
+    # Paths, logging, and what tells where and when an earlier process ran.
+    paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
+    may_differ = [*paths, "versions.*", "commit", "written"]
+
+    # What needs no data is refused before hours are spent on the data.
+    if starts_anew:
+        _check_inputs(config, folder)
+    else:
+        flags = {"config": fields.to_flat(config)}
+        folder.check_settings(flags, [*may_differ, "data.*"])
+    warm_start.check(config)
+    if config.run.dry_run:
+        with _records_apart(config, folder, data_dir, log) as config:
+            parts = _build(config, strategy, log)
+            log(report.dry_run(config, parts.model, parts.data))
+        return None
+
+    with contextlib.ExitStack() as lock:
+        if writes:
+            lock.enter_context(files.owned(folder.path))
+            files.remove_leftovers(folder.path)
+            if starts_anew:
+                folder.delete_records(data_dir)
+        parts = _build(config, strategy, log)
+        data, model = parts.data, parts.model
+        settings = settings_of(fields.to_flat(config), data)
+        if starts_anew:
+            # Weights to start from may be refused too, so they come first.
+            warm_start.initialize(config, model, data, log)
+            if writes:
+                folder.delete_run(data_dir)
+        else:
+            folder.check_settings(settings, may_differ)
+        store = CheckpointStore(
+            folder.path / layout.CHECKPOINTS,
+            _state(parts.phases),
+            keep=config.run.keep_checkpoints,
+            log=log,
+        )
+        first_step = 0 if starts_anew else store.restore_latest()
+        if first_step is None:
+            warm_start.initialize(config, model, data, log)
+            first_step = 0
+        elif not starts_anew:
+            log(f"resuming after step {first_step}, from {store.directory}")
+        if writes:
+            folder.describe(settings, data.vocabulary)
+        if first_step < config.run.num_train_steps:
+            log(report.summary(config, model, data))
+        else:
+            log(f"{folder.path} is trained to its last step, {first_step}; evaluating.")
+        return Run(
+            **vars(parts),
+            folder=folder,
+            store=store,
+            sinks=_sinks(config, folder, parts, first_step, log) if writes else (),
+            first_step=first_step,
+            num_steps=config.run.num_train_steps,
+            log_steps=config.run.log_steps,
+            eval_steps=config.run.eval_steps,
+            save_steps=config.run.save_checkpoint_steps,
+            tokens_per_step=config.run.train_batch_size * config.data.max_seq_length,
+            reads_mask=generator_of(config).reads_masked_text,
+            is_chief=writes,
+            log=log,
+            lock=lock.pop_all(),
+        )
+
+
+def _check_inputs(config: PretrainConfig, folder: PretrainingFolder) -> None:
+    """Refuses to overwrite what the run reads, or for a text that cannot be found."""
+    data = config.data
+    patterns_by_flag = {
+        "init_from": (config.run.init_from,),
+        "generator_init_from": (config.training.generator_init_from,),
+        "vocab_file": (data.vocab_file,),
+        "records": data.records,
+        "eval_records": data.eval_records,
+        "corpus": () if data.records else data.corpus,
+    }
+    folder.check_keeps(
+        (flag, path)
+        for flag, patterns in patterns_by_flag.items()
+        for pattern in filter(None, patterns)
+        for path in glob.glob(pattern, recursive=True) or [pattern]
+    )
+    if not data.records:
+        open_corpus(
+            data.corpus,
+            blank_lines_separate=data.blank_lines_separate,
+            tfds_data_dir=data.tfds_data_dir,
+        )
+        if data.vocab_file:
+            Vocabulary.load(data.vocab_file)
+
+
+@contextlib.contextmanager
+def _records_apart(
+    config: PretrainConfig, folder: PretrainingFolder, data_dir: Path | None, log: Log
+) -> Iterator[PretrainConfig]:
+    """Yields the config of a dry run, which says what --overwrite would delete.
+
+    Records that would take the place of others are built in a temporary folder.
+    """
+    doomed = folder.outputs() if config.run.overwrite else []
+    if doomed:
+        log(f"would delete the run in {folder.path}: {', '.join(doomed)}")
+    if layout.DATA not in doomed or not folder.builds_own_records(data_dir):
+        yield config
+        return
+    with tempfile.TemporaryDirectory(prefix="electra_tf_dry_run_") as apart:
+        data = dataclasses.replace(config.data, data_dir=apart)
+        yield dataclasses.replace(config, data=data)
+
+
+def _build(config: PretrainConfig, strategy: tf.distribute.Strategy, log: Log) -> Parts:
+    """Makes data and compiled phases; whatever does not fit is refused here."""
+    data = build.pretraining_data(config, log)
+    warm_start.check(config, data)
+    train_batches = functools.cache(build.train_batches(config, data))
+    # Opens the files, which may hold something else. A fresh run begins with these.
+    train_batches(start_batch=0)
+    with strategy.scope():
+        phases = build.compiled_phases(
+            config, len(data.vocabulary), build.special_ids(data.vocabulary)
+        )
+    return Parts(data, tuple(phases), train_batches, build.eval_dataset(config, data))
+
+
+def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
+    """Everything a checkpoint holds, by name: the whole model, all optimizers."""
+    model = phases[-1].model
+    state = named_variables(model, model.optimizer)
+    for phase in phases[:-1]:
+        own = named_variables(phase.model, phase.model.optimizer)
+        for name, variable in own.items():
+            if name.startswith("optimizer/"):
+                state[f"{phase.name}_{name}"] = variable
+    return state
+
+
+def _sinks(
+    config: PretrainConfig, folder: PretrainingFolder, parts: Parts, step: int, log: Log
+) -> tuple[sinks.Sink, ...]:
+    """Where the numbers of training after ``step`` go."""
+    # Only the last phase trains what the warnings are about.
+    last_phase = parts.phases[-1]
+    begin = config.run.num_train_steps - last_phase.steps
+    return (
+        sinks.MetricsLog(folder.path / layout.METRICS, first_step=step),
+        sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD),
+        HealthWarnings(
+            config.sampled_rate,
+            min_steps=begin + min(5000, last_phase.steps // 2),
+            log=lambda text: log(f"warning: {text}"),
+        ),
+    )
+
+
+def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | None:
+    """Trains to the last step; steps are counted over all phases.
+
+    Returns:
+        The name of the signal that stopped the training after a checkpoint; None at
+        the end.
+    """
+    for phase, first_step, last_step in remaining(run.phases, run.first_step):
+        if len(run.phases) > 1:
+            run.log(f"phase {phase.name}: steps {first_step + 1:,} to {last_step:,}")
+        phase.set_trainable()
+        counted, receivers = {"first_step": first_step}, list(run.sinks)
+        if run.is_chief:
+            # A display for each phase, because their steps differ in speed.
+            display = sinks.Progress(run.num_steps, cards=metric_cards(), **counted)
+            receivers.append(display)
+        saving = callbacks.CheckpointEvery(run.store, run.save_steps, **counted)
+        logger = callbacks.StepLogger(
+            run.log_steps, receivers, tokens_per_step=run.tokens_per_step, **counted
+        )
+        more = list(callbacks_from(first_step))
+        if run.held_out is not None and run.eval_steps:
+            evaluate = callbacks.EvaluateEvery(
+                run.held_out, run.eval_steps, receivers, **counted
+            )
+            more.insert(0, evaluate)
+        guard = callbacks.NonFiniteGuard(store=run.store, **counted)
+        steps = last_step - first_step
+        phase.model.fit(
+            # Keras rounds up to whole executions; the last one ends with the data.
+            run.train_batches(start_batch=first_step).take(steps),
+            steps_per_epoch=steps,
+            verbose=0,
+            shuffle=False,
+            # Nothing is logged, evaluated or saved after a step that was not finite,
+            # and whatever others save is on the disk before the step counts as done.
+            callbacks=[guard, logger, *more, saving],
+        )
+        if saving.stopped_by_signal:
+            return saving.stopped_by_signal
+    return None
+
+
+def finish(run: Run) -> None:
+    """Evaluates on the held-out text, saves the models, draws, says what is next."""
+    for phase in run.phases:
+        phase.release()
+    folder, model, data = run.folder, run.model, run.data
+    scores, baselines = {}, {}
+    if run.held_out is None:
+        run.log("no held-out records: nothing to evaluate on")
+    else:
+        logs = model.evaluate(run.held_out, verbose=0, return_dict=True)
+        scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
+        mask_id = data.vocabulary.mask_id if run.reads_mask else None
+        trivial = TrivialBaselines(data.token_counts, mask_id)
+        for batch in run.held_out.as_numpy_iterator():
+            trivial.update(batch)
+        baselines = trivial.scores(scores, metric_cards())
+        run.log(report.held_out_table(scores, baselines))
+    if not run.is_chief:
+        return
+    if scores:
+        record = sinks.MetricsLog(
+            folder.path / layout.METRICS, first_step=run.num_steps
+        )
+        record(run.num_steps, {f"{sinks.EVAL_PREFIX}{n}": v for n, v in scores.items()})
+    folder.save(model.artifacts())
+    if folder.metrics():
+        curves = folder.path / layout.CURVES
+        plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)
+    if run.held_out is not None:
+        sample = text_sample(model, data.vocabulary.tokens, run.held_out)
+        files.write_text(folder.path / layout.SAMPLES, sample)
+        run.log("held-out text, corrupted and judged (all of it in samples.txt):\n")
+        run.log("\n".join(sample.splitlines()[:14]))
+    run.log(report.next_steps(folder))

@@ -1,0 +1,114 @@
+"""What a pretraining run says: its sizes and costs, its held-out numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.prepared import PretrainingData
+from electra_tf.folders.pretraining import TENSORBOARD, PretrainingFolder
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.baselines import COPYING
+from electra_tf.pretraining.phases import learned_weights
+from electra_tf.systems import costs
+from electra_tf.systems.rows import metric_cards
+
+
+def summary(
+    config: PretrainConfig, model: PretrainingModel, data: PretrainingData
+) -> str:
+    """One paragraph on what is about to be trained on what."""
+    encoder = config.encoder
+    # The objective, and what differs from the plain joint training of it.
+    choices = {
+        "generator": (config.generator.generator, "masked_lm"),
+        "sharing": (config.generator.sharing, "tied"),
+        "training": (config.training.training, "joint"),
+        "freeze_generator": (config.training.freeze_generator, False),
+        "sentence_weight": (config.objective.sentence_weight, 0.0),
+    }
+    other = [f"{n}={value}" for n, (value, usual) in choices.items() if value != usual]
+    lines = [
+        f"{', '.join([config.objective.objective, *other])}: "
+        f"{_size(model):,} parameters; encoder "
+        f"{encoder.num_layers} layers x {encoder.hidden_size}, "
+        f"{len(data.vocabulary):,} tokens in the vocabulary"
+    ]
+    if data.manifest:
+        per_pass = data.manifest.num_records
+        passes = config.run.num_train_steps * config.run.train_batch_size / per_pass
+        lines.append(
+            f"{per_pass:,} training records of {data.manifest.num_tokens:,} tokens; "
+            f"{config.run.num_train_steps:,} steps of {config.run.train_batch_size} "
+            f"are {passes:.1f} passes"
+        )
+    return "\n".join(lines)
+
+
+def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) -> str:
+    """Held-out numbers with the trivial predictor's beside them, as text."""
+    lines = [f"{'held-out text':<28}{'this model':>12}{'trivial':>12}  trivial means"]
+    alone = []
+    for card in metric_cards():
+        if not card.label or card.name not in logs:
+            continue
+        line = f"{card.label:<28}{card.format.format(logs[card.name]):>12}"
+        if card.trivial is None:
+            alone.append(line)
+            continue
+        baseline = card.format.format(baselines[card.name])
+        lines.append(f"{line}{baseline:>12}  {card.trivial.means}")
+        if f"{card.name}{COPYING}" in baselines:
+            copying = card.format.format(baselines[f"{card.name}{COPYING}"])
+            lines.append(f"{copying:>52}  and copying what shows")
+    return "\n".join([*lines, *alone])
+
+
+def dry_run(
+    config: PretrainConfig, model: PretrainingModel, data: PretrainingData
+) -> str:
+    """Sizes, FLOPs, memory and data of a run that was built and not started."""
+    run, vocab_size = config.run, len(data.vocabulary)
+    rows = run.train_batch_size // run.gradient_accumulation_steps
+    memory = costs.memory(config, vocab_size)
+    parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
+    models = {**model.artifacts(), "all, shared once": model}
+    counts = ", ".join(f"{name} {_size(part):,}" for name, part in models.items())
+    line = "FLOPs {}: {:.3g} (matrix products), {:.3g} (the original's rules)"
+    rules, flops = ("matmul", "original"), []
+    phases = costs.phases(config, vocab_size)
+    for phase in phases:
+        name = f", phase {phase.name} of {phase.steps:,} steps"
+        step = [costs.step_flops(config, phase, rule=rule) for rule in rules]
+        flops.append(line.format(f"per step{name if len(phases) > 1 else ''}", *step))
+    totals = [costs.run_flops(config, vocab_size, rule=rule) for rule in rules]
+    flops.append(line.format("in total", *totals))
+    return "\n".join(
+        [
+            summary(config, model, data),
+            f"parameters: {counts}",
+            *flops,
+            f"memory estimate in GiB on one device with {rows} rows at once: {parts}",
+            f"held-out records: {len(data.eval_files)} files; one mask has "
+            f"{config.predictions_per_seq} slots per row",
+            "dry run: nothing was trained.",
+        ]
+    )
+
+
+def _size(model: tf.keras.Model) -> int:
+    """Number of parameters, frozen ones included; no counters, no random seeds."""
+    return sum(int(np.prod(v.shape)) for v in learned_weights(model))
+
+
+def next_steps(folder: PretrainingFolder) -> str:
+    """What a finished run has left, and what can be done with it."""
+    return (
+        f"\n{folder.path} holds {', '.join(folder.outputs())}. Next:\n"
+        f"  python run_finetuning.py --flagfile=configs/tasks/tiny.cfg "
+        f"--encoder={folder.model_path('encoder')}\n"
+        f"  tensorboard --logdir={folder.path / TENSORBOARD}"
+    )

@@ -1,0 +1,192 @@
+"""Texts as they were, as they were corrupted, and what the model made of that."""
+
+from __future__ import annotations
+
+import collections
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.pretraining import PretrainingModel
+
+_ROWS = 6
+
+
+def text_sample(
+    model: PretrainingModel, tokens: Sequence[str], dataset: tf.data.Dataset
+) -> str:
+    """Rows of the first batch: original, corrupted, the answer on every token."""
+    batch = next(iter(dataset))
+    tensors = {"original_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
+    tensors |= model.examine(batch, seed=tf.constant([0, 0]))
+    arrays = {name: value.numpy() for name, value in tensors.items()}
+    tokens = np.array(tokens, dtype=object)
+    (render,) = [r for name, r in _RENDERERS.items() if name in arrays] or [_fills]
+    texts = []
+    for row in range(min(_ROWS, len(arrays["input_mask"]))):
+        real = arrays["input_mask"][row] > 0
+        if real.any():
+            texts.append(render(tokens, {k: v[row][real] for k, v in arrays.items()}))
+    return "\n\n\n".join(texts) + "\n"
+
+
+def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
+    return verdict_table(
+        list(tokens[row["original_ids"]]),
+        list(tokens[row["corrupted_ids"]]),
+        probabilities=list(row["replaced_probability"]),
+        is_masked=list(row["is_masked"]),
+    )
+
+
+def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
+    """The text with every masked token as [original -> most probable]."""
+    columns = (row["original_ids"], row["corrupted_ids"], row["is_masked"])
+    return " ".join(
+        f"[{tokens[original]} -> {tokens[filled]}]" if masked else tokens[original]
+        for original, filled, masked in zip(*columns, strict=True)
+    )
+
+
+def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
+    """The text with its predictions, and how many of them are right.
+
+    Masked tokens are shown as [original > sampled > predicted], others only if their
+    prediction is wrong, as {original > predicted}. Some objectives predict at masked
+    positions only.
+    """
+    original, sampled = row["original_ids"], row["corrupted_ids"]
+    masked, everywhere = row["is_masked"], row.get("predicted_ids")
+    predicted = row[_MASKED] if everywhere is None else everywhere
+    texts = list(tokens[original])
+    for index, (was, answer) in enumerate(zip(original, predicted, strict=True)):
+        if masked[index]:
+            shown = tokens[sampled[index]]
+            texts[index] = f"[{tokens[was]} > {shown} > {tokens[answer]}]"
+        elif everywhere is not None and answer != was:
+            texts[index] = f"{{{tokens[was]} > {tokens[answer]}}}"
+    right, replaced = predicted == original, sampled != original
+    kept = masked & ~replaced
+    summary = (
+        f"{textwrap.fill(' '.join(texts), 88, break_on_hyphens=False)}\n"
+        f"replaced: {(right & replaced).sum()} of {replaced.sum()} corrected; "
+        f"sampled right: {(right & kept).sum()} of {kept.sum()} confirmed"
+    )
+    if everywhere is not None:
+        summary += f"; elsewhere: {(right & ~masked).sum()} of {(~masked).sum()} right"
+    return summary
+
+
+_MASKED = "predicted_masked_ids"
+# What a model's `examine` returns decides how it is shown.
+_RENDERERS = {
+    "replaced_probability": _verdicts,
+    "predicted_ids": _predictions,
+    _MASKED: _predictions,
+}
+
+
+class Verdict(NamedTuple):
+    """What the discriminator said of a token: how it is marked, and what it means."""
+
+    mark: str
+    meaning: str
+    ansi: str = ""
+
+
+# (replaced, called replaced) -> verdict; the only such table.
+VERDICTS: Mapping[tuple[bool, bool], Verdict] = {
+    (True, True): Verdict("+", "found: replaced, and called replaced", "\x1b[32m"),
+    (True, False): Verdict("-", "missed: replaced, but called real", "\x1b[31m"),
+    (False, True): Verdict("!", "false alarm: real, but called replaced", "\x1b[33m"),
+    (False, False): Verdict(" ", "real, and called real"),
+}
+_RESET = "\x1b[0m"
+
+
+def verdict_table(
+    original: Sequence[str],
+    corrupted: Sequence[str],
+    *,
+    probabilities: Sequence[float],
+    is_masked: Sequence[bool],
+    width: int = 88,
+    use_color: bool = False,
+) -> str:
+    """Renders a text as it was, as the generator changed it, and what was noticed.
+
+    Tokens stand in columns. ``masked`` marks the positions that the generator filled;
+    only a token that differs from the original is written in the ``sampled`` row. The
+    discriminator's row gives its probability of "replaced", in %, after a mark: +
+    found, - missed, ! false alarm; without a mark it rightly saw a real token.
+
+    Args:
+        original: S tokens, without padding.
+        corrupted: S tokens, what the discriminator read.
+        probabilities: S floats, probability that a token was replaced.
+        is_masked: S booleans, positions that were chosen for the generator.
+        width: columns to fill, without the row names.
+        use_color: adds ANSI colors for a terminal.
+
+    Returns:
+        Several lines, ending in a summary and no newline.
+    """
+    lengths = [len(x) for x in (original, corrupted, probabilities, is_masked)]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "verdict_table needs one entry per token in every list; original, "
+            f"corrupted, probabilities and is_masked have {lengths}."
+        )
+    cells = [
+        _cell(*token)
+        for token in zip(original, corrupted, probabilities, is_masked, strict=True)
+    ]
+    lines, used = [[]], 0
+    for cell in cells:
+        if lines[-1] and used + cell.width > width:
+            lines.append([])
+            used = 0
+        lines[-1].append(cell)
+        used += cell.width + 1
+    blocks = [_block(line, use_color) for line in lines]
+    counts = collections.Counter(cell.verdict for cell in cells)
+    summary = (
+        f"{counts[key]:4}  {verdict.mark}  {verdict.meaning}"
+        for key, verdict in VERDICTS.items()
+    )
+    return "\n\n".join([*blocks, "\n".join(summary)])
+
+
+class _Cell(NamedTuple):
+    """The four rows of one token, its verdict, and its width in characters."""
+
+    rows: tuple[str, str, str, str]
+    verdict: tuple[bool, bool]
+    width: int
+
+
+def _cell(original: str, corrupted: str, probability: float, is_masked: bool) -> _Cell:
+    is_replaced = original != corrupted
+    verdict = (is_replaced, bool(probability > 0.5))
+    said = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
+    sampled = corrupted if is_replaced else ("=" if is_masked else "")
+    rows = (original, "^" if is_masked else "", sampled, said)
+    return _Cell(rows, verdict, max(map(len, rows)))
+
+
+def _block(cells: Sequence[_Cell], use_color: bool) -> str:
+    names = ("original", "masked", "sampled", "P(replaced) %")
+    rows = []
+    for index, name in enumerate(names):
+        texts = [cell.rows[index].ljust(cell.width) for cell in cells]
+        if use_color and index >= 2:
+            colors = [VERDICTS[cell.verdict].ansi for cell in cells]
+            texts = [
+                f"{color}{text}{_RESET}" if color else text
+                for color, text in zip(colors, texts, strict=True)
+            ]
+        rows.append(f"{name:>13}  {' '.join(texts)}".rstrip())
+    return "\n".join(rows)

@@ -1,0 +1,283 @@
+"""First weights: of another run or an import, of a generator, of token counts.
+
+A folder that ``--init_from`` names brings its vocabulary. Sizes, vocabulary and casing
+must be those of the run; what differs is said before any record is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from electra_tf.cli import Log
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.prepared import PretrainingData
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.folders import models
+from electra_tf.folders.pretraining import CHECKPOINTS, VOCABULARY, PretrainingFolder
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.phases import copy_weights, learned_weights
+from electra_tf.systems.rows import GENERATORS, OBJECTIVES
+from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
+
+_SIZES = (
+    *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
+    *("embedding_size", "max_positions"),
+)
+_GENERATOR = {"generator_hidden_size": "hidden_size", "generator_layers": "num_layers"}
+_CASING = ("lower_case", "strip_accents")
+
+
+def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
+    """The config with the vocabulary of ``--init_from``, unless it names one itself."""
+    if not config.run.init_from or config.data.vocab_file or config.data.records:
+        return config
+    # A run that is resumed does not need the other one anymore.
+    own = () if config.run.overwrite else (Path(config.run.model_dir),)
+    for folder in (_home(config.run.init_from).path, *own):
+        path = folder / VOCABULARY
+        if path.is_file():
+            data = dataclasses.replace(config.data, vocab_file=str(path))
+            return dataclasses.replace(config, data=data)
+    return config
+
+
+def _home(init_from: str) -> PretrainingFolder:
+    """The folder of a run, also if one of its checkpoints is given."""
+    path = Path(init_from)
+    for folder in (path, path.parent):
+        if folder.name == CHECKPOINTS:
+            return PretrainingFolder(folder.parent)
+    return PretrainingFolder(path)
+
+
+def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
+    """Compares the run with what ``--init_from`` says of itself in its config.json.
+
+    Before ``data`` is made, what only records tell is left out.
+
+    Raises:
+        ValueError: sizes, vocabulary or casing differ; all are named, with the flags
+            to pass. Or the weights are in a format that has to be converted first.
+        OSError: there are no weights.
+    """
+    if not config.run.init_from:
+        return
+    # A run that is resumed does not need the other one anymore.
+    if not PretrainingFolder(Path(config.run.model_dir)).has_checkpoint():
+        _check_weights(config.run.init_from)
+    folder = _home(config.run.init_from)
+    here, ours = fields.to_flat(config), None
+    if data is not None:
+        here |= {name: getattr(data, name) for name in _CASING}
+        ours = data.vocabulary
+    elif config.data.records:
+        # Their manifest tells the casing, and not the flags.
+        here = {name: here[name] for name in here.keys() - {*_CASING}}
+    elif config.data.vocab_file:
+        ours = Vocabulary.load(config.data.vocab_file)
+    differences, remedies = [], []
+    for flag, value, other in _differences(folder.flags | folder.casing, here):
+        differences.append(f"{flag} is {value} there and {other} here")
+        remedies.append(_remedy(flag, value))
+    theirs = folder.vocabulary()
+    if ours and theirs and theirs.sha256 != ours.sha256:
+        differences.append("the vocabulary is another one")
+        path = folder.path / VOCABULARY
+        remedies.append(f"--vocab_file={path} (and records built with it)")
+    if differences:
+        raise ValueError(
+            f"--init_from={config.run.init_from} does not fit this run: "
+            f"{'; '.join(differences)}. Pass {' '.join(remedies)}."
+        )
+
+
+def _check_weights(init_from: str) -> None:
+    """Refuses what ``load`` would find no weights in, before hours of other work."""
+    path = Path(init_from)
+    patterns = ("*.keras", "*.index", f"{CHECKPOINTS}/*")
+    is_checkpoint = path.with_name(f"{path.name}.index").is_file()
+    if is_checkpoint or any(any(path.glob(pattern)) for pattern in patterns):
+        return
+    if any((path / name).is_file() for name in models.HUGGING_FACE_FILES):
+        raise ValueError(
+            f"--init_from={init_from} holds weights of Hugging Face: convert them "
+            f"first (python -m electra_tf.convert --from={init_from} --to=imported) "
+            "and start from the result."
+        )
+    raise FileNotFoundError(
+        f"--init_from={init_from} has no weights: name the folder of a pretraining "
+        "run, one of its checkpoints, or what python -m electra_tf.convert has made."
+    )
+
+
+def _differences(
+    there: dict[str, Any], here: dict[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (flag, value there, value here) of what must be the same and is not."""
+    # Accents are stripped with lower-casing only: one flag says it all.
+    casing = _CASING if there.get("lower_case") else _CASING[:1]
+    for flag in (*_SIZES, *casing):
+        if flag in there and flag in here and there[flag] != here[flag]:
+            yield flag, there[flag], here[flag]
+    if there.get("objective") != here["objective"]:
+        return
+    for flag, size in _GENERATOR.items():
+        if flag in there and size in there:
+            # Fractions may differ where sizes do not: 0.33333 and 1/3 of 768 are 256.
+            sizes = {max(1, round(f * there[size])) for f in (there[flag], here[flag])}
+            if len(sizes) == 2:
+                yield flag, there[flag], here[flag]
+
+
+def _remedy(flag: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no'}{flag}"
+    return f"--{flag}={value:g}" if isinstance(value, float) else f"--{flag}={value}"
+
+
+def initialize(
+    config: PretrainConfig, model: PretrainingModel, data: PretrainingData, log: Log
+) -> None:
+    """Gives a fresh run its first weights; a resumed one has its checkpoint's."""
+    if config.run.init_from:
+        loaded = load(config.run.init_from, model)
+        log(f"weights from {config.run.init_from}: {loaded}")
+    if OBJECTIVES[config.objective.objective].one_network is None:
+        GENERATORS[config.generator_kind].start(model.generator, data)
+    if config.training.generator_init_from:
+        source = Path(config.training.generator_init_from)
+        _load_generator(source, model.generator, data.vocabulary)
+        log(f"generator from {source}")
+
+
+def _load_generator(
+    source: Path, generator: keras.Model, vocabulary: Vocabulary
+) -> None:
+    """Copies the generator of a run that ended, or of a file, with its head."""
+    folder = PretrainingFolder(source if source.is_dir() else source.parent)
+    file = folder.model_path("generator") if source.is_dir() else source
+    if not file.exists():
+        raise ValueError(
+            f"--generator_init_from={source}: there is no {file}. Name the model_dir "
+            "of a run that ended, or a generator.keras."
+        )
+    theirs = folder.vocabulary()
+    if theirs and theirs.sha256 != vocabulary.sha256:
+        text = folder.path / VOCABULARY
+        raise ValueError(
+            f"--generator_init_from={source}: that generator speaks another "
+            f"vocabulary, {text}. Pass --vocab_file={text} and rebuild the records "
+            "with it."
+        )
+    loaded = models.load(file, keras.Model, "Name a generator.keras.")
+    try:
+        copy_weights(loaded, generator)
+    except ValueError as error:
+        raise ValueError(
+            f"--generator_init_from={source} does not fit: {error} Set "
+            "--generator_hidden_size, --generator_layers and --embedding_size to its "
+            "sizes."
+        ) from error
+
+
+def load(init_from: str, model: PretrainingModel) -> LoadReport:
+    """Copies the weights of a run, a checkpoint or an imported folder into ``model``.
+
+    A folder's checkpoints come first, then its saved models: ``generator.keras`` and
+    ``discriminator.keras`` with their heads, ``encoder.keras`` for what they leave.
+
+    Raises:
+        ValueError: something does not fit; nothing is changed then.
+        OSError: there are no weights.
+    """
+    path = Path(init_from)
+    folder = PretrainingFolder(path)
+    # Not what is trainable: a frozen generator has weights, too.
+    own = {id(variable) for variable in learned_weights(model)}
+    trained = {n: v for n, v in named_variables(model).items() if id(v) in own}
+    saved = {
+        name: part for name, part in model.artifacts().items() if folder.has_model(name)
+    }
+    if (path / CHECKPOINTS).is_dir():
+        return load_weights(path / CHECKPOINTS, trained)
+    if not saved:
+        return load_weights(path, trained)
+    for name, part in saved.items():
+        if not own >= {id(variable) for variable in learned_weights(part)}:
+            raise ValueError(
+                f"{folder.model_path(name)} holds plain tables, and this run's "
+                "networks borrow theirs from each other (--sharing=token or gdes): "
+                "start from the checkpoints of a run, or with --sharing=tied, nes, "
+                "untied or all."
+            )
+    values, wrong = {}, []
+    # The encoder last: it is part of the others, and they come with their heads.
+    for name in sorted(saved, key="encoder".__eq__):
+        _collect(folder.model_path(name), saved[name], values, wrong)
+    if wrong:
+        raise ValueError(
+            f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
+            "Set the sizes of the run to those of the weights."
+        )
+    for variable, value in values.values():
+        variable.assign(value)
+    return LoadReport(
+        restored=tuple(n for n, v in trained.items() if id(v) in values),
+        missing=tuple(n for n, v in trained.items() if id(v) not in values),
+        unused=(),
+    )
+
+
+def _collect(
+    path: Path,
+    part: keras.Model,
+    values: dict[int, tuple[keras.Variable, np.ndarray]],
+    wrong: list[str],
+) -> None:
+    """Adds a file's value for each variable of ``part``, and what does not fit."""
+    here = learned_weights(part)
+    if path.stem == "encoder" and all(id(variable) in values for variable in here):
+        return
+    loaded = models.load(path, keras.Model)
+    there = learned_weights(loaded)
+    # No shape tells the number of heads.
+    heads, own_heads = (
+        getattr(getattr(model, "encoder", model), "num_heads", None)
+        for model in (loaded, part)
+    )
+    if heads != own_heads:
+        wrong.append(f"{path.name}: num_heads {heads}, this run has {own_heads}")
+    ours, theirs = [_kind(v) for v in here], [_kind(v) for v in there]
+    if ours != theirs:
+        shapes, other_shapes = dict(ours), dict(theirs)
+        wrong += [
+            f"{path.name}: {_said(name, other_shapes)}, this run has "
+            f"{_said(name, shapes)}"
+            for name in shapes | other_shapes
+            if shapes.get(name) != other_shapes.get(name)
+        ] or [f"{path.name}: the variables come in another order"]
+        return
+    for variable, other in zip(here, there, strict=True):
+        value = other.numpy()
+        _, known = values.setdefault(id(variable), (variable, value))
+        if not np.array_equal(known, value):
+            wrong.append(f"{path.name}: {other.path} differs from the generator's")
+
+
+def _kind(variable: keras.Variable) -> tuple[str, tuple[int, ...]]:
+    """What identifies a variable whatever its model is called: its place and shape."""
+    *parents, leaf = variable.path.split("/")
+    place = [parent for parent in parents if re.fullmatch(r"layer_\d+|.*_head", parent)]
+    return "/".join([*place, leaf]), tuple(variable.shape)
+
+
+def _said(name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return f"{name} {list(shapes[name])}" if name in shapes else f"no {name}"

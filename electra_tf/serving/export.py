@@ -1,0 +1,244 @@
+"""Fine-tuned models for production: SavedModel with the tokenizer inside, LiteRT, ONNX.
+
+Letters: B batch, S sequence.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import files
+from electra_tf.features import ENCODER_INPUTS, tensor_specs
+
+if TYPE_CHECKING:
+    from electra_tf.data.tokenizer import WordPiece
+    from electra_tf.tasks.base import Task
+
+# The newest that tf2onnx 1.17 knows; onnxruntime reads it since 1.14.
+_ONNX_OPSET = 18
+
+
+class ServingModule(tf.Module):
+    """A task model, its tokenizer and its answers as one graph.
+
+    Three signatures, all for any batch size and length:
+
+    * ``serving_default``: ``text`` (and ``text_pair`` for pair tasks), string [B].
+    * ``ids``: input_ids, input_mask, segment_ids, int32 [B, S].
+    * ``tf_example``: ``examples``, string [B], serialized ``tf.train.Example`` with the
+      features of ``serving_default``; a missing feature is an empty text.
+
+    The task's ``serving_inputs`` and ``serving_outputs`` are exported; tokenizer and
+    ``max_seq_length``, the most tokens of a row, are to be those of training.
+    """
+
+    def __init__(
+        self, model: keras.Model, task: Task, tokenizer: WordPiece, max_seq_length: int
+    ):
+        super().__init__(name="serving")
+        self._model = model
+        # Keras variables are no tf.Variables; these make the SavedModel hold them.
+        self._variables = [variable.value for variable in model.variables]
+        self._task = task
+        self._tokenizer = tokenizer
+        self._max_seq_length = max_seq_length
+
+    def serve(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Answers to texts: string [B] each, called as the task's ``text_names``."""
+        inputs = self._task.serving_inputs(
+            self._tokenizer, self._max_seq_length, **texts
+        )
+        outputs = self._model(inputs, training=False)
+        return self._task.serving_outputs(outputs, inputs)
+
+    def serve_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Answers to token ids: int32 [B, S] each."""
+        outputs = self._model(inputs, training=False)
+        return self._task.serving_id_outputs(outputs, inputs)
+
+    def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Answers to serialized ``tf.train.Example``s, string [B]."""
+        text = tf.io.FixedLenFeature([], tf.string, "")
+        features = dict.fromkeys(self._task.text_names, text)
+        return self.serve(**tf.io.parse_example(examples, features))
+
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """The signatures, traced, under their names in the SavedModel."""
+        texts = {n: tf.TensorSpec([None], tf.string, n) for n in self._task.text_names}
+        examples = {"examples": tf.TensorSpec([None], tf.string, "examples")}
+        calls = {
+            "serving_default": (self.serve, texts),
+            "ids": (self.serve_ids, tensor_specs(ENCODER_INPUTS, {})),
+            "tf_example": (self.serve_examples, examples),
+        }
+        return {
+            name: tf.function(call).get_concrete_function(**specs)
+            for name, (call, specs) in calls.items()
+        }
+
+
+def export_saved_model(
+    model: keras.Model,
+    task: Task,
+    tokenizer: WordPiece,
+    path: str,
+    max_seq_length: int | None = None,
+) -> None:
+    """Writes a SavedModel that takes raw strings.
+
+    Loading it needs tensorflow and ``import tensorflow_text``, nothing of this library.
+
+    Args:
+        model: the fine-tuned model; its dtype policy is exported too, so float32 is
+            the portable choice.
+        task: its task.
+        tokenizer: what the model was trained with.
+        path: folder to write, whole or not at all; replaced if it is there.
+        max_seq_length: most tokens of a row; None: the task's.
+    """
+    length = max_seq_length or task.max_seq_length
+    module = ServingModule(model, task, tokenizer, length)
+    with files.replacing(path) as part:
+        tf.saved_model.save(module, str(part), signatures=module.signatures())
+
+
+class NumbersModule(tf.Module):
+    """What LiteRT and ONNX files hold: the ids signature without its strings.
+
+    Beside the numbers of the signature it returns what the model does, under its name
+    or as ``logits``.
+    """
+
+    def __init__(self, model: keras.Model, task: Task):
+        super().__init__(name="numbers")
+        # From a function alone the converter would leave the variables uninitialized.
+        self._variables = [variable.value for variable in model.variables]
+        self._model = model
+        self._task = task
+
+    def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Numbers from token ids: int32 [B, S] each."""
+        outputs = self._model(inputs, training=False)
+        named = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        # Strings are names of labels, which labels.txt of the run has, too.
+        answers = self._task.serving_id_outputs(outputs, inputs).items()
+        return named | {name: x for name, x in answers if x.dtype != tf.string}
+
+    def function(self) -> tf.types.experimental.PolymorphicFunction:
+        """``answer``, for any batch size and length."""
+        specs = tensor_specs(ENCODER_INPUTS, {})
+        return tf.function(self.answer, input_signature=[specs])
+
+    def difference(
+        self, run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
+    ) -> float:
+        """Largest difference to the model, on a batch of ids drawn at random.
+
+        ``run`` is the converted model; a ValueError if its outputs are other ones.
+        """
+        random = np.random.default_rng(0)
+        ids = random.integers(0, self._model.encoder.embeddings.vocab_size, [3, 11])
+        # A whole row, a padded one, and one with hardly anything in it.
+        mask = np.arange(11) < np.array([[11], [7], [2]])
+        columns = (ids * mask, mask, (np.arange(11) >= 4) & mask)
+        inputs = {
+            name: column.astype(np.int32)
+            for name, column in zip(ENCODER_INPUTS, columns, strict=True)
+        }
+        expected = {name: t.numpy() for name, t in self.answer(inputs).items()}
+        outputs = run(inputs)
+        if set(outputs) != set(expected):
+            raise ValueError(
+                f"outputs {sorted(outputs)} instead of {sorted(expected)}."
+            )
+        expected = self._task.comparable(expected, ids.shape[1])
+        outputs = self._task.comparable(outputs, ids.shape[1])
+        return max(float(np.max(np.abs(x - outputs[n]))) for n, x in expected.items())
+
+
+def export_litert(model: keras.Model, task: Task, path: str) -> float:
+    """Writes a LiteRT (TFLite) model of the ids signature, and checks it first.
+
+    Its outputs are those of a ``NumbersModule``. ``path`` is a ``.tflite`` file.
+
+    Returns:
+        largest difference to the model on a test batch.
+
+    Raises:
+        ValueError: it cannot be converted, or the difference is above 1e-3.
+    """
+    module = NumbersModule(model, task)
+    with tempfile.TemporaryDirectory() as folder:
+        signature = module.function().get_concrete_function()
+        tf.saved_model.save(module, folder, signatures=signature)
+        try:
+            content = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
+        except Exception as error:  # Of a private class.
+            raise _cannot("LiteRT", "--export_litert", error) from error
+    interpreter = tf.lite.Interpreter(model_content=content)
+    runner = interpreter.get_signature_runner()
+    difference = module.difference(lambda inputs: runner(**inputs))
+    return _write_checked(path, content, difference, "LiteRT")
+
+
+def require_onnx() -> None:
+    """Raises a ValueError if a package that an ONNX export needs is missing."""
+    for name in ("tf2onnx", "onnx", "onnxruntime"):
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(
+                f"ONNX export needs the package {name}: pip install tf2onnx onnx "
+                "onnxruntime, or leave out --export_onnx."
+            )
+
+
+def export_onnx(model: keras.Model, task: Task, path: str) -> float:
+    """Writes an ONNX model of the ids signature, and checks it first.
+
+    As ``export_litert``, also in what is returned and raised; ``path`` is an ``.onnx``
+    file. A package that is missing is a ValueError, too.
+    """
+    require_onnx()
+    import onnxruntime
+    import tf2onnx
+
+    module = NumbersModule(model, task)
+    specs = tensor_specs(ENCODER_INPUTS, {})
+    try:
+        converted, _ = tf2onnx.convert.from_function(
+            module.function(), input_signature=[specs], opset=_ONNX_OPSET
+        )
+    except Exception as error:  # Of any class.
+        raise _cannot("ONNX", "--export_onnx", error) from error
+    content = converted.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    difference = module.difference(
+        lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+    )
+    return _write_checked(path, content, difference, "ONNX")
+
+
+def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
+        "SavedModel is complete."
+    )
+
+
+def _write_checked(path: str, content: bytes, difference: float, kind: str) -> float:
+    # Not `>=`: a difference that is not a number is none that one may ship.
+    if not difference < 1e-3:
+        raise ValueError(
+            f"The {kind} model differs from the Keras model by {difference:.2g}; it "
+            "was not written. Export the SavedModel instead."
+        )
+    with files.open_new(path, "wb") as file:
+        file.write(content)
+    return difference

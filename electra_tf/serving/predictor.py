@@ -1,0 +1,163 @@
+"""Answers from a fine-tuned model, without a server."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers the tokenizer's operations
+
+from electra_tf.config.commands import PredictConfig
+
+
+class Predictor:
+    """Runs the string signature of an exported model.
+
+    Args:
+        path: folder of a fine-tuning run, or a SavedModel.
+
+    Attributes:
+        text_names: what the model wants: "text", and "text_pair" for pair tasks;
+            "question" and "context" for question answering.
+
+    Raises:
+        ValueError: it is not a model with a string signature.
+        OSError: there is none.
+    """
+
+    def __init__(self, path: str):
+        folder = _saved_model(Path(path))
+        try:
+            # Kept here, because the signature does not keep its variables alive.
+            self._loaded = tf.saved_model.load(str(folder))
+            self._serve = self._loaded.signatures["serving_default"]
+        except (OSError, KeyError, ValueError) as error:
+            raise ValueError(f"{folder} cannot be loaded: {error}") from error
+        specs = self._serve.structured_input_signature[1]
+        wrong = [n for n, spec in specs.items() if spec.dtype != tf.string]
+        if wrong:
+            raise ValueError(
+                f"{folder} takes {', '.join(wrong)} and not texts: give a model that "
+                "run_finetuning.py exported."
+            )
+        self.text_names = tuple(sorted(specs))
+
+    def __call__(self, rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
+        """Answers of a batch, as plain values.
+
+        Raises:
+            ValueError: a row lacks a text, or the model cannot answer.
+        """
+        texts = {}
+        for name in self.text_names:
+            for row in rows:
+                if not isinstance(row.get(name), str):
+                    raise ValueError(
+                        f"The model wants {' and '.join(self.text_names)}, but {name} "
+                        f"is missing in {json.dumps(row)[:200]}."
+                    )
+            # JSON can hold halves of surrogate pairs, UTF-8 cannot.
+            column = [row[name].encode("utf-8", "ignore") for row in rows]
+            texts[name] = tf.constant(column)
+        try:
+            outputs = self._serve(**texts)
+        except tf.errors.OpError as error:
+            said = error.message.partition("\n")[0]
+            raise ValueError(
+                f"The model failed on a batch of {len(rows)} texts: {said}"
+            ) from error
+        names = sorted(outputs)
+        columns = [outputs[name].numpy().tolist() for name in names]
+        answers = zip(*columns, strict=True)
+        return [_readable(dict(zip(names, x, strict=True))) for x in answers]
+
+
+def _saved_model(path: Path) -> Path:
+    for folder in (path, path / "saved_model"):
+        if (folder / "saved_model.pb").is_file():
+            return folder
+    if (path / "task.json").is_file():
+        raise ValueError(
+            f"{path} holds a fine-tuning run without a saved_model: it did not finish, "
+            "or ran with --noexport_saved_model."
+        )
+    if (path / "encoder.keras").is_file():
+        raise ValueError(
+            f"{path} holds a pretraining run: fine-tune it first "
+            f"(python run_finetuning.py --encoder={path})."
+        )
+    raise FileNotFoundError(
+        f"No model at {path}: --model must be the --output_dir of run_finetuning.py, "
+        "or a SavedModel."
+    )
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """One text's answer, with labels by name in the place of parallel lists."""
+    plain = {name: _plain(value) for name, value in row.items()}
+    if "num_words" in plain:
+        # One value per word, padded to the longest text of the batch.
+        count = plain.pop("num_words")
+        return {name: values[:count] for name, values in plain.items()}
+    labels = plain.pop("labels", None)
+    if labels is None:
+        return plain
+    plain["probabilities"] = dict(zip(labels, plain["probabilities"], strict=True))
+    if "predicted" in plain:
+        given = itertools.compress(labels, plain.pop("predicted"))
+        plain = {"labels": list(given), **plain}
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def _rows(
+    config: PredictConfig, texts: Sequence[str], stdin: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    def row(text: str) -> dict[str, str]:
+        if config.context is not None:
+            return {"question": text, "context": config.context}
+        pair = {} if config.text_pair is None else {"text_pair": config.text_pair}
+        return {"text": text, **pair}
+
+    if texts:
+        yield from map(row, texts)
+        return
+    for number, line in enumerate(stdin, 1):
+        line = line.removeprefix("\ufeff") if number == 1 else line
+        if not line.strip():
+            continue
+        if not config.jsonl:
+            yield row(line.rstrip("\r\n"))
+            continue
+        where = f"standard input, line {number}"
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where}: {error}.") from error
+        if not isinstance(value, dict):
+            raise ValueError(f'{where}: not a JSON object such as {{"text": "..."}}.')
+        yield value
+
+
+def main(config: PredictConfig, texts: Sequence[str]) -> None:
+    """Predicts everything that the command line names, in batches."""
+    predictor = Predictor(config.model)
+    rows = _rows(config, texts, sys.stdin)
+    while batch := list(itertools.islice(rows, config.batch_size)):
+        for row, answer in zip(batch, predictor(batch), strict=True):
+            # "label" may be both; the answer wins.
+            line = json.dumps({**row, **answer}, ensure_ascii=False)
+            # Halves of surrogate pairs again.
+            sys.stdout.write(re.sub("[\ud800-\udfff]", "\ufffd", line) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,405 @@
+"""Sentences with one tag per word: files, spans, what a model learns, scores.
+
+A span is (type, first word, word after the last). Tags are O, or a letter and a type:
+B-PER. All of IOB1 (B only between neighbors of the same type), IOB2 (every span begins
+with B) and BIOES (E ends a span, S is a whole one) are read by one rule, which is also
+what conlleval and seqeval do with sequences that break the scheme: a tag begins a span
+if its letter is B or S, or if the word before it is in no span of the same type that
+goes on.
+
+Letters: W words.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import operator
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from electra_tf.tasks.tables import READERS, read_table, read_text, require_columns
+
+CONLLU_COLUMNS = (
+    *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
+    *("FEATS", "HEAD", "DEPREL", "DEPS", "MISC"),
+)
+_SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
+_SPLITS = {
+    "train": re.compile(r"train"),
+    "dev": re.compile(r"dev|valid|testa"),
+    "test": re.compile(r"test(?!a)"),
+}
+_DOCUMENT = "-DOCSTART-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A sentence, with all lines it was read from, comments included.
+
+    ``id`` is its sent_id, or its number in the file; ``tags`` are None where they are
+    unknown; ``at`` says which of the lines are words, W numbers.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    lines: tuple[str, ...]
+    at: tuple[int, ...]
+
+    def with_column(self, cells: list[str]) -> list[str]:
+        """The lines with one more cell per word, separated as the others are."""
+        lines = list(self.lines)
+        for number, cell in zip(self.at, cells, strict=True):
+            separator = "\t" if "\t" in lines[number] else " "
+            lines[number] += separator + cell
+        return lines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceSource:
+    """Splits of a tagging task, one file each.
+
+    The end of the name says what a file is. ``.conllu``: CoNLL-U, where ranges such as
+    3-4 and empty nodes such as 3.1 are no words. ``.csv``, ``.tsv``, ``.jsonl``: a
+    table with a header, one sentence per row; words and tags are lists, or separated by
+    spaces. Anything else: columns separated by tabs (if there are any) or spaces, one
+    word per line, a blank line after each sentence. A line of -DOCSTART- is a blank
+    one.
+
+    A column is named by its number from 0, negative from the end, or by its name in
+    CoNLL-U and tables. Tags of ``unlabeled`` splits are not read.
+    """
+
+    files: Mapping[str, str | None]
+    word_column: str
+    tag_column: str
+    unlabeled: tuple[str, ...] = ()
+
+    def __call__(self, split: str) -> list[Sentence]:
+        """Reads a split; an error of the file names the line."""
+        path = self.files.get(split)
+        if not path:
+            raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
+        labeled = split not in self.unlabeled
+        if path.removesuffix(".gz").endswith(tuple(READERS)):
+            return list(self._table(path, labeled))
+        sentences = list(self._columns(path, labeled))
+        if not sentences:
+            raise ValueError(f"{path} has not a single word.")
+        return sentences
+
+    def _columns(self, path: str, labeled: bool) -> Iterator[Sentence]:
+        conllu = path.removesuffix(".gz").endswith(".conllu")
+        # Not splitlines: a word may hold one of its stranger line ends.
+        lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
+        tabs = conllu or any("\t" in line.strip() for line in lines)
+        cells_of = operator.methodcaller("split", "\t") if tabs else str.split
+        word = _number(self.word_column, conllu, "word", path)
+        tag = _number(self.tag_column, conllu, "tag", path)
+        for first, block in _blocks(lines):
+            rows = []
+            for offset, line in enumerate(block):
+                if conllu and not re.match(r"\d+\t", line):
+                    continue
+                where, cells = f"{path}, line {first + offset}", cells_of(line)
+                read_word = _cell(cells, word, "word", where)
+                read_tag = _tag(cells, tag, word, where) if labeled else ""
+                rows.append((offset, read_word, read_tag))
+            if rows:
+                at, words, tags = zip(*rows, strict=True)
+                ids = filter(None, map(_SENT_ID.match, block)) if conllu else ()
+                name = next((match[1] for match in ids), f"line {first}")
+                yield Sentence(name, words, tags if labeled else None, tuple(block), at)
+
+    def _table(self, path: str, labeled: bool) -> Iterator[Sentence]:
+        table = read_table(path)
+        require_columns(table, [self.word_column], "word_column")
+        if labeled:
+            require_columns(table, [self.tag_column], "tag_column")
+        for line, row in table.rows:
+            where = f"{path}, line {line}"
+            words = _list(row[self.word_column], self.word_column, where)
+            tags = None
+            if labeled:
+                tags = _list(row.get(self.tag_column), self.tag_column, where)
+                if len(tags) != len(words):
+                    raise ValueError(
+                        f"{where}: {len(words)} words but {len(tags)} tags; there must "
+                        "be one tag per word."
+                    )
+            columns = (words,) if tags is None else (words, tags)
+            lines = tuple(map("\t".join, zip(*columns, strict=True)))
+            name = str(row.get("id", line))
+            yield Sentence(name, words, tags, lines, tuple(range(len(words))))
+
+
+def find_files(folder: str) -> dict[str, str]:
+    """Finds files whose names say train, dev (valid, testa) or test (testb).
+
+    Raises:
+        ValueError: several files fit one split, or none is for training.
+    """
+    by_split: dict[str, str] = {}
+    for name in sorted(os.listdir(folder)):
+        for split, pattern in _SPLITS.items():
+            if not pattern.search(name.lower()):
+                continue
+            if split in by_split:
+                raise ValueError(
+                    f"{folder} has two files for {split}: {by_split[split]} and "
+                    f"{name}. Name the files with --train, --eval and --test."
+                )
+            by_split[split] = name
+    if "train" not in by_split:
+        raise ValueError(
+            f"{folder} has no file with 'train' in its name. Name the files with "
+            "--train, --eval and --test."
+        )
+    return {split: os.path.join(folder, name) for split, name in by_split.items()}
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of the first line, and the lines, between blank ones.
+
+    A line of -DOCSTART- ends a sentence too, whether or not blank lines are around it.
+    """
+    block: list[str] = []
+    for number, line in enumerate([*lines, ""], 1):
+        # The first cell, or the one after a number.
+        if line.strip() and _DOCUMENT not in line.split()[:2]:
+            block.append(line)
+        elif block:
+            yield number - len(block), block
+            block = []
+
+
+def _number(column: str, conllu: bool, kind: str, path: str) -> int:
+    if re.fullmatch(r"-?\d+", column):
+        return int(column)
+    if conllu and column.upper() in CONLLU_COLUMNS:
+        return CONLLU_COLUMNS.index(column.upper())
+    named = f", or one of {', '.join(CONLLU_COLUMNS)}" if conllu else ""
+    raise ValueError(
+        f"--{kind}_column={column}: for {path} it must be a number, from 0 or negative "
+        f"from the end{named}. Tables with named columns end in .csv, .tsv or .jsonl."
+    )
+
+
+def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
+    if not -len(cells) <= column < len(cells):
+        raise ValueError(
+            f"{where}: {len(cells)} columns, but --{kind}_column is {column}. Correct "
+            "the line, or the flag."
+        )
+    return cells[column]
+
+
+def _tag(cells: list[str], column: int, word: int, where: str) -> str:
+    tag = _cell(cells, column, "tag", where)
+    if column % len(cells) == word % len(cells):
+        raise ValueError(
+            f"{where}: the word {tag!r} is its own tag, because the line has "
+            f"{len(cells)} columns. Add the tag, or change --word_column={word} or "
+            f"--tag_column={column}."
+        )
+    if not tag.strip():
+        raise ValueError(
+            f"{where}: the tag is empty. Fill it in (O is the tag of words outside of "
+            "all entities)."
+        )
+    return tag
+
+
+def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
+    parts = value.split() if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(
+            f"{where}: column {column} must hold a list of strings, or one string with "
+            f"spaces between them, got {value!r}."
+        )
+    if not parts or not all(part.strip() for part in parts):
+        raise ValueError(f"{where}: column {column} is empty or holds an empty string.")
+    return tuple(parts)
+
+
+Span = tuple[str, int, int]
+_SPAN_TAG = re.compile(r"O|[BIES](-.*)?", re.DOTALL)
+
+
+def is_span_tag(tag: str) -> bool:
+    """Whether a tag is O, or B, I, E or S with or without a type."""
+    return _SPAN_TAG.fullmatch(tag) is not None
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Returns letter and type; the type may hold hyphens, and may be empty."""
+    letter, _, kind = tag.partition("-")
+    return letter, kind
+
+
+def begins(tag: str, before: str) -> bool:
+    """Whether a span begins at a tag that follows another one (O at the start)."""
+    letter, kind = split_tag(tag)
+    letter_before, kind_before = split_tag(before)
+    if letter == "O":
+        return False
+    return letter in "BS" or letter_before in "OES" or kind != kind_before
+
+
+def spans(tags: Sequence[str | None]) -> list[Span]:
+    """Returns the spans of a sentence in order; None, a word without tag, is O."""
+    closed: list[Span] = []
+    before, start = "O", 0
+    # One more O closes the last span.
+    for number, tag in enumerate([*(tag or "O" for tag in tags), "O"]):
+        letter, _ = split_tag(tag)
+        if split_tag(before)[0] != "O" and (letter == "O" or begins(tag, before)):
+            closed.append((split_tag(before)[1], start, number))
+        if begins(tag, before):
+            start = number
+        before = tag
+    return closed
+
+
+def tags_of(
+    of_sentence: Iterable[Span], length: int, scheme: Literal["iob2", "bioes"]
+) -> list[str]:
+    """Returns the tags of a sentence of ``length`` words; spans must not overlap."""
+    tags = ["O"] * length
+    for kind, start, end in of_sentence:
+        ending = f"-{kind}" if kind else ""
+        letters = ["B"] + ["I"] * (end - start - 1)
+        if scheme == "bioes":
+            letters[-1] = "E" if len(letters) > 1 else "S"
+        tags[start:end] = [letter + ending for letter in letters]
+    return tags
+
+
+def span_scores(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+) -> dict[str, float]:
+    """Returns precision, recall and F1 of exact spans over all sentences, in [0, 1].
+
+    A label span with a word that has no prediction is missed. A share of nothing is 0.
+    """
+    right = labeled = predicted = 0
+    for gold, answer in zip(labels, predictions, strict=True):
+        wanted, given = set(spans(gold)), set(spans(answer))
+        right += len(wanted & given)
+        labeled += len(wanted)
+        predicted += len(given)
+    return {
+        "f1": 2 * right / max(labeled + predicted, 1),
+        "precision": right / max(predicted, 1),
+        "recall": right / max(labeled, 1),
+    }
+
+
+def word_accuracy(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+) -> float:
+    """Returns the share of right tags; a word without prediction is wrong."""
+    sentences = zip(labels, predictions, strict=True)
+    pairs = [pair for both in sentences for pair in zip(*both, strict=True)]
+    return sum(tag == answer for tag, answer in pairs) / max(len(pairs), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class TagSet:
+    """The tags of a task, ``learned``, in the order of the model's outputs.
+
+    Words that no piece stands for have ``fallback``: O, or the most frequent tag. If
+    ``rewritten``, spans are learned as BIOES, and answers written back as IOB2.
+    """
+
+    learned: tuple[str, ...]
+    fallback: str
+    rewritten: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        sentences: Iterable[Sequence[str]],
+        *,
+        span_tags: bool,
+        encoding: Literal["given", "bioes"],
+    ) -> TagSet:
+        """Collects the tags of the sentences of training data.
+
+        There must be two at least. With ``span_tags``, and to learn spans as "bioes",
+        they must form spans.
+        """
+        given = collections.Counter(tag for tags in sentences for tag in tags)
+        wrong = [tag for tag in given if not is_span_tag(tag)]
+        if wrong and (span_tags or encoding == "bioes"):
+            raise ValueError(
+                f"The training data has the tag {wrong[0]!r}, but the tags of spans "
+                "are O, B-X, I-X, E-X and S-X. For tags of single words use "
+                "--task=pos, without --tag_encoding=bioes."
+            )
+        if len(given) < 2:
+            raise ValueError(
+                f"All {given.total()} words of the training data have the tag "
+                f"{next(iter(given))!r}: there is nothing to learn."
+            )
+        is_bioes = any(split_tag(tag)[0] in ("E", "S") for tag in given)
+        rewritten = encoding == "bioes" and not is_bioes
+        if rewritten:
+            learned = map(_as_bioes, sentences)
+            given = collections.Counter(tag for tags in learned for tag in tags)
+        fallback = "O" if "O" in given else given.most_common(1)[0][0]
+        return cls(tuple(sorted(given)), fallback, rewritten)
+
+    def check(
+        self, sentences: Iterable[Sentence], *, span_tags: bool, unknown: bool
+    ) -> None:
+        """Rejects tags of evaluation data that cannot be answered.
+
+        With ``span_tags`` the tags must form spans; ``unknown`` allows tags (of spans:
+        types) that were not learned. The error names sentence and word.
+        """
+        span_tags = span_tags or self.rewritten
+
+        def part(tag: str) -> Any:
+            # Letters may differ: a type that was seen can be answered.
+            return (tag == "O", split_tag(tag)[1]) if span_tags else tag
+
+        known = {part(tag) for tag in self.learned}
+        for sentence in sentences:
+            for word, tag in zip(sentence.words, sentence.tags or (), strict=False):
+                where = f"Sentence {sentence.id} has the tag {tag!r} (of {word!r})"
+                if span_tags and not is_span_tag(tag):
+                    raise ValueError(
+                        f"{where}, but the tags of spans are O, B-X, I-X, E-X and S-X. "
+                        "Correct the tag, or use --task=pos for tags of single words."
+                    )
+                if not unknown and part(tag) not in known:
+                    raise ValueError(
+                        f"{where}, which the training data lacks: it has "
+                        f"{', '.join(self.learned)}. Correct the tag, add training "
+                        "sentences with it, or count it as wrong with "
+                        "--unknown_tags=allow."
+                    )
+
+    def learn(self, tags: Sequence[str]) -> Sequence[str]:
+        """Returns the tags of a sentence as the model learns them."""
+        return _as_bioes(tags) if self.rewritten else tags
+
+    def answer(self, tags: Sequence[str | None]) -> list[str | None]:
+        """Returns tags of a sentence in the data's scheme; None: no answer."""
+        pairs = itertools.pairwise(["O", *tags])
+        return [tag and self.answer_tag(tag, before or "O") for before, tag in pairs]
+
+    def answer_tag(self, tag: str, before: str) -> str:
+        """Returns a tag in the data's scheme, after another one (O at the start)."""
+        if not self.rewritten or tag == "O":
+            return tag
+        return ("B" if begins(tag, before) else "I") + tag[1:]
+
+
+def _as_bioes(tags: Sequence[str]) -> list[str]:
+    return tags_of(spans(tags), len(tags), "bioes")

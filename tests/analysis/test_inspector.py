@@ -1,0 +1,227 @@
+"""Verdicts, corruptions and fills against NumPy and another tokenizer."""
+
+import numpy as np
+import pytest
+from tokenizers import BertWordPieceTokenizer
+
+from electra_tf.analysis import Inspector
+from tests import tiny_run
+from tests.reference.step import Networks
+from tests.tasks.common import TOKENS
+
+TEXT = "A good MOVIE was not awful , the book"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_run.electra()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run"), model)
+
+
+@pytest.fixture(scope="module")
+def inspector(folder):
+    return Inspector(folder, warn)
+
+
+def warn(text):
+    raise AssertionError(text)
+
+
+def ids_of(text):
+    """By Hugging Face's tokenizer, with [CLS] and [SEP]."""
+    vocabulary = {token: index for index, token in enumerate(TOKENS)}
+    return BertWordPieceTokenizer(vocabulary, lowercase=True).encode(text).ids
+
+
+def reference(model):
+    variables = model.trainable_variables
+    return Networks(variables), [np.asarray(v, np.float64) for v in variables]
+
+
+def batch_of(ids, positions=()):
+    ids = np.array([ids])
+    return {
+        "masked_input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.zeros_like(ids),
+        "masked_lm_positions": np.array([positions], int),
+    }
+
+
+def replaced(model, ids):
+    networks, weights = reference(model)
+    logits = networks.discriminator_logits(weights, np.array([ids]), batch_of(ids))
+    return 1 / (1 + np.exp(-logits[0]))
+
+
+def filled(model, ids, positions):
+    networks, weights = reference(model)
+    logits = networks.generator_logits(weights, batch_of(ids, positions))[0]
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def test_verdicts_are_those_of_numpy(model, inspector):
+    found = inspector.verdicts(TEXT)
+    ids = ids_of(TEXT)
+    assert found.tokens == tuple(TOKENS[index] for index in ids)
+    np.testing.assert_allclose(found.probabilities, replaced(model, ids), atol=1e-5)
+    assert found.original is None
+
+
+def test_fills_are_those_of_numpy(model, inspector):
+    found = inspector.fill("a [MASK] movie was[MASK].", top=3)
+    ids = ids_of("a [MASK] movie was [MASK] .")
+    positions = [i for i, index in enumerate(ids) if TOKENS[index] == "[MASK]"]
+    assert found.tokens == tuple(TOKENS[index] for index in ids)
+    assert len(found.fills) == len(positions) == 2
+    for choices, row in zip(found.fills, filled(model, ids, positions), strict=True):
+        best = np.argsort(-row)[:3]
+        assert [token for token, _ in choices] == [TOKENS[i] for i in best]
+        np.testing.assert_allclose([p for _, p in choices], row[best], atol=1e-5)
+
+
+def test_all_fills_sum_to_one(inspector):
+    (choices,) = inspector.fill("[MASK]", top=len(TOKENS)).fills
+    assert sum(p for _, p in choices) == pytest.approx(1, abs=1e-5)
+    assert {token for token, _ in choices} == set(TOKENS)
+
+
+def test_corruption_touches_masked_tokens_and_is_judged_by_numpy(model, inspector):
+    found = inspector.corrupt(TEXT, mask_rate=0.4, seed=1)
+    ids = ids_of(TEXT)
+    assert found.original == tuple(TOKENS[index] for index in ids)
+    assert sum(found.is_masked) == round(0.4 * len(ids))
+    assert not found.is_masked[0]
+    assert not found.is_masked[-1]
+    for before, after, masked in zip(
+        found.original, found.tokens, found.is_masked, strict=True
+    ):
+        assert masked or before == after
+    assert found.original != found.tokens
+    corrupted = [TOKENS.index(token) for token in found.tokens]
+    expected = replaced(model, corrupted)
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+
+
+def test_corruption_is_a_function_of_text_and_seed(inspector):
+    first = inspector.corrupt(TEXT, seed=1)
+    inspector.corrupt("a book")
+    assert inspector.corrupt(TEXT, seed=1) == first
+    others = {inspector.corrupt(TEXT, seed=seed).tokens for seed in range(6)}
+    assert len(others) > 1
+
+
+def test_temperature_zero_takes_the_most_probable(model, tmp_path):
+    # Every chosen position is hidden at rate 1 but for the 15 % that stay visible.
+    folder = tiny_run.save(tmp_path, model, mask_rule="electra", mask_rate=1.0)
+    inspector = Inspector(folder, warn)
+    found = inspector.corrupt("good book", temperature=0)
+    assert found == inspector.corrupt("good book", temperature=0, mask_rate=1.0)
+    assert found.is_masked == (False, True, True, False)
+    choices = []
+    for shown in ("[MASK] [MASK]", "good [MASK]", "[MASK] book", "good book"):
+        best = filled(model, ids_of(shown), [1, 2]).argmax(-1)
+        choices.append(tuple(TOKENS[index] for index in best))
+    assert found.tokens[1:3] in choices
+
+
+def test_a_low_temperature_approaches_it(inspector):
+    cold = inspector.corrupt(TEXT, temperature=1e-4, seed=3)
+    assert cold.tokens == inspector.corrupt(TEXT, temperature=0, seed=3).tokens
+
+
+def test_casing_comes_from_the_records(model, tmp_path):
+    tokens = (*TOKENS[:-1], "Book")
+    folder = tiny_run.save(tmp_path, model, tokens=tokens, data={"lower_case": False})
+    assert "Book" in Inspector(folder, warn).verdicts("Book").tokens
+    assert "book" in Inspector(folder, warn, lower_case=True).verdicts("Book").tokens
+
+
+def test_unknown_casing_is_assumed_and_said(folder, tmp_path):
+    for path in folder.iterdir():
+        if path.name != "config.json":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    said = []
+    found = Inspector(tmp_path, said.append).verdicts("BOOK")
+    assert found.tokens[1] == "book"
+    assert "--lower_case; assumed" in said[0]
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\x00\u200b"])
+def test_a_text_without_tokens_is_refused(inspector, text):
+    for ask in (inspector.verdicts, inspector.corrupt):
+        with pytest.raises(ValueError, match="no tokens"):
+            ask(text)
+
+
+def test_too_long_texts(folder, tmp_path, model):
+    inspector = Inspector(folder, warn)
+    assert len(inspector.verdicts("book " * 30).tokens) == 32
+    for ask in (
+        lambda: inspector.verdicts("book " * 31),
+        lambda: inspector.corrupt("book " * 31),
+        lambda: inspector.fill("[MASK] " * 31),
+    ):
+        with pytest.raises(ValueError, match=r"33 tokens.*at most 32"):
+            ask()
+    said = []
+    short = Inspector(tiny_run.save(tmp_path, model, max_seq_length=16), said.append)
+    short.verdicts("book " * 14)
+    assert not said
+    short.verdicts("book " * 15)
+    assert "17 tokens, pretraining had at most 16" in said[0]
+
+
+def test_bad_settings_are_refused(inspector):
+    with pytest.raises(ValueError, match="write \\[MASK\\]"):
+        inspector.fill("no mask")
+    with pytest.raises(ValueError, match="--top"):
+        inspector.fill("[MASK]", top=0)
+    with pytest.raises(ValueError, match="mask_rate"):
+        inspector.corrupt("book", mask_rate=1.5)
+    with pytest.raises(ValueError, match="temperature"):
+        inspector.corrupt("book", temperature=-1)
+
+
+def test_what_a_folder_lacks_is_said(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match="No model at"):
+        Inspector(tmp_path / "nothing", warn)
+    folder = tiny_run.save(tmp_path, model)
+    (folder / "generator.keras").unlink()
+    inspector = Inspector(folder, warn)
+    assert inspector.verdicts("book")
+    for ask in (inspector.corrupt, lambda text: inspector.fill(text + " [MASK]")):
+        with pytest.raises(FileNotFoundError, match=r"no generator\.keras"):
+            ask("book")
+    (folder / "discriminator.keras").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        Inspector(folder, warn).verdicts("book")
+    for path in folder.glob("*.keras"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"converted first .*--to=imported"):
+        Inspector(folder, warn).verdicts("book")
+    (folder / "checkpoints").mkdir()
+    with pytest.raises(FileNotFoundError, match="has not finished"):
+        Inspector(folder, warn).verdicts("book")
+    (folder / "task.json").write_text("{}")
+    with pytest.raises(ValueError, match="fine-tuning run"):
+        Inspector(folder, warn)
+
+
+def test_a_masked_lm_fills_and_does_not_judge(model, tmp_path):
+    folder = tiny_run.save(tmp_path, model.generator, objective="mlm")
+    inspector = Inspector(folder, warn)
+    assert inspector.fill("[MASK]").fills
+    with pytest.raises(FileNotFoundError, match="--objective=mlm"):
+        inspector.verdicts("book")
+
+
+def test_another_vocabulary_is_refused(model, tmp_path):
+    folder = tiny_run.save(tmp_path, model, tokens=TOKENS[:-1])
+    with pytest.raises(ValueError, match=f"{len(TOKENS)} tokens but the vocabulary"):
+        Inspector(folder, warn).verdicts("book")

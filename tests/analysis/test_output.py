@@ -1,0 +1,236 @@
+"""What is shown: terminal, HTML, JSON lines, messages."""
+
+import html.parser
+import io
+import json
+import re
+import sys
+
+import pytest
+
+from electra_tf import inspect as command
+from electra_tf.analysis import Fills, Verdicts, page, terminal
+from tests import tiny_run
+
+PLAIN = Verdicts("a <b>", ("[CLS]", "a", "##b", "[SEP]"), (0.01, 0.3, 0.62, 0.9))
+CORRUPTED = Verdicts(
+    "one two six",
+    ("[CLS]", "one", "ten", "&", "[SEP]"),
+    (0.0, 0.7, 0.8, 0.1, 0.2),
+    ("[CLS]", "one", "two", "six", "[SEP]"),
+    (False, True, True, True, False),
+)
+FILLS = Fills(
+    "x [MASK]",
+    ("[CLS]", "x", "[MASK]", "[SEP]"),
+    "[MASK]",
+    ((("<i>", 0.5), ("\u6f22", 0.25)),),
+)
+RESULTS = [PLAIN, CORRUPTED, FILLS]
+
+
+def test_plain_verdicts():
+    assert terminal.verdicts(PLAIN, width=80, use_color=False) == (
+        "        token  [CLS] a  ##b [SEP]\nP(replaced) %  1     30 *62 *90"
+    )
+
+
+def test_colour_is_added_and_nothing_else_changes():
+    plain = terminal.verdicts(PLAIN, width=80, use_color=False)
+    colored = terminal.verdicts(PLAIN, width=80, use_color=True)
+    assert "\x1b[31m*62\x1b[0m" in colored
+    assert "\x1b[33m30\x1b[0m" in colored
+    without = re.sub(r"\x1b\[[\d;]*m", "", colored)
+    assert [x.rstrip() for x in without.splitlines()] == plain.splitlines()
+
+
+def test_long_texts_are_wrapped():
+    many = Verdicts("x", ("word",) * 20, (0.1,) * 20)
+    shown = terminal.verdicts(many, width=50, use_color=False)
+    assert shown.count("word") == 20
+    assert shown.count("token") == 3
+    assert max(map(len, shown.splitlines())) <= 50
+
+
+def test_wide_characters_keep_columns():
+    shown = terminal.verdicts(
+        Verdicts("x", ("\u6f22\u5b57", "a"), (0.1, 0.2)), width=80, use_color=False
+    )
+    assert shown.splitlines()[1].endswith("10   20")
+
+
+def test_fills_as_text():
+    assert terminal.fills(FILLS, use_color=False).splitlines() == [
+        "x [MASK]",
+        "       [MASK]  <i>   50.00%",
+        "               \u6f22    25.00%",
+    ]
+
+
+def test_who_gets_colour(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert terminal.has_color(Terminal())
+    assert not terminal.has_color(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not terminal.has_color(Terminal())
+    monkeypatch.setenv("NO_COLOR", "")
+    assert terminal.has_color(Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not terminal.has_color(Terminal())
+
+
+class Document(html.parser.HTMLParser):
+    """Checks that tags close in order; gathers text and attributes."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.text, self.attributes = [], [], []
+        self.feed(source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_page_is_well_formed_escaped_and_alone():
+    source = page.page(RESULTS, about="of <runs>")
+    document = Document(source)
+    text = "".join(document.text)
+    for shown in ("of <runs>", "a <b>", "<i>", "\u6f22", "Numbers"):
+        assert shown in text
+    assert "<i>" not in source
+    assert "<b>" not in source
+    # Nothing is fetched: no script, no link, no address.
+    names = {(tag, name) for tag, name, _ in document.attributes}
+    assert not names & {("script", "src"), ("link", "href"), ("img", "src")}
+    assert not re.search(r"https?:|url\(|@import|<script|<link", source)
+    titles = [value for _, name, value in document.attributes if name == "title"]
+    assert "##b: 62.0% replaced" in titles
+    assert "ten: 80.0% replaced; was two" in titles
+    assert "one: 70.0% replaced; was one" in titles
+
+
+def test_page_marks_outcomes_without_colour():
+    source = page.page([CORRUPTED], about="")
+    tokens = dict(re.findall(r'title="(\S+): [^>]*>.*?</span>(<sup>.</sup>)?', source))
+    assert tokens == {
+        "[CLS]": "",
+        "one": "<sup>!</sup>",
+        "ten": "<sup>+</sup>",
+        "&amp;": "<sup>-</sup>",
+        "[SEP]": "",
+    }
+    assert "<rt>two</rt>" in source
+    assert "<rt>=</rt>" in source
+
+
+def test_pieces_of_a_word_are_joined():
+    source = page.page([PLAIN], about="")
+    joined = re.sub(r"<[^>]+>", "", re.search(r'<p class="text">(.*?)</p>', source)[1])
+    assert joined == "[CLS] ab [SEP]"
+
+
+def test_legends_come_once_and_only_where_needed():
+    source = page.page([PLAIN, PLAIN, FILLS], about="")
+    assert source.count("Hover for the number") == 1
+    assert source.count("every mask is judged") == 1
+    assert "false alarm" not in source
+
+
+def luminance(color):
+    linear = [c / 255 for c in color]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in linear
+    ]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("text", [(0x11,) * 3, (0x22,) * 3])
+def test_text_is_readable_on_every_background(text):
+    """At least 4.5 to 1, as the web's accessibility guidelines ask (WCAG 1.4.3)."""
+    for percent in range(0, 101, 5):
+        on = luminance(page.background(percent / 100)) + 0.05
+        ratio = on / (luminance(text) + 0.05)
+        assert ratio >= 4.5
+    assert page.background(0.0) == (255, 255, 255)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run"))
+
+
+def lines(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_json_lines(folder, capsys):
+    model = f"--model={folder}"
+    assert command.main([model, "--json", "a good book", "bad"]) == 0
+    first, second = lines(capsys)
+    assert first["tokens"] == ["[CLS]", "a", "good", "book", "[SEP]"]
+    assert len(first["replaced_probability"]) == 5
+    assert second["text"] == "bad"
+    assert command.main([model, "--json", "--corrupt", "--mask_rate=0.9", "a b c"]) == 0
+    (found,) = lines(capsys)
+    assert found["original_tokens"] == ["[CLS]", "a", "b", "c", "[SEP]"]
+    assert found["is_masked"] == [False, True, True, True, False]
+    assert found["is_replaced"] == [
+        a != b for a, b in zip(found["original_tokens"], found["tokens"], strict=True)
+    ]
+    assert command.main([model, "--json", "--fill", "--top=2", "a [MASK]"]) == 0
+    (found,) = lines(capsys)
+    assert len(found["fills"]) == 1
+    assert found["fills"][0][0].keys() == {"token", "probability"}
+    assert len(found["fills"][0]) == 2
+
+
+def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a good book\n\nbad\r\n"))
+    target = tmp_path / "out.html"
+    assert command.main([f"--model={folder}", f"--html={target}"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("P(replaced) %") == 2
+    assert shown.out.count(terminal.LEGEND) == 1
+    assert "\x1b" not in shown.out
+    assert f"wrote {target}" in shown.err
+    Document(target.read_text())
+    with pytest.raises(SystemExit, match="--overwrite"):
+        command.main([f"--model={folder}", f"--html={target}", "bad"])
+    assert (
+        command.main([f"--model={folder}", f"--html={target}", "--overwrite", "x"]) == 0
+    )
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("stdin", "message"),
+    [(b"\n \n", "no text"), (b"good\nb\xe4d\n", "not UTF-8"), (b"\x00\n", "no tokens")],
+)
+def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
+    stream = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    monkeypatch.setattr(sys, "stdin", stream)
+    with pytest.raises(SystemExit, match=message) as stopped:
+        command.main([f"--model={folder}"])
+    assert "\n" not in stopped.value.code
+
+
+def test_modes_exclude_each_other(folder):
+    with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
+        command.main([f"--model={folder}", "--corrupt", "--fill", "x"])

@@ -1,0 +1,114 @@
+"""The shipped configurations at full size: parameters, and one real step each."""
+
+import dataclasses
+import gc
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf import cli
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.masking import Masking, row_keys
+from electra_tf.features import derive_inputs
+from electra_tf.systems import build
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+VOCAB = 30522
+PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
+
+# Discriminator with its head; both networks with shared embeddings. From the shapes
+# of the original code; published as 14M, 110M and 335M.
+PARAMETERS = {
+    "small": (13_549_057, 14_196_219),
+    "small_plus_plus": (13_549_057, 23_122_875),
+    "base": (109_483_009, 119_386_427),
+    "large": (335_142_913, 354_655_291),
+}
+# What a step costs is the width; these lengths keep it to seconds.
+STEP = {
+    "small": (2, 128),
+    "small_plus_plus": (2, 128),
+    "base": (2, 128),
+    "large": (1, 128),
+}
+
+
+def config_of(name):
+    return cli.parse(PretrainConfig, [f"--flagfile={CONFIGS / name}.cfg"])
+
+
+@pytest.fixture(autouse=True)
+def _freed():
+    """One large model at a time."""
+    yield
+    gc.collect()
+
+
+def count(variables):
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def test_no_configuration_is_missing():
+    names = {path.stem for path in CONFIGS.glob("*.cfg")} - {"tiny"}
+    assert names == PARAMETERS.keys() == STEP.keys()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "small",
+        "small_plus_plus",
+        pytest.param("base", marks=pytest.mark.slow),
+        pytest.param("large", marks=pytest.mark.slow),
+    ],
+)
+def test_parameter_counts(name):
+    """Tied embeddings and nothing else (pitfall 19 of docs/fidelity.md)."""
+    config = config_of(name)
+    assert config.data.vocab_size == VOCAB
+    model = build.model(config, VOCAB)
+    discriminator, joint = PARAMETERS[name]
+    assert count(model.detector().trainable_variables) == discriminator
+    assert count(model.trainable_variables) == joint
+
+
+def batch_of(config, rows, length):
+    """Rows of [CLS] words [SEP] words [SEP], masked at the configured rate."""
+    ids = np.random.default_rng(0).integers(1000, VOCAB, (rows, length), np.int32)
+    ids[:, 0], ids[:, length // 2], ids[:, -1] = CLS, SEP, SEP
+    masking = Masking(
+        VOCAB,
+        MASK,
+        never_masked=(CLS, SEP),
+        max_seq_length=length,
+        mask_rate=config.masking.mask_rate,
+    )
+    keys = row_keys(tf.range(rows, dtype=tf.int64), tf.zeros([rows], tf.int64))
+    inputs = derive_inputs(tf.constant(ids), tf.ones_like(ids), SEP)
+    return {**inputs, **masking(inputs["input_ids"], inputs["input_mask"], keys)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEP)
+def test_one_training_step_at_full_width(name):
+    """Two updates: the first has rate 0, the second moves the weights."""
+    config = config_of(name)
+    config = dataclasses.replace(
+        config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1)
+    )
+    model = build.compiled_model(config, VOCAB)
+    batch = batch_of(config, *STEP[name])
+    data = tf.data.Dataset.from_tensors(batch).repeat(2)
+    kernel = model.discriminator.transformer.blocks[-1].output_kernel
+    before = kernel.numpy()
+    logs = model.fit(data, verbose=0, shuffle=False).history
+    # Both steps see the initial weights. The discriminator's logits all lie near one
+    # value within about 0.5 of 0, since its last unit is Glorot uniform.
+    assert logs["generator_loss"][0] == pytest.approx(np.log(VOCAB), rel=0.1)
+    assert logs["discriminator_loss"][0] == pytest.approx(np.log(2), abs=0.4)
+    assert model.optimizer.nonfinite_variable() is None
+    moved = np.abs(kernel.numpy() - before).max()
+    assert 0 < moved < 100 * config.optimizer.learning_rate

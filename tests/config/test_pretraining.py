@@ -1,0 +1,354 @@
+"""Configuration, flags and the shipped flagfiles."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from electra_tf.config import fields
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.finetuning import FinetuneConfig, FinetuneRunConfig
+from electra_tf.config.pretraining import (
+    EncoderConfig,
+    GeneratorConfig,
+    PretrainConfig,
+    RunConfig,
+)
+from electra_tf.config.records import RecordsConfig
+from tests.flag_parsing import parse
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_flag_names_are_unique_and_explained():
+    names = [leaf.name for _, leaf in fields.fields(PretrainConfig)]
+    assert len(names) == len(set(names))
+    assert all(
+        len(leaf.metadata["help"]) > 15 for _, leaf in fields.fields(PretrainConfig)
+    )
+
+
+def test_flags_reach_the_config_and_defaults_agree():
+    assert parse() == PretrainConfig()
+    config = parse(
+        "--mask_rate=0.25",
+        "--corpus=a,b",
+        "--jit_compile",
+        "--noadam_bias_correction",
+        "--max_predictions_per_seq=40",
+        "--distribution=tpu",
+    )
+    assert config.masking.mask_rate == 0.25
+    assert config.data.corpus == ("a", "b")
+    assert config.run.jit_compile
+    assert config.masking.max_predictions_per_seq == 40
+    assert config.run.distribution == "tpu"
+
+
+def test_later_flags_override_the_flagfile():
+    config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--num_train_steps=7")
+    assert config.run.num_train_steps == 7
+    assert config.encoder.hidden_size == 768
+
+
+def test_a_typo_is_answered_with_a_suggestion():
+    with pytest.raises(ValueError, match="Did you mean --learning_rate"):
+        parse("--learning_rat=1")
+
+
+def test_flat_round_trip():
+    config = parse(f"--flagfile={CONFIGS / 'large.cfg'}")
+    assert fields.from_flat(fields.to_flat(config), PretrainConfig) == config
+
+
+# (steps, batch, length, learning rate, mask rate, layers, hidden, heads, ffn,
+#  embedding, generator hidden, generator heads): Table 6 of the paper.
+TABLE_6 = {
+    "small": (1_000_000, 128, 128, 5e-4, 0.15, 12, 256, 4, 1024, 128, 64, 1),
+    "base": (766_000, 256, 512, 2e-4, 0.15, 12, 768, 12, 3072, 768, 256, 4),
+    "large": (400_000, 2048, 512, 2e-4, 0.25, 24, 1024, 16, 4096, 1024, 256, 4),
+    "small_plus_plus": (4_000_000, 128, 512, 5e-4, 0.15, 12, 256, 4, 1024, 128, 256, 4),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_6)
+def test_presets_spell_out_table_6(name):
+    """Presets give sizes, rates and generator of Table 6, not only the dimensions.
+
+    (pitfalls 24 and 33 of docs/fidelity.md)
+    """
+    path = CONFIGS / f"{name}.cfg"
+    config = parse(f"--flagfile={path}")
+    generator = config.generator_encoder
+    assert (
+        config.run.num_train_steps,
+        config.run.train_batch_size,
+        config.data.max_seq_length,
+        config.optimizer.learning_rate,
+        config.masking.mask_rate,
+        config.encoder.num_layers,
+        config.encoder.hidden_size,
+        config.encoder.num_heads,
+        config.encoder.intermediate_size,
+        config.encoder.embedding_size,
+        generator.hidden_size,
+        generator.num_heads,
+    ) == TABLE_6[name]
+    assert generator.intermediate_size == 4 * generator.hidden_size
+    assert generator.num_layers == config.encoder.num_layers
+    text = path.read_text()
+    for flag in ("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"):
+        assert f"--{flag}=" in text, "the file is the preset: every number stands in it"
+
+
+def test_generator_formula():
+    """Generator heads: hidden size // 64, never below one.
+
+    (pitfall 24 of docs/fidelity.md)
+    """
+    config = PretrainConfig(
+        encoder=EncoderConfig(hidden_size=768, num_heads=12, intermediate_size=3072),
+        generator=GeneratorConfig(generator_hidden_size=0.25),
+    )
+    assert config.generator_encoder.hidden_size == 192
+    assert config.generator_encoder.num_heads == 3
+    small = dataclasses.replace(config, encoder=EncoderConfig())
+    assert small.generator_encoder.num_heads == 1
+
+
+def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
+    # Flagfiles include each other by their path from the root of the repository.
+    monkeypatch.chdir(CONFIGS.parent)
+    files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
+    assert len(files) >= 37
+    for path in files:
+        parse(f"--flagfile={path}")
+        header = path.read_text()
+        assert f"--flagfile=configs/{path.relative_to(CONFIGS)}" in header, path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mask_rate=0"], "--mask_rate must be in"),
+        (["--train_batch_size=10", "--gradient_accumulation_steps=3"], "divisible"),
+        (["--jit_compile", "--distribution=mirrored"], "cannot be combined"),
+        (["--mixed_precision=float16", "--distribution=tpu"], "use bfloat16"),
+        (["--steps_per_execution=2", "--distribution=mirrored"], "Use 1"),
+        (["--distribution=multi_worker"], "needs --records"),
+        (["--hidden_size=100", "--num_heads=3"], "not divisible"),
+        (["--initializer_range=0"], "--initializer_range must be positive, got 0"),
+        (["--position_init=sinusoidal", "--embedding_size=7"], "even .*got 7"),
+        (["--max_seq_length=1024"], "exceeds --max_positions"),
+        (["--num_train_steps=0"], "at least 1"),
+        (["--learning_rate=0"], "must be positive"),
+        (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
+        (["--sharing=all"], "--generator_hidden_size=0.25 .* set both to 1"),
+        (["--sentence_weight=-1"], "must not be negative"),
+        (["--sentence_weight=1", "--objective=mlm"], "trains one network"),
+        (["--sharing=gdes", "--objective=mlm"], "trains one network"),
+        (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
+        (["--mask_rate_steps=9"], "needs --final_mask_rate"),
+        (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
+        (["--seed=-1"], r"--seed must be in \[0, 2147483647\], got -1"),
+        (["--seed=2147483648"], r"--seed must be in \[0, 2147483647\], got 21"),
+        (["--num_layers=-1"], "--num_layers must be at least 1, got -1"),
+        (["--num_heads=0"], "--num_heads must be at least 1, got 0"),
+        (["--hidden_size=0"], "--hidden_size must be at least 1, got 0"),
+        (["--embedding_size=0"], "--embedding_size must be at least 1, got 0"),
+        (["--shuffle_buffer=0"], "--shuffle_buffer must be at least 1, got 0"),
+        (["--discriminator_weight=-50"], "--discriminator_weight must not be neg"),
+        (["--discriminator_weight=nan"], "--discriminator_weight must be a finite"),
+        (["--generator_weight=-1"], "--generator_weight must not be negative"),
+        (["--dropout=1"], r"--dropout must be in \[0, 1\), got 1"),
+        (["--adam_beta_2=1.5"], r"--adam_beta_2 must be in \[0, 1\), got 1.5"),
+        (["--weight_decay=-1"], "--weight_decay must not be negative, got -1"),
+        (["--learning_rate=inf"], "--learning_rate must be a finite number, got inf"),
+        (["--clip_norm=0"], r"--clip_norm must be positive \(inf: clip nothing\)"),
+        (["--clip_norm=nan"], "--clip_norm must be a finite number, got nan"),
+        (["--max_predictions_per_seq=0"], "--max_predictions_per_seq must be at least"),
+        (["--training=two_stage", "--generator_steps=0"], "at least 1, got 0"),
+        (
+            ["--lr_schedule=sequential", "--warmup_steps=10", "--num_train_steps=6"],
+            "--warmup_steps=10 leaves no step .* use --lr_schedule=product",
+        ),
+    ],
+)
+def test_impossible_choices_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        parse(*arguments)
+
+
+def test_a_generator_that_cannot_be_names_its_own_flag():
+    sizes = ["--hidden_size=2", "--num_heads=1", "--generator_hidden_size=0.1"]
+    for given, width in ((["--generator_hidden_size=0.7"], 179), (sizes, 0)):
+        message = rf"--generator_hidden_size=0\.\d makes a generator of width {width} "
+        with pytest.raises(ValueError, match=message):
+            _ = parse(*given).generator_encoder
+
+
+def test_edges_are_allowed():
+    assert parse("--seed=2147483647").run.seed == 2**31 - 1
+    assert parse("--clip_norm=inf").optimizer.clip_norm == float("inf")
+    assert parse("--objective=mlm", "--hidden_size=1", "--num_heads=1")
+    stages = ["--training=two_stage", "--generator_hidden_size=1", "--sharing=nes"]
+    assert parse(*stages, "--generator_steps=1").generator_steps == 1
+    assert parse("--max_predictions_per_seq=1").predictions_per_seq == 1
+
+
+def test_all_seeds_of_a_fine_tuning_run_fit():
+    assert FinetuneRunConfig(seed=2**31 - 2, seeds=2).seeds == 2
+    with pytest.raises(ValueError, match=r"--seed=2147483646 with --seeds=3: all"):
+        FinetuneRunConfig(seed=2**31 - 2, seeds=3)
+    with pytest.raises(ValueError, match=r"--seed must be in .*got -1"):
+        FinetuneRunConfig(seed=-1)
+
+
+@pytest.mark.parametrize(
+    "config_class", [PretrainConfig, FinetuneConfig, CompareConfig, RecordsConfig]
+)
+def test_every_number_has_a_range(config_class):
+    numbers = [
+        leaf
+        for _, leaf in fields.fields(config_class)
+        if leaf.type.split(" ")[0] in ("int", "float")
+    ]
+    assert len(numbers) >= 5
+    assert [leaf.name for leaf in numbers if not leaf.metadata["allowed"]] == []
+
+
+def test_towers_and_the_last_mask_rate():
+    assert PretrainConfig().generator_kind == "masked_lm"
+    assert parse("--objective=electric").generator_kind == "two_tower"
+    assert parse("--generator=two_tower").generator_kind == "two_tower"
+    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
+    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
+
+
+def test_base_with_the_small_learning_rate_is_questioned():
+    config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--learning_rate=5e-4")
+    assert any("5e-4 (ELECTRA-Small's)" in text for text in config.warnings())
+    assert not parse(f"--flagfile={CONFIGS / 'base.cfg'}").warnings()
+    assert not parse(f"--flagfile={CONFIGS / 'small.cfg'}").warnings()
+
+
+def test_large_generators_are_questioned():
+    full = ["--generator_hidden_size=1"]
+    (text,) = parse(*full).warnings()
+    assert "more than half the discriminator" in text
+    assert not parse(*full, "--sharing=all").warnings()
+    assert not parse(*full, "--generator_layers=0.5").warnings()
+    assert not parse(*full, "--training=two_stage", "--sharing=nes").warnings()
+    assert parse("--objective=electra_15", *full).warnings()
+
+
+def test_only_paths_and_logging_may_change_on_resume():
+    allowed = fields.resumable_fields(PretrainConfig)
+    assert {"model_dir", "log_steps", "records"} <= allowed
+    assert not {"learning_rate", "seed", "num_train_steps", "hidden_size"} & allowed
+
+
+def test_frozen_flag_surface():
+    """Adding or dropping a flag is a deliberate change of this number."""
+    assert len(list(fields.fields(PretrainConfig))) == len(FLAGS), sorted(
+        {leaf.name for _, leaf in fields.fields(PretrainConfig)} ^ set(FLAGS)
+    )
+    assert {leaf.name for _, leaf in fields.fields(PretrainConfig)} == set(FLAGS)
+
+
+FLAGS = [
+    "adam_beta_1",
+    "adam_beta_2",
+    "adam_bias_correction",
+    "adam_epsilon",
+    "adversarial_start",
+    "adversarial_steps",
+    "adversarial_weight",
+    "attention_dropout",
+    "blank_lines_separate",
+    "clip_norm",
+    "clipping",
+    "corpus",
+    "data_dir",
+    "disallow_correct",
+    "discriminator_weight",
+    "distribution",
+    "dropout",
+    "dry_run",
+    "embedding_size",
+    "eval_batch_size",
+    "eval_fraction",
+    "eval_records",
+    "eval_steps",
+    "final_mask_rate",
+    "final_temperature",
+    "freeze_generator",
+    "generator",
+    "generator_clip_norm",
+    "generator_hidden_size",
+    "generator_init_from",
+    "generator_layers",
+    "generator_learning_rate",
+    "generator_steps",
+    "generator_weight",
+    "gradient_accumulation_steps",
+    "gumbel_temperature",
+    "hidden_size",
+    "init_from",
+    "initializer_range",
+    "intermediate_size",
+    "jit_compile",
+    "keep_checkpoints",
+    "learning_rate",
+    "log_steps",
+    "lower_case",
+    "lr_decay_power",
+    "lr_schedule",
+    "mask_rarity_power",
+    "mask_rate",
+    "mask_rate_steps",
+    "mask_rule",
+    "mask_select",
+    "mask_variants",
+    "masking",
+    "max_eval_batches",
+    "max_positions",
+    "max_predictions_per_seq",
+    "max_seq_length",
+    "mixed_precision",
+    "model_dir",
+    "num_heads",
+    "num_layers",
+    "num_processes",
+    "num_train_steps",
+    "objective",
+    "overwrite",
+    "position_init",
+    "records",
+    "sampling_dropout",
+    "save_checkpoint_steps",
+    "seed",
+    "segmenting",
+    "sentence_weight",
+    "sharing",
+    "shuffle_buffer",
+    "steps_per_execution",
+    "strip_accents",
+    "temperature",
+    "temperature_shape",
+    "temperature_steps",
+    "tfds_data_dir",
+    "tpu",
+    "train_batch_size",
+    "training",
+    "two_stage_copy",
+    "vocab_file",
+    "vocab_size",
+    "warmup_steps",
+    "weight_decay",
+]
+
+
+def test_run_config_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RunConfig().seed = 1

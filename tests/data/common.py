@@ -1,0 +1,51 @@
+"""A corpus of made-up words, records built of it, and what is in them."""
+
+import pathlib
+import random
+import subprocess
+import sys
+
+import tensorflow as tf
+
+from electra_tf.data.building import build_records
+from electra_tf.data.records import parse_batch
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+WORDS = ["w" + "abcdefghij"[i // 10] + "abcdefghij"[i % 10] for i in range(100)]
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS))
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def text(documents, *, seed=0, lines=12, words=20):
+    rng = random.Random(seed)
+    return "\n\n".join(
+        "\n".join(" ".join(rng.choices(WORDS, k=words)) for _ in range(lines))
+        for _ in range(documents)
+    )
+
+
+def build(corpus, folder, **options):
+    options = {"vocabulary": VOCABULARY, "num_processes": 1, **options}
+    options = {"log": lambda message: None, **options}
+    return build_records([str(corpus)], folder, **options)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+
+
+def examples(folder, split):
+    files = sorted(map(str, pathlib.Path(folder).glob(f"{split}-*.tfrecord")))
+    serialized = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
+    return parse_batch(tf.constant(serialized)).to_list()
+
+
+def command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "electra_tf.data.build_records", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )

@@ -1,0 +1,361 @@
+"""A build of records and its vocabulary: made, resumed, reused, rejected."""
+
+import contextlib
+import errno
+import gzip
+import json
+
+import pytest
+import tensorflow as tf
+
+from electra_tf import files
+from electra_tf.data import building, corpora, installed, records, units
+from electra_tf.data.building import prepare_vocabulary
+from electra_tf.data.records import MANIFEST, read_manifest, verify
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.data.common import VOCABULARY, build, contents, examples, text
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(400))
+    return path
+
+
+def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
+    folder = tmp_path / "records"
+    manifest = build(corpus, folder)
+    rows = examples(folder, "train") + examples(folder, "eval")
+    found = sorted(i for row in rows for i in row if i >= len(SPECIAL_TOKENS))
+    expected = WordPiece(VOCABULARY).encode(corpus.read_text().splitlines())
+    assert found == sorted(i for line in expected for i in line.tolist())
+    assert max(map(len, rows)) == 128
+    assert verify(folder, thorough=True) == manifest
+    assert manifest.num_records == len(examples(folder, "train"))
+    assert manifest.num_tokens == sum(map(len, examples(folder, "train")))
+    assert manifest.corpus["documents"] == 400
+    assert manifest.corpus["lines"] == 4800
+    assert len(manifest.train) >= 4
+    assert Vocabulary.load(folder / "vocab.txt") == VOCABULARY
+    assert not list(folder.glob(".build")), "no work files are left"
+
+
+def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
+    told = []
+    assert build(corpus, tmp_path / "a", log=told.append).corpus["unknown_tokens"] == 0
+    assert not [line for line in told if "[UNK]" in line]
+    corpus.write_text(corpus.read_text().replace("waa", "xxx").replace("wbb", "yyy"))
+    manifest = build(corpus, tmp_path / "b", log=told.append)
+    rows = examples(tmp_path / "b", "train")
+    unknown = sum(row.count(VOCABULARY.unk_id) for row in rows)
+    assert manifest.corpus["unknown_tokens"] == unknown > 0
+    share = unknown / sum(map(len, rows))
+    (line,) = [line for line in told if "[UNK]" in line]
+    assert f"{share:.1%} of the tokens are [UNK]" in line
+
+
+def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
+    folder = tmp_path / "records"
+    first = build(corpus, folder)
+    stamp = (folder / first.train[0].name).stat().st_mtime_ns
+    messages = []
+    assert build(corpus, folder, log=messages.append) == first
+    assert "using them" in messages[-1]
+    with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
+        build(corpus, folder, seed=1)
+    assert (folder / first.train[0].name).stat().st_mtime_ns == stamp
+    build(corpus, folder, seed=1, overwrite=True)
+    assert read_manifest(folder).settings["seed"] == 1
+    corpus.write_text(text(401))
+    with pytest.raises(ValueError, match="corpus_sha256"):
+        build(corpus, folder, seed=1)
+
+
+def test_foreign_files_are_not_touched(corpus, tmp_path):
+    (tmp_path / "train-0.tfrecord").write_text("precious")
+    with pytest.raises(ValueError, match="without a manifest"):
+        build(corpus, tmp_path)
+    (tmp_path / "train-0.tfrecord").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "other"]))
+    with pytest.raises(ValueError, match="is another vocabulary"):
+        build(corpus, tmp_path)
+
+
+class Killed(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def killed_after(monkeypatch, count):
+    """The build within is killed after so many units; gives their numbers."""
+    built = []
+    original = units.UnitBuilder.build
+
+    def interrupted(self, unit, report):
+        if len(built) == count:
+            raise Killed
+        built.append(unit.index)
+        return original(self, unit, report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(units.UnitBuilder, "build", interrupted)
+        with pytest.raises(Killed):
+            yield built
+
+
+def test_a_resumed_build_equals_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
+    build(corpus, tmp_path / "whole")
+    original = units.UnitBuilder.build
+    with killed_after(monkeypatch, 2) as built:
+        build(corpus, tmp_path / "resumed")
+    with pytest.raises(ValueError, match=r"unfinished build .* max_seq_length is"):
+        build(corpus, tmp_path / "resumed", max_seq_length=64)
+
+    def recorded(self, unit, report):
+        built.append(unit.index)
+        return original(self, unit, report)
+
+    monkeypatch.setattr(units.UnitBuilder, "build", recorded)
+    build(corpus, tmp_path / "resumed")
+    assert built == sorted(set(built)), "finished units are not built again"
+    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
+
+
+def test_interrupted_while_shards_get_their_names(corpus, tmp_path, monkeypatch):
+    def killed(self, folder):
+        raise Killed
+
+    build(corpus, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(records.Manifest, "save", killed)
+        with pytest.raises(Killed):
+            build(corpus, tmp_path / "resumed")
+    build(corpus, tmp_path / "resumed")
+    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
+
+
+def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
+    written = []
+
+    def full(self, record):
+        written.append(record)
+        if len(written) > 50:
+            raise tf.errors.ResourceExhaustedError(None, None, "full")
+
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        build(corpus, tmp_path / "records")
+    assert caught.value.errno == errno.ENOSPC
+    assert not [path for path in tmp_path.rglob("*") if ".part-" in path.name]
+
+
+def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):
+    for options in (
+        {"segmenting": "x"},
+        {"max_seq_length": 4},
+        {"eval_fraction": 1},
+        {"shard_megabytes": float("inf")},
+        {"shard_megabytes": float("nan")},
+    ):
+        with pytest.raises(ValueError, match=r"must be"):
+            build(corpus, tmp_path / "records", **options)
+    assert not (tmp_path / "records").exists()
+
+
+def test_compressed_files_give_the_records_of_plain_ones(tmp_path):
+    content = text(1500)
+    (tmp_path / "a.txt").write_text(content)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
+    plain = build(tmp_path / "a.txt", tmp_path / "plain")
+    packed = build(tmp_path / "a.txt.gz", tmp_path / "packed", shard_megabytes=1)
+    assert len(packed.train) > 1, "a compressed file is shared between processes too"
+    assert plain.corpus["documents"] == packed.corpus["documents"] == 1500
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_long_documents_are_questioned(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "LONG_DOCUMENT", 3 << 20)
+    content = text(1, lines=45_000).encode()
+    path = tmp_path / f"corpus.txt{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    options = {"eval_fraction": 0, "shard_megabytes": 1}
+    told = []
+    build(path, tmp_path / "a", log=told.append, **options)
+    (line,) = [line for line in told if "no blank line" in line]
+    assert f"the first 3 MB of {path}: is this one document?" in line
+    (tmp_path / "two.txt").write_bytes(content[:2_000_000] + b"\n \n" + content)
+    told.clear()
+    build(tmp_path / "two.txt", tmp_path / "b", log=told.append, **options)
+    build(path, tmp_path / "c", log=told.append, blank_lines_separate=False, **options)
+    assert not [line for line in told if "no blank line" in line]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n \n", "the corpus is empty"),
+        (b"GIF89a\0\0", "looks binary"),
+        (b"caf\xe9 au lait", "not UTF-8 at byte 3"),
+    ],
+)
+def test_unreadable_text(content, message, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        build(path, tmp_path / "out")
+    # The mended file is built without being asked to overwrite the failure.
+    path.write_text(text(3))
+    build(path, tmp_path / "out")
+
+
+def test_a_folder_that_cannot_be_written_is_used(corpus, tmp_path, monkeypatch):
+    manifest = build(corpus, tmp_path / "records")
+
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files.filelock.FileLock, "acquire", refuse)
+    assert build(corpus, tmp_path / "records") == manifest
+
+
+def test_finished_records_do_without_their_text(corpus, tmp_path):
+    manifest = build(corpus, tmp_path / "records")
+    corpus.unlink()
+    told = []
+    assert build(corpus, tmp_path / "records", log=told.append) == manifest
+    assert "the text is not there any more" in told[0]
+    with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
+        build(corpus, tmp_path / "records", seed=1)
+    with pytest.raises(ValueError, match="no such file"):
+        build(tmp_path / "typo.txt", tmp_path / "records")
+    with pytest.raises(ValueError, match="no such file"):
+        build(corpus, tmp_path / "records", overwrite=True)
+    assert verify(tmp_path / "records", thorough=True) == manifest
+
+
+def test_other_installed_packages_are_a_warning(tmp_path, monkeypatch):
+    documents = [document.split("\n") for document in text(60).split("\n\n")]
+    monkeypatch.setattr(installed, "documents", lambda: iter(documents))
+    monkeypatch.setattr(installed, "fingerprint", lambda: "before")
+    manifest = build("installed", tmp_path / "records")
+    monkeypatch.setattr(installed, "fingerprint", lambda: "after")
+    told = []
+    assert build("installed", tmp_path / "records", log=told.append) == manifest
+    assert "installed packages have changed" in told[0]
+    assert "--overwrite" in told[0]
+    with pytest.raises(ValueError, match="max_seq_length is 128 there and 64 here"):
+        build("installed", tmp_path / "records", max_seq_length=64)
+
+
+def test_a_byte_in_the_middle_of_a_large_file_is_seen(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(text(2000))
+    build(path, tmp_path / "records")
+    content = bytearray(path.read_bytes())
+    place = content.index(b"w", len(content) // 3)
+    content[place : place + 3] = b"wjj"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="the text has changed"):
+        build(path, tmp_path / "records")
+
+
+def test_an_interrupted_overwriting_build_goes_on(corpus, tmp_path, monkeypatch):
+    folder = tmp_path / "records"
+    build(corpus, folder)
+    with killed_after(monkeypatch, 2):
+        build(corpus, folder, seed=1, overwrite=True)
+    told = []
+    build(corpus, folder, seed=1, overwrite=True, log=told.append)
+    assert "2 of 6 units are finished already" in told[1]
+    build(corpus, tmp_path / "whole", seed=1)
+    assert contents(folder) == contents(tmp_path / "whole")
+    # Of finished records, the same command makes new ones.
+    told.clear()
+    build(corpus, folder, seed=1, overwrite=True, log=told.append)
+    assert not any("already" in line for line in told)
+
+
+# The vocabulary of a build.
+
+
+@pytest.fixture
+def words_file(tmp_path):
+    path = tmp_path / "corpus.txt"
+    words = [f"w{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
+    path.write_text("\n".join([" ".join(words), "\u00c9t\u00e9 Winter"] * 3))
+    return path
+
+
+@pytest.fixture
+def prepare(words_file, tmp_path, monkeypatch):
+    """`prepare_vocabulary` at one path; its list says for how often it was trained."""
+    trained = []
+    train = building.train_vocabulary
+
+    def counted(lines, size, **options):
+        trained.append(size)
+        return train(lines, size, **options)
+
+    def call(size=80, **options):
+        options = {"log": lambda message: None, **options}
+        path = tmp_path / "made" / "vocab.txt"
+        return prepare_vocabulary([str(words_file)], path, size=size, **options)
+
+    monkeypatch.setattr(building, "train_vocabulary", counted)
+    call.trained = trained
+    return call
+
+
+def test_it_is_trained_once(prepare):
+    vocabulary = prepare()
+    assert len(vocabulary) == 80
+    assert prepare() == prepare(overwrite=True) == vocabulary
+    assert prepare.trained == [80]
+    with pytest.raises(ValueError, match="has 80 tokens, asked for 40"):
+        prepare(40)
+
+
+def test_a_stale_one_is_refused_or_trained_anew(prepare, words_file, tmp_path):
+    prepare()
+    with pytest.raises(ValueError, match="lower_case is True there and False here"):
+        prepare(lower_case=False)
+    cased = prepare(lower_case=False, overwrite=True)
+    assert "W" in cased.tokens
+    words_file.write_text("another text, another text")
+    with pytest.raises(ValueError, match="the text has changed"):
+        prepare(lower_case=False)
+    # Records that are there were made with it: they say what their text was.
+    (tmp_path / "made" / MANIFEST).write_text("{}")
+    assert prepare(lower_case=False) == cased
+    words_file.unlink()
+    assert prepare(lower_case=False) == cased
+    assert prepare.trained == [80, 80]
+
+
+def test_a_text_that_gives_few_tokens_is_a_warning(prepare):
+    told = []
+    prepare(5000, log=told.append)
+    assert "warning: of 5000 tokens asked for, the text gives" in told[-1]
+    told.clear()
+    prepare(80, overwrite=True, log=told.append)
+    assert not [line for line in told if "warning" in line]
+
+
+def test_a_file_of_ones_own_is_used_as_it_is(prepare, words_file, tmp_path):
+    own = prepare()
+    settings = tmp_path / "made" / "vocab.txt.json"
+    assert json.loads(settings.read_text())["vocabulary_sha256"] == own.sha256
+    path = tmp_path / "made" / "vocab.txt"
+    path.write_text(path.read_text().replace("waa", "WAA"))
+    assert prepare(lower_case=False).tokens != own.tokens
+    assert prepare.trained == [80]
+
+
+def test_overwriting_begins_after_the_corpus_was_found(prepare, words_file, tmp_path):
+    vocabulary = prepare()
+    words_file.unlink()
+    with pytest.raises(ValueError, match="no such file"):
+        prepare(overwrite=True, lower_case=False)
+    assert Vocabulary.load(tmp_path / "made" / "vocab.txt") == vocabulary

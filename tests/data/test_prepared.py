@@ -1,0 +1,71 @@
+"""Records that are given: one or several folders, one vocabulary, one casing."""
+
+import pytest
+
+from electra_tf.data.building import build_records
+from electra_tf.data.prepared import given_data
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+WORDS = ("wa", "wb", "wc", "wd")
+
+
+def build(folder, *, words=WORDS, first=0, **options):
+    folder.mkdir()
+    lines = [" ".join(words[(n + k) % 4] for k in range(9 + n)) for n in range(40)]
+    (folder / "text.txt").write_text("\n\n".join(lines[first:]))
+    options = {"max_seq_length": 32, "num_processes": 1, **options}
+    return build_records(
+        [str(folder / "text.txt")],
+        folder,
+        vocabulary=Vocabulary((*SPECIAL_TOKENS, *words)),
+        log=lambda message: None,
+        **options,
+    )
+
+
+def given(*patterns, **options):
+    return given_data(list(map(str, patterns)), max_seq_length=32, log=print, **options)
+
+
+def test_all_folders_count(tmp_path):
+    first, second = build(tmp_path / "a"), build(tmp_path / "b", first=5)
+    data = given(tmp_path / "a" / "*.tfrecord", tmp_path / "b")
+    assert data.manifest.num_records == first.num_records + second.num_records
+    assert data.manifest.corpus["documents"] == 40 + 35
+    assert data.eval_files == tuple(
+        str(tmp_path / name / "eval-00000-of-00001.tfrecord") for name in "ab"
+    )
+    assert {path.split("/")[-2] for path in data.train_files} == {"a", "b"}
+    assert not [path for path in data.train_files if "eval-" in path]
+    assert given(tmp_path / "a").manifest == first
+    held_out = given(tmp_path / "a", eval_patterns=(str(tmp_path / "b"),)).eval_files
+    assert held_out == data.eval_files[1:]
+
+
+def test_different_vocabularies_are_refused(tmp_path):
+    build(tmp_path / "a")
+    build(tmp_path / "b", words=WORDS[::-1])
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(ValueError, match="different vocabularies") as caught:
+        given(*folders)
+    assert all(str(folder) in str(caught.value) for folder in folders)
+    with pytest.raises(ValueError, match=r"The records in .*b were built with another"):
+        given(*folders, vocab_file=str(tmp_path / "a" / "vocab.txt"))
+
+
+def test_different_casings_and_longer_records_are_refused(tmp_path):
+    build(tmp_path / "a")
+    build(tmp_path / "b", lower_case=False)
+    with pytest.raises(ValueError, match="differ in lower_case"):
+        given(tmp_path / "a", tmp_path / "b")
+    build(tmp_path / "c", max_seq_length=64)
+    with pytest.raises(ValueError, match=r"in .*c hold up to 64 tokens"):
+        given(tmp_path / "a", tmp_path / "c")
+
+
+def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
+    build(tmp_path / "a")
+    build(tmp_path / "b")
+    (tmp_path / "b" / "manifest.json").unlink()
+    assert given(tmp_path / "a", tmp_path / "b").manifest is None
+    assert f"{tmp_path / 'b'} has no manifest" in capsys.readouterr().out

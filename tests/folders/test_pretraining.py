@@ -1,0 +1,131 @@
+"""The folder of a pretraining run: what it says, and what --overwrite deletes."""
+
+import json
+
+import pytest
+
+from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from electra_tf.folders.pretraining import PretrainingFolder
+from tests.tasks.common import TOKENS
+
+
+def write(path, described):
+    (path / "config.json").write_text(json.dumps(described))
+    (path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    return PretrainingFolder(path)
+
+
+@pytest.mark.parametrize(
+    ("described", "known"),
+    [
+        ({}, {}),
+        ({"config": {"lower_case": False}}, {"lower_case": False}),
+        (
+            # Given records were made with another casing than the flags' defaults.
+            {
+                "config": {"lower_case": True, "strip_accents": True},
+                "data": {"lower_case": False, "strip_accents": False},
+            },
+            {"lower_case": False, "strip_accents": False},
+        ),
+        ({"lower_case": True, "config": None}, {"lower_case": True}),
+        ({"data": {"lower_case": "yes"}}, {}),
+    ],
+)
+def test_casing(tmp_path, described, known):
+    assert write(tmp_path, described).casing == known
+
+
+def test_flags_win_and_assumptions_are_said(tmp_path):
+    folder = write(tmp_path, {"data": {"lower_case": False}})
+    said = []
+    found = folder.tokenizer(said.append)
+    assert (found.lower_case, found.strip_accents) == (False, True)
+    assert len(said) == 1
+    assert "--strip_accents; assumed" in said[0]
+    found = folder.tokenizer(said.append, lower_case=True, strip_accents=False)
+    assert (found.lower_case, found.strip_accents) == (True, False)
+    assert len(said) == 1
+
+
+def test_no_config_is_no_error_and_a_damaged_one_is(tmp_path):
+    folder = PretrainingFolder(tmp_path)
+    assert folder.settings == {}
+    for text in ("{", "[1]", '"x"'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match="is damaged"):
+            _ = folder.settings
+
+
+def test_no_vocabulary_is_an_error(tmp_path):
+    folder = PretrainingFolder(tmp_path)
+    assert folder.vocabulary() is None
+    with pytest.raises(FileNotFoundError, match="--vocab_file"):
+        folder.tokenizer(print)
+
+
+def test_the_last_held_out_numbers(tmp_path):
+    folder = PretrainingFolder(tmp_path)
+    assert folder.metrics() == []
+    assert folder.held_out() == {}
+    rows = [
+        {"step": 1, "eval_loss": 3.0},
+        {"step": 2, "eval_loss": 2.0, "eval_auc": None},
+        {"step": 3, "loss": 1.0},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(f'{lines}{{"step": 4, "eval_l')
+    assert folder.metrics() == rows
+    assert folder.held_out() == {"eval_loss": 2.0}
+
+
+def test_a_description_is_copied(tmp_path):
+    folder = write(tmp_path, {"config": {"seed": 1}})
+    other = PretrainingFolder(tmp_path / "a" / "b")
+    folder.copy_description(other)
+    assert other.flags == {"seed": 1}
+    assert other.vocabulary() == folder.vocabulary()
+
+
+def test_records_elsewhere_are_kept(tmp_path):
+    for name in ("mine", "data", "checkpoints"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
+    folder = PretrainingFolder(tmp_path)
+    folder.delete_records(tmp_path / "mine")
+    assert (tmp_path / "data").exists()
+    folder.delete_run(tmp_path / "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path):
+    for name in ("data", "checkpoints"):
+        (tmp_path / name).mkdir()
+    folder = PretrainingFolder(tmp_path)
+    folder.delete_records(tmp_path / "data" / "small")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+    (tmp_path / "data").mkdir()
+    folder.delete_run(tmp_path / "data" / "small")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    # Records that are given, not built, do not keep those of the earlier run.
+    folder.delete_run(None)
+    assert list(tmp_path.iterdir()) == []
+
+
+CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate": 0.1}
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    assert not PretrainingFolder(tmp_path).check_settings(CONFIG)
+    folder = PretrainingFolder(tmp_path / "new")
+    folder.describe(CONFIG)
+    assert folder.check_settings(CONFIG)
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["config.json"]
+    changed = {"encoder": {"layers": 6, "sizes": [1, 2]}, "run": {"log": 2}, "x": None}
+    with pytest.raises(ValueError, match="other settings") as error:
+        folder.check_settings(changed, ("run.*",))
+    assert [line.strip() for line in str(error.value).splitlines()[1:-1]] == [
+        "encoder.layers: was 12, now 6",
+        "rate: was 0.1, now (absent)",
+        "x: was (absent), now None",
+    ]

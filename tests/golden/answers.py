@@ -1,0 +1,119 @@
+"""What stored models answer, found out with ``import electra_tf`` alone.
+
+    python answers.py MODELS OUT [PATTERN ...]
+
+Loads every MODELS/*/*.keras, asks it, trains those called whole.keras a step, and
+writes OUT.json (classes, parameters, variables) and OUT.npz (numbers). With patterns
+such as 'electra/*' it is quicker: only those models, and nothing is trained.
+
+A process of its own for all of them: no other module of the library may have been
+imported before, or loading would find classes that a user's program lacks.
+"""
+
+import fnmatch
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import electra_tf as et  # isort: skip  # Before all else, and nothing else of it.
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def main(folder, out, *patterns):
+    """Asks all models, or those whose names fit one of the patterns."""
+    folder = Path(folder)
+    described = {
+        "registered": sorted(
+            name
+            for name in keras.saving.get_custom_objects()
+            if name.startswith("electra_tf>")
+        )
+    }
+    numbers = {}
+    for path in sorted(folder.glob("*/*.keras")):
+        name = str(path.relative_to(folder).with_suffix(""))
+        if patterns and not any(fnmatch.fnmatch(name, x) for x in patterns):
+            continue
+        # Or names that Keras counts would depend on what was loaded before.
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(0)
+        model = keras.saving.load_model(path)
+        described[name] = describe(model)
+        if patterns and path.stem == "whole":
+            continue
+        own = folder / "inputs" / f"{path.stem}.npz"
+        inputs = own if own.exists() else folder / "inputs" / "pretraining.npz"
+        batch = {key: tf.constant(value) for key, value in np.load(inputs).items()}
+        for number, value in enumerate(tf.nest.flatten(model(batch))):
+            numbers[f"{name}:output_{number}"] = np.asarray(value)
+        if path.stem == "whole":
+            for key, value in train(model, batch).items():
+                numbers[f"{name}:{key}"] = np.asarray(value, np.float64)
+    Path(f"{out}.json").write_text(json.dumps(described, indent=1) + "\n")
+    np.savez(f"{out}.npz", **numbers)
+
+
+def describe(model):
+    """Class, size, variables and optimizer, as plain values."""
+    found = {
+        "class": type(model).__name__,
+        "parameters": model.count_params(),
+        "variables": [_variable(variable) for variable in model.variables],
+    }
+    if model.compiled:
+        optimizer = keras.saving.serialize_keras_object(model.optimizer)
+        found["optimizer"] = {
+            "registered_name": optimizer["registered_name"],
+            "config": optimizer["config"],
+            "variables": [_variable(v) for v in model.optimizer.variables],
+            "magnitudes": _magnitudes(model.optimizer.variables),
+        }
+        # Keras serializes parts with the module they are in, which may change.
+        _drop(found["optimizer"], "module")
+    return found
+
+
+def train(model, batch):
+    """Losses on a batch, and weights after an update with dropout."""
+    if not model.compiled:
+        model.compile(optimizer=et.training.AdamW(1e-3))
+    # Eager: tracing takes longer than everything else.
+    model.run_eagerly = True
+    data = tf.data.Dataset.from_tensors(batch)
+    held_out = model.evaluate(data, verbose=0, return_dict=True)
+    history = model.fit(data, verbose=0, shuffle=False).history
+    return {
+        **{f"evaluate_{k}": np.ravel(v)[0] for k, v in held_out.items()},
+        **{f"fit_{k}": np.ravel(v)[0] for k, v in history.items()},
+        "weights": _magnitudes(model.variables),
+    }
+
+
+def _magnitudes(variables):
+    return [float(np.abs(np.asarray(v, np.float64)).sum()) for v in variables]
+
+
+def _variable(variable):
+    shape = list(variable.shape)
+    return [variable.path, shape, variable.dtype, bool(variable.trainable)]
+
+
+def _drop(value, key):
+    if isinstance(value, dict):
+        value.pop(key, None)
+    for part in value.values() if isinstance(value, dict) else _items(value):
+        _drop(part, key)
+
+
+def _items(value):
+    return value if isinstance(value, list) else ()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

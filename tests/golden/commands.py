@@ -1,0 +1,132 @@
+"""Command lines: in a process of their own, or quickly in this one.
+
+Only what users call by name: the two scripts and ``python -m electra_tf.NAME``. What
+lies behind these names may move without a change here.
+"""
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import subprocess
+import sys
+import typing
+import warnings
+from pathlib import Path
+
+from electra_tf import cli
+from electra_tf.config import fields
+from electra_tf.config.commands import (
+    ConvertConfig,
+    DoctorConfig,
+    InspectConfig,
+    PredictConfig,
+)
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.records import RecordsConfig
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPTS = ("run_pretraining", "run_finetuning")
+MODULES = (
+    "compare",
+    "data.build_records",
+    "convert",
+    "inspect",
+    "predict",
+    "doctor",
+)
+
+
+def line(name, *arguments):
+    """The command as a user types it."""
+    if name in SCRIPTS:
+        return [sys.executable, str(ROOT / f"{name}.py"), *arguments]
+    return [sys.executable, "-m", f"electra_tf.{name}", *arguments]
+
+
+def start(command, folder):
+    """Runs a command in a process of its own; returns exit code and output."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def call(name, *arguments, stdin=""):
+    """Runs a command in this process, in the current folder.
+
+    Saves the seconds that importing TensorFlow takes.
+
+    Returns:
+        Exit code, standard output, standard error.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    saved = sys.argv, sys.stdin, sys.path[:]
+    sys.argv, sys.stdin = [f"{name}.py", *arguments], io.StringIO(stdin)
+    code = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            _run(name)
+    except SystemExit as stop:
+        code = stop.code or 0
+        if isinstance(code, str):
+            err.write(f"{code}\n")
+            code = 1
+    finally:
+        sys.argv, sys.stdin, sys.path[:] = saved
+    return code, out.getvalue(), err.getvalue()
+
+
+def _run(name):
+    if name in SCRIPTS:
+        runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
+        return
+    with warnings.catch_warnings():
+        # It may have been imported before; what runs is a second copy.
+        warnings.filterwarnings("ignore", "'electra_tf", RuntimeWarning)
+        runpy.run_module(f"electra_tf.{name}", run_name="__main__", alter_sys=True)
+
+
+CONFIGS = {
+    "run_pretraining": PretrainConfig,
+    "run_finetuning": FinetuneConfig,
+    "compare": CompareConfig,
+    "data.build_records": RecordsConfig,
+    "convert": ConvertConfig,
+    "inspect": InspectConfig,
+    "predict": PredictConfig,
+    "doctor": DoctorConfig,
+}
+
+
+def options(name):
+    """What a command takes: option -> default and allowed values, in plain values."""
+    found = {}
+    for _, leaf in fields.fields(CONFIGS[name]):
+        flag = fields.flag_name(leaf)
+        names = typing.get_args(cli._without_none(_hint(CONFIGS[name], leaf.name)))
+        choices = leaf.metadata["choices"] or [n for n in names if isinstance(n, str)]
+        found[f"--{flag}"] = {
+            "default": leaf.default,
+            "choices": sorted(choices) or None,
+        }
+        if leaf.type.startswith("bool"):
+            found[f"--no{flag}"] = found[f"--no-{flag}"] = found[f"--{flag}"]
+    return json.loads(json.dumps(found))
+
+
+def _hint(config_class, name):
+    for _, group in fields.groups(config_class):
+        hints = typing.get_type_hints(group)
+        if name in hints:
+            return hints[name]
+    raise KeyError(name)

@@ -1,0 +1,31 @@
+"""Whether numbers must be equal to the bit here, or only nearly."""
+
+import hashlib
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def described():
+    """Versions, and a hash of what the processor can do."""
+    versions = {n: importlib.metadata.version(n) for n in ("tensorflow", "keras")}
+    return {"cpu_flags_sha256": _cpu_flags(), "versions": versions}
+
+
+def _cpu_flags():
+    try:
+        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    except OSError:
+        return None
+    return found and hashlib.sha256(found[1].strip().encode()).hexdigest()
+
+
+def is_the_same():
+    """Whether this is the kind of machine, with the versions, of the golden files."""
+    here, there = described(), json.loads((HERE / "meta.json").read_text())
+    return here["cpu_flags_sha256"] is not None and all(
+        there[name] == value for name, value in here.items()
+    )

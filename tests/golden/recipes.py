@@ -1,0 +1,173 @@
+"""The runs of the golden files, as flags; shared by their maker and the tests."""
+
+import json
+
+SIZES = (
+    "--num_train_steps=12",
+    "--train_batch_size=8",
+    "--eval_batch_size=8",
+    "--max_seq_length=24",
+    "--max_positions=32",
+    "--num_layers=2",
+    "--hidden_size=16",
+    "--num_heads=2",
+    "--intermediate_size=32",
+    "--embedding_size=8",
+    "--generator_hidden_size=0.5",
+    # So wide that answers differ much between texts after a few steps.
+    "--initializer_range=0.3",
+    "--warmup_steps=3",
+    "--learning_rate=1e-3",
+    "--log_steps=1",
+    "--eval_steps=6",
+    "--save_checkpoint_steps=3",
+    "--keep_checkpoints=1",
+    "--eval_fraction=0.1",
+    "--num_processes=1",
+    "--shuffle_buffer=50",
+    "--corpus=text.txt",
+    "--vocab_file=vocab.txt",
+    "--data_dir=data",
+)
+# One run each that was stopped by SIGTERM after some of its 12 steps, and went on.
+TWO_STAGE = (
+    "--training=two_stage",
+    "--generator_steps=6",
+    "--generator_hidden_size=1.0",
+    "--sharing=nes",
+)
+STOPPED = {
+    "electra": (6, ()),
+    "two_stage_first": (4, TWO_STAGE),
+    "two_stage_second": (8, TWO_STAGE),
+}
+
+
+def pretraining(model_dir, *flags):
+    """Arguments of run_pretraining.py; later ones win."""
+    return (*SIZES, f"--model_dir={model_dir}", *flags)
+
+
+FINETUNING = (
+    "--task=classification",
+    "--train=train.csv",
+    "--eval=eval.csv",
+    "--encoder=finished",
+    "--output_dir=task",
+    "--cache_dir=",
+    "--max_seq_length=24",
+    "--train_batch_size=8",
+    "--epochs=5",
+    "--learning_rate=1e-2",
+    "--layerwise_decay=1",
+    "--log_steps=1",
+)
+
+# System -> the flags in which it differs.
+SYSTEMS = {
+    "all_tokens_mlm": ("--objective=all_tokens_mlm",),
+    "electra": (),
+    "electra_15": ("--objective=electra_15", "--disallow_correct"),
+    "electric": ("--objective=electric",),
+    "fast_electra": (
+        "--freeze_generator",
+        "--generator_init_from=finished",
+        "--num_layers=2",
+        "--intermediate_size=32",
+        "--nosampling_dropout",
+        "--sharing=nes",
+        "--temperature=2.0",
+        "--final_temperature=1.0",
+        "--temperature_steps=5",
+        "--temperature_shape=exponential",
+    ),
+    "gdes": ("--sharing=gdes",),
+    "gumbel": ("--training=gumbel",),
+    "mlm": ("--objective=mlm", "--mask_rule=bert", "--position_init=sinusoidal"),
+    "one_encoder": ("--sharing=all", "--generator_hidden_size=1.0"),
+    "reinforce": ("--training=reinforce", "--adversarial_steps=4"),
+    "replace_mlm": ("--objective=replace_mlm",),
+    "sentence": ("--sentence_weight=1.0",),
+    "temperature": (
+        "--temperature=2.0",
+        "--final_temperature=1.0",
+        "--temperature_steps=5",
+    ),
+    "token": ("--sharing=token", "--nosampling_dropout"),
+    "two_stage": TWO_STAGE,
+    "two_tower": ("--generator=two_tower",),
+    "unigram": ("--generator=unigram",),
+    "untied": ("--sharing=untied", "--generator_learning_rate=2e-3"),
+}
+# Narrower still, for the many saved models.
+SMALLER = ("--num_layers=1", "--intermediate_size=24")
+# As short as both stages of two_stage allow, in one process after the other.
+SHORT = (
+    *SMALLER,
+    "--num_train_steps=8",
+    "--eval_steps=0",
+    "--save_checkpoint_steps=8",
+)
+
+# First batches of the records: arguments of pretraining_dataset.
+BATCHES = {
+    "static": {"batch_size": 8, "seed": 3, "mask_variants": 2, "shuffle_buffer": 20},
+    "dynamic": {"batch_size": 8, "mask_variants": None},
+    "resumed": {"batch_size": 8, "seed": 3, "mask_variants": 2, "start_batch": 40},
+    "held_out": {"batch_size": 5, "training": False},
+}
+
+
+def batches(et, folder, options):
+    """The first three batches as one dict of arrays."""
+    which = "train" if options.get("training", True) else "eval"
+    dataset = et.data.pretraining_dataset(f"{folder}/{which}-*.tfrecord", **options)
+    return {
+        f"{number}/{name}": value
+        for number, batch in enumerate(dataset.take(3).as_numpy_iterator())
+        for name, value in batch.items()
+    }
+
+
+TEXTS = ("The cat sees my bird .", "Zoë paints a café ☂", "")
+# What the commands are asked about the finished runs; one JSON object per line.
+QUESTIONS = {
+    "predict": ("predict", ("--model=task", *TEXTS)),
+    "predict_saved_model": ("predict", ("--model=task/saved_model", TEXTS[0])),
+    "inspect": ("inspect", ("--model=finished", "--json", *TEXTS[:2])),
+    "inspect_corrupt": (
+        "inspect",
+        ("--model=finished", "--json", "--corrupt", "--mask_rate=0.4", *TEXTS[:2]),
+    ),
+    "inspect_fill": (
+        "inspect",
+        ("--model=finished", "--json", "--fill", "The [MASK] sees my bird ."),
+    ),
+    "doctor": ("doctor", ("--model=finished", "--json")),
+}
+
+
+def checkpoint(tf, model_dir):
+    """Name, type, shape and size of the values of everything in the newest one."""
+    newest = tf.train.latest_checkpoint(f"{model_dir}/checkpoints")
+    reader = tf.train.load_checkpoint(newest)
+    types = reader.get_variable_to_dtype_map()
+    found = []
+    for name, shape in tf.train.list_variables(newest):
+        row = [name, types[name].name, shape]
+        if types[name].is_floating:
+            value = reader.get_tensor(name).astype("float64")
+            row.append(float(abs(value).sum()))
+        found.append(row)
+    return found
+
+
+def outcome(tf, model_dir):
+    """Settings and final weights of a run, as plain values."""
+    with open(f"{model_dir}/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    return {
+        "config": config["config"],
+        "data": config["data"],
+        "checkpoint": checkpoint(tf, model_dir),
+    }

@@ -1,0 +1,291 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.layers import TextEmbedding
+from electra_tf.layers.encoder import TextEncoder
+from tests.layers.helpers import (
+    check_compiles,
+    check_config,
+    randomize,
+)
+from tests.reference import encoder as reference
+from tests.strategy import two_cpus
+
+IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]], np.int32)
+MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]], np.int32)
+INPUTS = {"input_ids": IDS, "input_mask": MASK, "segment_ids": SEGMENTS}
+SEED = tf.constant([1, 2])
+
+
+def make(hidden_size=8, size=6, **kwargs):
+    table = TextEmbedding(11, size, max_positions=9, dropout=kwargs.get("dropout", 0.1))
+    encoder = TextEncoder(
+        table,
+        num_layers=2,
+        hidden_size=hidden_size,
+        num_heads=2,
+        **{"name": "discriminator", **kwargs},
+    )
+    randomize(encoder.trainable_variables)
+    return encoder
+
+
+def test_matches_definition():
+    encoder = make()
+    bottom, *layers = (
+        reference.named_weights(group) for group in encoder.variables_by_depth()
+    )
+    hidden = reference.embed(bottom, IDS, SEGMENTS)
+    hidden = hidden @ bottom["embeddings_projection_kernel"]
+    hidden = hidden + bottom["embeddings_projection_bias"]
+    for weights in layers:
+        hidden = reference.block(weights, hidden, MASK, num_heads=2)
+    output = check_compiles(encoder, INPUTS)
+    np.testing.assert_allclose(output, hidden, atol=2e-5)
+
+
+def test_optional_inputs():
+    encoder = make()
+    full = {
+        "input_ids": IDS,
+        "input_mask": np.ones_like(IDS),
+        "segment_ids": np.zeros_like(IDS),
+    }
+    np.testing.assert_array_equal(encoder({"input_ids": IDS}), encoder(full))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("embedding", "hidden", "layers", "count"),
+    [
+        (128, 256, 12, 13_483_008),
+        (768, 768, 12, 108_891_648),
+        (1024, 1024, 24, 334_092_288),
+    ],
+    ids=["small", "base", "large"],
+)
+def test_parameter_count(embedding, hidden, layers, count):
+    encoder = TextEncoder(
+        TextEmbedding(30522, embedding),
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=hidden // 64,
+    )
+    assert encoder.count_params() == count
+    assert sum(
+        np.prod(v.shape) for group in encoder.variables_by_depth() for v in group
+    ) == (count)
+
+
+def test_joint_parameter_count_of_small():
+    table = TextEmbedding(30522, 128)
+    discriminator = TextEncoder(table, num_layers=12, hidden_size=256, num_heads=4)
+    generator = TextEncoder(table, num_layers=12, hidden_size=64, num_heads=1)
+    assert discriminator.count_params() == 13_483_008
+    assert generator.count_params() - table.count_params() == 8_256 + 599_808
+    shared = set(map(id, discriminator.weights)) & set(map(id, generator.weights))
+    assert shared == set(map(id, table.weights))
+
+
+def test_projection_only_where_widths_differ():
+    assert len(make(hidden_size=8, size=6).variables_by_depth()[0]) == 7
+    assert len(make(hidden_size=8, size=8).variables_by_depth()[0]) == 5
+
+
+def test_variables_by_depth_holds_each_variable_once():
+    encoder = make()
+    groups = encoder.variables_by_depth()
+    assert [len(group) for group in groups] == [7, 12, 12]
+    assert all("layer_1/" in variable.path for variable in groups[2])
+    flat = [id(variable) for group in groups for variable in group]
+    assert sorted(flat) == sorted(map(id, encoder.trainable_variables))
+
+
+def test_variable_paths_are_stable_and_unique():
+    table = TextEmbedding(11, 6)
+    sizes = {"num_layers": 2, "hidden_size": 8, "num_heads": 2}
+    encoders = [TextEncoder(table, name=name, **sizes) for name in ("first", "second")]
+    paths = {v.path for encoder in encoders for v in encoder.trainable_variables}
+    assert len(paths) == 5 + 2 * 26
+    assert {
+        "embeddings/word_embeddings",
+        "first/embeddings_projection_kernel",
+        "second/transformer/layer_1/qkv_kernel",
+        "second/transformer/layer_0/output_layer_norm_gamma",
+    } <= paths
+
+
+def test_projection_is_glorot_uniform():
+    """Not a truncated normal as the others (pitfall 23 of docs/fidelity.md)."""
+    encoder = TextEncoder(
+        TextEmbedding(11, 64), num_layers=1, hidden_size=192, num_heads=2
+    )
+    kernel = encoder.projection[0].numpy()
+    bound = np.sqrt(6 / (64 + 192))
+    assert 0.99 * bound < np.abs(kernel).max() <= bound
+
+
+def test_initialization_follows_the_global_seed():
+    values = []
+    for seed in (1, 1, 2):
+        keras.utils.set_random_seed(seed)
+        encoder = TextEncoder(
+            TextEmbedding(11, 6), num_layers=1, hidden_size=8, num_heads=2
+        )
+        values.append(encoder.transformer.blocks[0].qkv_kernel.numpy())
+    np.testing.assert_array_equal(values[0], values[1])
+    assert not np.array_equal(values[0], values[2])
+
+
+def test_training_with_a_seed_is_pure():
+    encoder = make()
+    first = encoder(INPUTS, training=True, seed=SEED)
+    np.testing.assert_array_equal(first, encoder(INPUTS, training=True, seed=SEED))
+    other = encoder(INPUTS, training=True, seed=SEED + 1)
+    assert np.abs(first - other).max() > 0.1
+
+
+def test_training_without_a_seed_draws_new_masks():
+    encoder = make()
+    step = tf.function(lambda: encoder(INPUTS, training=True))
+    assert np.abs(step() - step()).max() > 0.1
+    again = make()
+    np.testing.assert_allclose(
+        again(INPUTS, training=True), make()(INPUTS, training=True), atol=1e-6
+    )
+
+
+def test_replicas_draw_different_masks():
+    strategy = two_cpus()
+    with strategy.scope():
+        encoder = make()
+
+    @tf.function
+    def run(seed):
+        def replica_fn():
+            return encoder(INPUTS, training=True, seed=seed)
+
+        return strategy.experimental_local_results(strategy.run(replica_fn))
+
+    first, second = run(None)
+    assert np.abs(first - second).max() > 0.1
+    first, second = run(SEED)
+    np.testing.assert_array_equal(first, second)
+
+
+def classifier(encoder):
+    inputs = {
+        name: keras.Input((None,), dtype="int32", name=name)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    output = keras.layers.Dense(2, dtype="float32")(encoder(inputs)[:, 0])
+    return keras.Model(inputs, output)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_plain_fit_learns(policy):
+    """Is token 1 in front? A functional classifier with dropout must learn it."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 11, (64, 5)).astype("int32")
+    ids[::2, 0] = 1
+    inputs = {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": 0 * ids,
+    }
+    labels = (ids[:, 0] == 1).astype("int32")
+    model = classifier(make(dtype=policy))
+    model.compile(
+        keras.optimizers.Adam(0.02),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    history = model.fit(inputs, labels, batch_size=16, epochs=10, verbose=0)
+    losses = history.history["loss"]
+    assert losses[-1] < 0.3 < losses[0]
+
+
+def test_mixed_precision_output():
+    encoder = make(dtype="mixed_bfloat16")
+    output = encoder(INPUTS)
+    assert output.dtype == tf.bfloat16
+    np.testing.assert_allclose(tf.cast(output, tf.float32), make()(INPUTS), atol=0.15)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="not divisible by num_heads 3"):
+        TextEncoder(TextEmbedding(11, 8), num_layers=1, hidden_size=8, num_heads=3)
+    with pytest.raises(ValueError, match="position table of 9 rows"):
+        make()({"input_ids": np.zeros((1, 10), np.int32)})
+
+
+def test_config():
+    restored = check_config(make(dropout=0.2, seed=5))
+    assert restored.seed == 5
+    assert restored.intermediate_size == 32
+
+
+@keras.saving.register_keras_serializable(package="electra_tf_tests")
+class Pair(keras.Model):
+    """Two encoders, as a pretraining model holds them."""
+
+    def __init__(self, first, second, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.second = first, second
+        self.built = True
+
+    def call(self, inputs):
+        return tf.concat([self.first(inputs), self.second(inputs)], axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "first": self.first, "second": self.second}
+
+    @classmethod
+    def from_config(cls, config):
+        for name in ("first", "second"):
+            config[name] = keras.saving.deserialize_keras_object(config[name])
+        return cls(**config)
+
+    def build_from_config(self, config):
+        """The constructor did."""
+
+
+def test_tie_survives_saving(tmp_path):
+    first = make()
+    second = TextEncoder(
+        first.embeddings, num_layers=1, hidden_size=4, num_heads=2, name="generator"
+    )
+    pair = Pair(first, second)
+    pair.save(tmp_path / "pair.keras")
+    restored = keras.saving.load_model(tmp_path / "pair.keras")
+    assert restored.first.embeddings is restored.second.embeddings
+    assert len(restored.trainable_variables) == len(pair.trainable_variables)
+    np.testing.assert_array_equal(pair(INPUTS), restored(INPUTS))
+
+
+def test_export_serves_every_shape(tmp_path):
+    encoder = make()
+    names = ("input_ids", "input_mask", "segment_ids")
+    signature = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+    encoder.export(tmp_path / "served", input_signature=[signature], verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+    for columns in (5, 3):
+        inputs = {name: INPUTS[name][:, :columns] for name in names}
+        np.testing.assert_allclose(
+            served.serve({k: tf.constant(v) for k, v in inputs.items()}),
+            encoder(inputs),
+            atol=1e-6,
+        )
+    operations = {
+        node.op
+        for function in served.signatures["serving_default"]
+        .graph.as_graph_def()
+        .library.function
+        for node in function.node_def
+    }
+    assert not {name for name in operations if "Random" in name}
+    assert "_XlaMustCompile" not in str(
+        served.signatures["serving_default"].graph.as_graph_def()
+    )

@@ -1,0 +1,27 @@
+"""All that a value holds, to see what a prepared run still knows."""
+
+import functools
+
+
+def reachable(value, seen=None):
+    """Yields a value and all that it holds, through dataclasses and closures."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    yield value
+    inside = []
+    if isinstance(value, dict):
+        inside = [*value.values()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        inside = [*value]
+    elif isinstance(value, functools.partial):
+        inside = [value.func, value.args, value.keywords]
+    elif hasattr(value, "cache_info"):
+        inside = [value.__wrapped__]
+    elif callable(value) and getattr(value, "__closure__", None):
+        inside = [cell.cell_contents for cell in value.__closure__]
+    elif type(value).__module__.startswith("electra_tf"):
+        inside = [*getattr(value, "__dict__", {}).values()]
+    for each in inside:
+        yield from reachable(each, seen)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+from electra_tf import files
+from electra_tf.runs import curves
+from electra_tf.training.sinks import MetricsLog
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for step in (100, 200, 300):
+        log(
+            step,
+            {
+                "loss": 45.0 - step / 100,
+                "generator_accuracy": step / 1000,
+                "sampled_accuracy": step / 2000,
+                "discriminator_auc": float("nan") if step == 200 else 0.6,
+                "learning_rate": 1e-4,
+            },
+        )
+    log(300, {"eval_loss": 43.0, "eval_generator_accuracy": 0.25})
+    return log.path
+
+
+def panels_of(metrics, baselines=None):
+    figure = curves._figure(files.read_json_lines(metrics), baselines or {}, metrics)
+    return {axis.get_title(loc="left"): axis for axis in figure.axes}
+
+
+def test_panels_show_the_values_in_their_units(metrics):
+    panels = panels_of(metrics)
+    assert list(panels) == [
+        "Total loss",
+        "Generator accuracy",
+        "Discriminator quality",
+        "Learning rate",
+    ]
+    accuracy = panels["Generator accuracy"]
+    assert accuracy.get_ylabel() == "% of masked tokens"
+    top1, held_out = accuracy.lines[:2]
+    np.testing.assert_allclose(top1.get_xydata(), [[100, 10], [200, 20], [300, 30]])
+    np.testing.assert_allclose(held_out.get_xydata(), [[300, 25]])
+    labels = accuracy.get_legend_handles_labels()[1]
+    assert labels == ["most likely token", "sampled token"]
+
+
+def test_objectives_that_predict_tokens_have_panels(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    names = ("prediction_loss", "prediction_accuracy", "corrected_accuracy", "copy_auc")
+    log(1, dict.fromkeys((*names, "sentence_loss", "sentence_accuracy"), 0.5))
+    panels = panels_of(log.path)
+    assert list(panels) == [
+        "Prediction loss",
+        "Predicted tokens",
+        "Sentence loss",
+        "Sentence level",
+    ]
+    np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
+
+
+def test_values_that_are_not_finite_leave_a_gap_not_an_error(metrics):
+    auc = panels_of(metrics)["Discriminator quality"].lines[0]
+    np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
+
+
+def test_baselines_are_drawn_and_labelled(metrics):
+    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
+    panels = panels_of(metrics, baselines)
+    chance = panels["Discriminator quality"].lines[-1]
+    assert chance.get_label() == "chance 50"
+    np.testing.assert_allclose(chance.get_ydata(), 50)
+    assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
+
+
+def test_writes_a_png(metrics, tmp_path):
+    path = tmp_path / "curves.png"
+    curves.plot_curves(metrics, path, title="run")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert path.stat().st_size > 20_000
+
+
+def test_an_empty_file_is_an_error(tmp_path):
+    path = tmp_path / "empty.jsonl"
+    path.write_text("")
+    with pytest.raises(ValueError, match="has 0 lines"):
+        curves.plot_curves(path, tmp_path / "curves.png")

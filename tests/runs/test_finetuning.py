@@ -1,0 +1,599 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf import cli
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.folders.finetuning import OUTPUTS, FinetuningFolder
+from electra_tf.runs import finetuning
+from electra_tf.runs.finetuning import SeedResult, summary
+from electra_tf.runs.finetuning_tasks import TASKS
+from electra_tf.runs.trainer import Trainer, Watch
+from electra_tf.tasks import Classification, glue, glue_task
+from electra_tf.tasks.batching import TrainingOrder
+from electra_tf.training import AdamW, WarmupPolynomialDecay
+from tests.runs.reachable import reachable
+from tests.tasks import common
+
+ROOT = Path(__file__).parents[2]
+CFGS = sorted((ROOT / "configs/tasks").glob("*.cfg"))
+
+
+def config(**values):
+    return fields.from_flat(values, FinetuneConfig)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained")
+    return str(common.save_pretrained(folder, dropout=0.0))
+
+
+def table(path, examples):
+    rows = "".join(f"{e.texts[0]},{e.label}\n" for e in examples)
+    path.write_text("text,label\n" + rows)
+    return str(path)
+
+
+# -- Trainer ---------------------------------------------------------------------------
+
+
+def watch(**values):
+    defaults = {
+        "evaluate": None,
+        "greater_is_better": True,
+        "patience": 0,
+        "keep_best": False,
+        "log": lambda line: None,
+        "record": lambda values: None,
+        "log_steps": 2,
+    }
+    return Watch(**{**defaults, **values})
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """One for all tests: compiling takes seconds, `reset` makes them independent."""
+    return trainer()
+
+
+def trainer(*, steps=15, rate=1e-2, random_encoder=False):
+    task = Classification(name="mood", source=None, labels=("neg", "pos"))
+    rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
+    model = task.build_model(common.encoder(dropout=0.0))
+    model.compile(
+        optimizer=AdamW(WarmupPolynomialDecay(rate, steps)), loss=task.loss("sum")
+    )
+    order = TrainingOrder(rows.lengths, 8, (16,))
+    return Trainer(model, rows, order, total_steps=steps, random_encoder=random_encoder)
+
+
+def weights(chosen):
+    return np.concatenate([w.ravel() for w in chosen.model.get_weights()])
+
+
+def test_seeds_share_one_trace_and_do_not_see_each_other(shared):
+    chosen, traced = shared, []
+    called = chosen.model.call
+
+    def counting(*args, **kwargs):
+        traced.append(1)
+        return called(*args, **kwargs)
+
+    chosen.model.call = counting
+    chosen.train(0, watch())
+    first = weights(chosen)
+    chosen.train(1, watch())
+    other = weights(chosen)
+    chosen.train(0, watch())
+    np.testing.assert_array_equal(weights(chosen), first)
+    assert not np.allclose(other, first)
+    chosen.model.call = called
+    # The Python code of the model runs only while it is traced.
+    assert len(traced) <= 1
+    assert int(chosen.model.optimizer.iterations.numpy()) == 15
+
+
+def test_reset_restores_the_encoder_or_draws_a_new_one(shared):
+    start = common.encoder(dropout=0.0).get_weights()
+    kept = shared
+    kept.train(0, watch())
+    kept.reset(3)
+    for a, b in zip(kept.model.encoder.get_weights(), start, strict=True):
+        np.testing.assert_array_equal(a, b)
+    drawn = trainer(random_encoder=True)
+    drawn.reset(3)
+    first = weights(drawn)
+    assert not np.allclose(drawn.model.encoder.get_weights()[0], start[0])
+    drawn.reset(4)
+    assert not np.allclose(weights(drawn), first)
+    drawn.reset(3)
+    np.testing.assert_array_equal(weights(drawn), first)
+
+
+def test_early_stopping_and_best_weights(shared):
+    chosen, seen = shared, []
+    scores = iter([50.0, 70.0, 60.0, 65.0, 99.0])
+
+    def evaluate():
+        seen.append(weights(chosen))
+        score = next(scores)
+        return score, {"accuracy": score}
+
+    chosen.train(0, watch(evaluate=evaluate, patience=2, keep_best=True))
+    assert len(seen) == 4
+    np.testing.assert_array_equal(weights(chosen), seen[1])
+
+
+def test_smaller_may_be_better(shared):
+    chosen, seen = shared, []
+    scores = iter([3.0, 1.0, 2.0, 4.0, 5.0])
+
+    def evaluate():
+        seen.append(weights(chosen))
+        return next(scores), {}
+
+    options = {"greater_is_better": False, "keep_best": True}
+    chosen.train(0, watch(evaluate=evaluate, **options))
+    np.testing.assert_array_equal(weights(chosen), seen[1])
+
+
+def test_a_loss_that_is_not_finite_ends_the_seed(shared, monkeypatch):
+    chosen = shared
+    bad = [np.full_like(w, np.nan) for w in chosen._pretrained]
+    monkeypatch.setattr(chosen, "_pretrained", bad)
+    with pytest.raises(FloatingPointError, match="loss is nan at step 2"):
+        chosen.train(0, watch())
+
+
+def test_progress_has_rate_and_time_left(shared):
+    said, recorded = [], []
+    shared.train(0, watch(log=said.append, record=recorded.append))
+    assert said[0].startswith("1/15 ")
+    assert said[-1].startswith("15/15 100.0%  eta 00:00 ")
+    assert re.search(
+        r"step/s  seed 0  loss \(mean of this epoch\) \d+\.\d{4} ", said[-1]
+    )
+    assert said[-1].endswith(" examples/s")
+    assert [values["step"] for values in recorded] == [*range(2, 15, 2), 15]
+    assert all(values["examples_per_second"] > 0 for values in recorded)
+    assert cli.duration(3725) == "1:02:05"
+
+
+# -- A whole run -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, pretrained):
+    folder = tmp_path_factory.mktemp("run")
+    values = {
+        "task": "classification",
+        "encoder": pretrained,
+        "train": table(folder / "train.csv", common.sentiment(64)),
+        "eval": table(folder / "eval.csv", common.sentiment(20, offset=64)),
+        "test": table(folder / "test.csv", common.sentiment(4)),
+        "output_dir": str(folder / "out"),
+        "seeds": 2,
+        "epochs": 20.0,
+        "learning_rate": 3e-3,
+        "layerwise_decay": 1.0,
+        "head_dropout": 0.0,
+        "max_seq_length": 16,
+        "train_batch_size": 16,
+        "log_steps": 40,
+    }
+    said = []
+    finetuning.run(config(**values), said.append)
+    return values, Path(values["output_dir"]), said
+
+
+def test_a_run_learns_and_reports(finished):
+    _, folder, said = finished
+    results = json.loads((folder / "results.json").read_text())
+    accuracy = results["summary"]["eval"]["accuracy"]
+    assert accuracy["baseline"] == 50
+    assert accuracy["median"] > 90
+    assert results["failed_seeds"] == []
+    values = [seed["scores"]["eval"]["accuracy"] for seed in results["seeds"]]
+    assert accuracy["mean"] == pytest.approx(np.mean(values))
+    assert accuracy["std"] == pytest.approx(np.std(values, ddof=1))
+    assert any(line.startswith("eval, main score accuracy") for line in said)
+
+
+def test_a_run_leaves_everything(finished):
+    _, folder, _ = finished
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        *("cache", "config.json", "confusion_matrix.png", "labels.txt"),
+        *("metrics.jsonl", "model.keras", "predictions.tsv", "predictions_test.tsv"),
+        *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
+    }
+    assert names - set(OUTPUTS) == {"cache"}
+    assert (folder / "labels.txt").read_text() == "neg\npos\n"
+    lines = (folder / "predictions.tsv").read_text().splitlines()
+    assert lines[0] == "id\tlabel\tprediction\tp(neg)\tp(pos)"
+    assert len(lines) == 21
+    logged = [json.loads(x) for x in (folder / "metrics.jsonl").open()]
+    assert {"seed", "step", "loss", "learning_rate"} <= set(logged[0])
+    assert "summary" in logged[-1]
+    assert isinstance(keras.saving.load_model(folder / "model.keras"), keras.Model)
+    written = json.loads((folder / "config.json").read_text())
+    assert written["config"]["learning_rate"] == 3e-3
+    assert written["settings"]["reduction"] == "mean"
+
+
+def test_a_finished_run_is_not_overwritten(finished, capsys):
+    values, folder, _ = finished
+    before = (folder / "results.json").read_bytes()
+    said = error(capsys, **values)
+    assert "holds a finished run: pass --overwrite" in said
+    said = error(capsys, **{**values, "task": "regression"})
+    assert "another task, 'classification', not 'regression'" in said
+    assert (folder / "results.json").read_bytes() == before
+
+
+def test_what_is_refused_costs_no_earlier_run(finished, capsys):
+    """Also a setting that only the optimizer can refuse."""
+    values, folder, _ = finished
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    wrong = {**values, "overwrite": True, "layerwise_decay": 1.5}
+    assert "decay is 1.5" in error(capsys, **wrong)
+    after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert after == before
+
+
+def test_a_prepared_run_holds_no_config(finished, tmp_path):
+    values, _, _ = finished
+    ready = finetuning.prepare(
+        config(**{**values, "output_dir": str(tmp_path / "new")}), lambda line: None
+    )
+    held = list(reachable(ready))
+    assert any(value is ready.trainer.model for value in held)
+    assert any(value is ready.tokenizer for value in held)
+    groups = (FinetuneConfig, *(group for _, group in fields.groups(FinetuneConfig)))
+    assert not [value for value in held if isinstance(value, groups)]
+    # Nothing is written before the training but tokenized data.
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"cache"}
+
+
+@pytest.mark.slow
+def test_overwrite_replaces_the_run_also_in_bfloat16(finished, pretrained, tmp_path):
+    values, _, _ = finished
+    new = {
+        **values,
+        "output_dir": str(tmp_path / "out"),
+        "seeds": 1,
+        "epochs": 0.3,
+        "mixed_precision": "bfloat16",
+        "init": "random",
+        "export_saved_model": False,
+    }
+    finetuning.run(config(**new), lambda line: None)
+    stale = tmp_path / "out" / "predictions_dev_mismatched.tsv"
+    stale.write_text("")
+    finetuning.run(config(**new, overwrite=True), lambda line: None)
+    assert not stale.exists()
+    saved = keras.saving.load_model(tmp_path / "out" / "model.keras")
+    assert saved.encoder.compute_dtype == "float32"
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["init"] == (
+        "random"
+    )
+
+
+# -- Bad input -------------------------------------------------------------------------
+
+
+def error(capsys, **values):
+    """What the command says when it ends with an error."""
+    with pytest.raises(SystemExit) as raised, cli.clear_errors():
+        finetuning.main(config(**values))
+    capsys.readouterr()
+    return f"{raised.value.code}\n"
+
+
+def bad(tmp_path, pretrained, **values):
+    defaults = {
+        "task": "classification",
+        "encoder": pretrained,
+        "train": table(tmp_path / "train.csv", common.sentiment(8)),
+        "eval": table(tmp_path / "eval.csv", common.sentiment(4)),
+        "output_dir": str(tmp_path / "out"),
+        "max_seq_length": 24,
+    }
+    return {**defaults, **values}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"task": "colla"}, "Unknown --task=colla. Did you mean cola?"),
+        ({"task": "cola"}, "--task=cola does not read --train"),
+        ({"task": "cola", "train": None, "eval": None}, "--task=cola needs --data_dir"),
+        ({"train": "x.csv"}, "No file x.csv: correct --train"),
+        ({"eval": "x.csv"}, "No file x.csv: correct --eval"),
+        ({"test": "nope.csv"}, "No file nope.csv: correct --test"),
+        ({"task": "ner", "test": "nope.conll"}, "No file nope.conll: correct --test"),
+        ({"label": ["a", "b"]}, r"2 columns \(a, b\), .*use --task=multilabel"),
+        ({"task": "regression", "label": ["a", "b"]}, "--task=regression has one"),
+        ({"data_dir": "."}, "--task=classification does not read --data_dir"),
+        ({"task": "ner", "data_dir": "."}, "--data_dir and --train, --eval exclude"),
+        ({"task": "ner", "label": ["tag"]}, "--task=ner does not read --label:"),
+        ({"label_range": ["0", "5"]}, "does not read --label_range.*for regression"),
+        ({"task": "multilabel", "class_weights": "balanced"}, "read --class_weights"),
+        ({"train": None}, "needs --train"),
+        ({"encoder": "nowhere/encoder.keras"}, "No encoder at nowhere/encoder.keras"),
+        ({"max_seq_length": 65}, "--max_seq_length=65 .*exceeds the 64 positions"),
+        ({"text": ["body"]}, "no column 'body'"),
+        ({"label": ["topic"]}, "no column 'topic'"),
+        ({"task": "regression"}, "not a number"),
+    ],
+)
+def test_bad_flags_are_one_clear_error(tmp_path, pretrained, capsys, values, message):
+    import re
+
+    said = error(capsys, **bad(tmp_path, pretrained, **values))
+    assert said.startswith("error: ")
+    assert re.search(message, said), said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"text,label\ncaf\xe9,pos\n", "not UTF-8 at byte 14"),
+        (b"text,label\ngood,sideways\n", "label 'sideways', which the training data"),
+        (b"text,label\ngood,\n", "is empty"),
+    ],
+)
+def test_bad_evaluation_data(tmp_path, pretrained, capsys, content, message):
+    values = bad(tmp_path, pretrained)
+    Path(values["eval"]).write_bytes(content)
+    assert message in error(capsys, **values)
+
+
+def test_wrong_vocabulary(tmp_path, pretrained, capsys):
+    short = tmp_path / "vocab.txt"
+    short.write_text("\n".join(common.TOKENS[:40]) + "\n")
+    said = error(capsys, **bad(tmp_path, pretrained, vocab_file=str(short)))
+    assert "The vocabulary has 40 tokens but the encoder" in said
+    assert "--vocab_file" in said
+
+
+def test_wrong_vocabulary_of_the_right_size(tmp_path, pretrained, capsys):
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join((*common.TOKENS[:-1], "unheard")) + "\n")
+    said = error(capsys, **bad(tmp_path, pretrained, vocab_file=str(other)))
+    assert "but other ones, or another order" in said
+    assert said.count("\n") == 1
+
+
+def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
+    task = Classification(name="mood", source=None, labels=("neg", "pos"))
+    task.build_model(common.encoder()).save(tmp_path / "model.keras")
+    values = bad(tmp_path, pretrained, encoder=str(tmp_path / "model.keras"))
+    assert "holds a TaskModel, not a TextEncoder. It is fine-tuned" in error(
+        capsys, **values
+    )
+    (tmp_path / "model.keras").write_bytes(b"no zip")
+    assert "cannot be loaded as a Keras model" in error(capsys, **values)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path, pretrained, capsys):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "predictions.tsv").write_text("precious")
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    assert "holds no fine-tuning run, but predictions.tsv" in error(capsys, **values)
+    assert (folder / "predictions.tsv").read_text() == "precious"
+    values["output_dir"] = str(folder / "predictions.tsv")
+    assert "is a file: name a folder" in error(capsys, **values)
+
+
+def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
+    """Those of an unfinished run, which needs no --overwrite."""
+    mine = ("photo.png", "my_predictions.txt", "null_odds_notes.md", "scatter.svg")
+    theirs = ("task.json", "predictions_ax.tsv", "scatter.png", "null_odds_dev.json")
+    for name in (*mine, *theirs):
+        (tmp_path / name).write_text('{"task": "cola"}')
+    chosen = config(task="cola", encoder=pretrained, output_dir=str(tmp_path))
+    folder = FinetuningFolder(Path(chosen.output_dir))
+    folder.check("cola", overwrite=False)
+    _, start = settings(pretrained, max_seq_length=32)
+    folder.begin(glue_task("cola", "."), start.tokenizer, 32, {})
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*mine, "task.json", "config.json", "labels.txt", "vocab.txt"}
+
+
+def test_a_picture_that_fails_costs_nothing_else(
+    tmp_path, pretrained, capsys, monkeypatch
+):
+    def broken(*_):
+        raise RuntimeError("no\nink")
+
+    monkeypatch.setattr(Classification, "picture", broken)
+    said = []
+    values = bad(tmp_path, pretrained, epochs=0.1, export_saved_model=False)
+    finetuning.run(config(**values), said.append)
+    assert [line for line in said if line.startswith("warning: a pic")] == [
+        "warning: a picture is missing: RuntimeError no ink"
+    ]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {"results.json", "model.keras", "predictions.tsv"}
+
+
+def test_a_folder_of_another_task_is_left_alone(tmp_path, pretrained, capsys):
+    folder = tmp_path / "cola"
+    folder.mkdir()
+    (folder / "task.json").write_text('{"task": "cola"}')
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    said = error(capsys, **values)
+    assert "holds a run of another task, 'cola', not 'classification'" in said
+    assert said.count("\n") == 1
+    (folder / "task.json").write_text("{")
+    assert "task.json is damaged" in error(capsys, **values)
+
+
+def test_output_into_a_pretraining_run(tmp_path, pretrained, capsys):
+    folder = str(Path(pretrained).parent)
+    values = bad(tmp_path, pretrained, output_dir=folder, overwrite=True)
+    assert "holds a pretraining run" in error(capsys, **values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seeds": 0},
+        {"train_fraction": 0.0},
+        {"text": ["a", "b", "c"]},
+        {"label_range": ["1"]},
+        {"label_range": ["3", "3"]},
+        {"label_range": ["5", "0"]},
+        {"label_range": ["0", "inf"]},
+        {"label_range": ["nan", "1"]},
+        {"label_range": ["a", "b"]},
+        {"epochs": -1.0},
+        {"warmup_proportion": 1.0},
+        {"max_seq_length": 4},
+    ],
+)
+def test_config_refuses_impossible_values(values):
+    with pytest.raises(ValueError, match=f"--{next(iter(values))}"):
+        config(**values)
+
+
+# -- What the flags leave open ---------------------------------------------------------
+
+
+def settings(pretrained, name="cola", **values):
+    chosen = config(encoder=pretrained, task=name, **values)
+    start = finetuning.pretrained(chosen, lambda line: None)
+    return finetuning.settings(chosen, glue_task(name, "."), start), start
+
+
+def test_presets_and_flags(pretrained):
+    common_values = {"max_seq_length": 32}
+    paper, _ = settings(pretrained, preset="paper", **common_values)
+    assert (paper.learning_rate, paper.weight_decay) == (3e-4, 0.0)
+    assert (paper.layerwise_exponent, paper.reduction) == ("exact", "mean")
+    code, _ = settings(pretrained, preset="code", **common_values)
+    assert (code.learning_rate, code.weight_decay) == (1e-4, 0.01)
+    assert (code.layerwise_exponent, code.reduction) == ("original", "sum")
+    own, _ = settings(
+        pretrained,
+        preset="code",
+        weight_decay=0.0,
+        loss_reduction="mean",
+        epochs=1.5,
+        **common_values,
+    )
+    assert (own.weight_decay, own.reduction, own.epochs) == (0.0, "mean", 1.5)
+    assert settings(pretrained, "rte", **common_values)[0].epochs == 10
+
+
+def test_longer_than_pretraining_is_a_warning(pretrained):
+    # Pitfall 25: position embeddings beyond the trained length are noise.
+    long, start = settings(pretrained, max_seq_length=64)
+    assert "exceeds the 32 tokens of pretraining" in finetuning.untrained_positions(
+        long, start
+    )
+    short, start = settings(pretrained, max_seq_length=32)
+    assert finetuning.untrained_positions(short, start) == ""
+
+
+def test_casing_comes_from_the_pretraining_run_or_the_flags(tmp_path):
+    path = common.save_pretrained(tmp_path)
+    said = []
+    start = finetuning.pretrained(config(encoder=str(path.parent)), said.append)
+    assert start.tokenizer.lower_case
+    assert said == []
+    start = finetuning.pretrained(
+        config(encoder=str(path), lower_case=False), said.append
+    )
+    assert not start.tokenizer.lower_case
+    (tmp_path / "config.json").unlink()
+    finetuning.pretrained(config(encoder=str(path)), said.append)
+    assert "--lower_case; assumed" in said[0]
+
+
+def test_optimizer_warms_up_for_a_tenth_of_the_steps(pretrained):
+    chosen = config(encoder=pretrained, max_seq_length=32)
+    resolved, start = settings(pretrained, max_seq_length=32)
+    model = glue_task("cola", ".").build_model(start.encoder)
+    optimizer = finetuning.optimizer(chosen.recipe, resolved, model, 200)
+    schedule = optimizer._learning_rate
+    assert schedule.warmup_steps == 20
+    assert schedule.combine == "product"
+    assert float(schedule(20)) == pytest.approx(3e-4 * 0.9)
+    assert optimizer.clip_norm == 1.0
+
+
+@pytest.mark.parametrize("path", CFGS, ids=lambda path: path.stem)
+def test_flagfiles_parse_and_agree_with_their_task(path):
+    """Pitfall 40."""
+    chosen = cli.parse(FinetuneConfig, [*_flags_of(path)])
+    assert chosen.run.task in TASKS
+    if chosen.run.task in glue.ROWS:
+        assert chosen.run.task == path.stem
+        assert chosen.recipe.epochs == glue.ROWS[path.stem].epochs
+        assert chosen.data.max_seq_length == 128
+
+
+def test_every_task_of_a_benchmark_has_a_flagfile():
+    """Pitfall 40."""
+    structured = {"squad1", "squad2", "chunking", "ner", "pos"}
+    assert {path.stem for path in CFGS} == {*glue.ROWS, *structured, "tiny"}
+
+
+def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
+    """Pitfall 42."""
+    results = [
+        SeedResult(seed, {"dev": {"matthews": score}}, failure)
+        for seed, score, failure in ((0, 60.0, ""), (1, 0.0, "stuck"), (2, 62.0, ""))
+    ]
+    baseline = {"dev": {"matthews": 0.0}}
+    found = summary(results, baseline, ("dev", "matthews"))["summary"]["dev"]
+    assert found["matthews"]["median"] == 60
+    assert found["matthews"]["mean"] == pytest.approx(122 / 3)
+    task = Classification(name="cola", source=None, labels=("0", "1"))
+    examples = [common.Example(str(n), ("a",), label) for n, label in enumerate("0011")]
+    answers = np.array([[1, 0], [1, 0], [0, 1], [1, 0]], np.float32)
+    # Three of four right; one false negative: 2 / sqrt(3 * 1 * 2 * 2).
+    scores = task.score(answers, examples)
+    assert scores["accuracy"] == 75
+    assert scores["matthews"] == pytest.approx(100 * 2 / 12**0.5)
+
+
+def _flags_of(path):
+    lines = path.read_text().splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+@pytest.mark.slow
+def test_the_command_line(tmp_path, pretrained):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, str(ROOT / "run_finetuning.py"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    data = ("--train=no.csv", "--eval=no.csv", "--max_seq_length=32")
+    wrong = run("--task=classification", f"--encoder={pretrained}", *data)
+    assert wrong.returncode == 1
+    assert "Traceback" not in wrong.stderr
+    assert "no.csv" in wrong.stderr.splitlines()[-1]
+    bad_value = run("--seeds=0")
+    assert bad_value.returncode == 1
+    assert "--seeds must be at least 1" in bad_value.stderr
+    helped = run("--help")
+    assert "run_finetuning.py --flagfile=configs/tasks/tiny.cfg" in helped.stdout

@@ -1,0 +1,80 @@
+"""What a run reads: which splits, and which labels the task knows then."""
+
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.runs import finetuning_tasks
+from electra_tf.runs.finetuning_tasks import TaskData
+from tests.tasks import common
+
+
+def read(*, train_fraction=1.0, **values):
+    """The data of a run, and the lines it logs."""
+    said = []
+    task = finetuning_tasks.task(fields.from_flat(values, FinetuneConfig), said.append)
+    data = TaskData(
+        task,
+        common.tokenizer(),
+        16,
+        train_fraction=train_fraction,
+        seed=0,
+        cache_dir=None,
+        log=said.append,
+    )
+    return data, said
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def test_splits_that_a_benchmark_folder_lacks_are_logged(tmp_path):
+    for split in ("train", "dev"):
+        write(tmp_path / f"{split}.tsv", "x\t1\t\tgood", "x\t0\t\tbad")
+    data, said = read(task="cola", data_dir=str(tmp_path))
+    assert (data.eval_splits, data.test_splits) == (("dev",), ())
+    assert "cola has no test data here: left out" in said
+    write(tmp_path / "test.tsv", "index\tsentence", "0\tfine")
+    data, said = read(task="cola", data_dir=str(tmp_path))
+    assert data.test_splits == ("test",)
+    assert not any("left out" in line for line in said)
+
+
+def table(path, labels):
+    lines = (f"good {number},{label}" for number, label in enumerate(labels))
+    return write(path, "text,label", *lines)
+
+
+def test_labels_come_from_the_whole_table(tmp_path):
+    # Wherever the only example of a label is: trained on, held out, or left out.
+    for at in range(30):
+        labels = ["a", "b"] * 15
+        labels[at] = "rare"
+        train = table(tmp_path / "train.csv", labels)
+        data, _ = read(task="classification", train=train, train_fraction=0.5)
+        assert data.task.labels == ("a", "b", "rare")
+    assert len(data.train) == 14
+    kept, _ = read(task="classification", train=train, eval=train, train_fraction=0.1)
+    assert kept.task.labels == ("a", "b", "rare")
+    assert "rare" not in {example.label for example in kept.train}
+
+
+def test_tags_come_from_the_whole_file(tmp_path):
+    sentences = [line for _ in range(29) for line in ("good B-A", "book O", "")]
+    train = write(tmp_path / "train.txt", *sentences, "bad B-RARE")
+    common_values = {"task": "ner", "train": train, "tag_encoding": "bioes"}
+    for values in ({}, {"eval": train}):
+        data, _ = read(**common_values, **values, train_fraction=0.1)
+        assert "S-RARE" in data.task.tags.learned
+
+
+def test_labels_that_are_probably_one_are_named(tmp_path):
+    for labels, said in (
+        (["Yes", "no", "yes"], ["'Yes' and 'yes' are two labels: are they one?"]),
+        (["1", "2", "1.0"], ["'1' and '1.0' are two labels: are they one?"]),
+        (["1", "2", "1x"], []),
+    ):
+        train = table(tmp_path / "train.csv", labels * 8)
+        _, lines = read(task="classification", train=train)
+        warnings = [line for line in lines if line.startswith("warning: ")]
+        assert [line.removeprefix("warning: ") for line in warnings] == said

@@ -1,0 +1,116 @@
+"""Fine-tuning on two logical CPU devices against one."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.runs import finetuning
+from electra_tf.runs.trainer import Trainer
+from electra_tf.tasks import Classification
+from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
+from electra_tf.training import AdamW, WarmupPolynomialDecay
+from tests.runs.test_finetuning import config, table, watch, weights
+from tests.strategy import two_cpus
+from tests.tasks import common
+from tests.tasks.test_question_answering import some_questions
+from tests.tasks.test_question_answering import task as squad
+from tests.tasks.test_tagging import sentence
+from tests.tasks.test_tagging import task as tagging
+
+STEPS = 5
+
+
+def weighted():
+    # Neither classes nor weights are equal.
+    examples = common.sentiment(14)[:9] + common.sentiment(22)[::2]
+    task = Classification(name="mood", source=None, class_weights="balanced")
+    return dataclasses.replace(task, dropout=0.0).prepare(examples), examples
+
+
+def unequal_sentences():
+    # Two devices see unequal numbers of words.
+    examples = [
+        sentence("the movie is very good", "B-A I-A O O B-B", "1"),
+        sentence("bad", "B-B", "2"),
+        sentence("the book was bad", "B-A I-A O B-B", "3"),
+    ]
+    return tagging(train=examples, dropout=0.0), examples
+
+
+CASES = {
+    "classes": weighted,
+    "tags": unequal_sentences,
+    "answers": lambda: (squad(), some_questions()),
+}
+
+
+def trained(strategy, jit_compile, case, reduction):
+    task, examples = CASES[case]()
+    rows = task.featurize(examples, common.tokenizer(), 16, training=True)
+    with strategy.scope():
+        model = task.build_model(common.encoder(dropout=0.0))
+        # Plain clipped gradients: Adam itself does not see a wrong scale.
+        rate = WarmupPolynomialDecay(1e5, STEPS)
+        plain = {"beta_1": 0.0, "beta_2": 0.0, "epsilon": 1e6, "weight_decay": 0.0}
+        model.compile(
+            optimizer=AdamW(rate, **plain),
+            loss=task.loss(reduction),
+            jit_compile=jit_compile,
+        )
+    order = TrainingOrder(rows.lengths, 4, bucket_lengths(16))
+    trainer = Trainer(model, rows, order, total_steps=STEPS)
+    records = []
+    trainer.train(1, watch(log_steps=1, record=records.append))
+    return weights(trainer), [record["loss"] for record in records]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error:Your input ran out of data")
+@pytest.mark.parametrize(
+    ("case", "reduction"), [*((case, "mean") for case in CASES), ("classes", "sum")]
+)
+def test_two_devices_give_the_weights_of_one(case, reduction):
+    one, losses = trained(tf.distribute.get_strategy(), "auto", case, reduction)
+    two, others = trained(two_cpus(), False, case, reduction)
+    np.testing.assert_allclose(two, one, atol=1e-5)
+    np.testing.assert_allclose(others, losses, rtol=1e-4)
+    assert abs(losses[0] - losses[-1]) > 1e-3
+
+
+@pytest.mark.slow
+def test_a_run_on_two_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
+    values = {
+        "task": "classification",
+        "encoder": str(common.save_pretrained(tmp_path / "encoder", dropout=0.0)),
+        "train": table(tmp_path / "train.csv", common.sentiment(32)),
+        "eval": table(tmp_path / "eval.csv", common.sentiment(20, offset=32)),
+        "epochs": 3.0,
+        "head_dropout": 0.0,
+        "max_seq_length": 16,
+        "train_batch_size": 8,
+    }
+    named = {"none": tf.distribute.get_strategy(), "mirrored": two_cpus()}
+    monkeypatch.setattr(finetuning, "strategy_for", named.get)
+    answers = []
+    for name in named:
+        folder = tmp_path / name
+        found = config(**values, distribution=name, output_dir=str(folder))
+        finetuning.run(found, lambda line: None)
+        report = json.loads((folder / "results.json").read_text())
+        model = tf.saved_model.load(str(folder / "saved_model"))
+        texts = tf.constant(["good movie", "a bad book"])
+        served = model.signatures["serving_default"](text=texts)
+        answers.append((report["seeds"][0]["scores"], served["probabilities"].numpy()))
+    (one, first), (two, second) = answers
+    assert two == one
+    np.testing.assert_allclose(second, first, atol=1e-4)
+
+
+def test_devices_get_equal_shares(monkeypatch):
+    monkeypatch.setattr(finetuning, "strategy_for", lambda name: two_cpus())
+    found = config(distribution="mirrored", train_batch_size=9)
+    with pytest.raises(ValueError, match="9 is not divisible by the 2 devices"):
+        finetuning.equal_shares(found)

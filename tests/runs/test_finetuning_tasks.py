@@ -1,0 +1,241 @@
+"""Tagging and question answering from flags to predictions and served models."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from electra_tf import predict
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.runs import finetuning, finetuning_tasks
+from tests.tasks import common
+
+SENTENCES = (
+    "the movie is good",
+    "a book was bad",
+    "the song is poor",
+    "a movie was fine",
+)
+TAGS = {"movie": "B-A", "book": "B-A", "song": "B-A", "good": "B-B", "bad": "B-B"}
+
+
+def config(**values):
+    return fields.from_flat(values, FinetuneConfig)
+
+
+def columns(path, count):
+    lines = []
+    for number in range(count):
+        words = SENTENCES[number % 4].split()
+        lines += [f"{word} {TAGS.get(word, 'O')}" for word in words] + [""]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def squad(path, count, *, start=0, impossible=True):
+    paragraphs = []
+    for number in range(start, start + count):
+        context = SENTENCES[number % 4]
+        answer = context.split()[-1]
+        answers = [{"text": answer, "answer_start": context.index(answer)}]
+        item = {"id": str(number), "question": "how is it?", "answers": answers}
+        if impossible and number % 3 == 0:
+            item |= {"question": "who?", "answers": [], "is_impossible": True}
+        paragraphs.append({"context": context, "qas": [item]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained")
+    return str(common.save_pretrained(folder, dropout=0.0))
+
+
+def run(pretrained, folder, **values):
+    values = {
+        "encoder": pretrained,
+        "output_dir": str(folder),
+        "learning_rate": 1e-2,
+        "layerwise_decay": 1.0,
+        "train_batch_size": 8,
+        "log_steps": 100,
+        **values,
+    }
+    return finetuning.run(config(**values), lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def tagged(pretrained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagged")
+    train, dev = columns(folder / "a.txt", 32), columns(folder / "b.txt", 8)
+    report = run(
+        pretrained,
+        folder / "run",
+        task="chunking",
+        train=train,
+        eval=dev,
+        tag_encoding="bioes",
+        epochs=12.0,
+    )
+    return folder / "run", report
+
+
+@pytest.fixture(scope="module")
+def answered(pretrained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answered")
+    train = [squad(folder / f"{n}.json", 16, start=n) for n in (0, 100)]
+    report = run(
+        pretrained,
+        folder / "run",
+        task="squad2",
+        train=",".join(train),
+        eval=squad(folder / "dev.json", 8, start=200),
+        max_query_length=8,
+        epochs=10.0,
+        test=squad(folder / "test.json", 4),
+    )
+    return folder / "run", report
+
+
+@pytest.mark.slow
+def test_tagging_run_learns_and_leaves_its_files(tagged):
+    folder, report = tagged
+    assert report["summary"]["dev"]["f1"]["median"] > 95
+    assert (folder / "labels.txt").read_text().split() == ["O", "S-A", "S-B"]
+    lines = (folder / "predictions.conll").read_text().split("\n")
+    assert lines[1] == "movie B-A B-A"
+    assert (folder / "confusion_matrix.png").exists()
+
+
+@pytest.mark.slow
+def test_question_answering_run_leaves_its_files(answered):
+    folder, report = answered
+    assert report["main_metric"] == "f1"
+    assert set(report["summary"]["dev"]) >= {"exact_match", "best_f1_threshold"}
+    for kind in ("predictions", "nbest_predictions", "null_odds"):
+        assert len(json.loads((folder / f"{kind}.json").read_text())) == 8
+        assert len(json.loads((folder / f"{kind}_test.json").read_text())) == 4
+    assert (folder / "submission/test.json").exists()
+    assert json.loads((folder / "task.json").read_text())["max_seq_length"] == 64
+
+
+SERVE = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+module = tf.saved_model.load(sys.argv[1])
+texts = {k: tf.constant(v) for k, v in json.loads(sys.argv[2]).items()}
+found = module.signatures["serving_default"](**texts)
+values = {k: v.numpy().tolist() for k, v in found.items()}
+print(json.dumps(values, default=lambda value: value.decode()))
+assert "electra_tf" not in sys.modules
+"""
+
+
+def served(folder, **texts):
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE, str(folder / "saved_model"), json.dumps(texts)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_fresh_process_serves_what_python_predicted(tagged, answered):
+    lines = (tagged[0] / "predictions.conll").read_text().strip().split("\n\n")
+    expected = [[line.split()[-1] for line in block.split("\n")] for block in lines]
+    found = served(tagged[0], text=list(SENTENCES) * 2)
+    assert found["tags"] == expected
+    predictions = json.loads((answered[0] / "predictions.json").read_text())
+    odds = json.loads((answered[0] / "null_odds.json").read_text())
+    numbers = [int(name) for name in predictions]
+    found = served(
+        answered[0],
+        question=["how is it?" if number % 3 else "who?" for number in numbers],
+        context=[SENTENCES[number % 4] for number in numbers],
+    )
+    assert found["answer"] == list(predictions.values())
+    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_predict_answers_questions_and_tags_words(tagged, answered, capsys):
+    model = f"--model={answered[0]}"
+    assert predict.main([model, "--context=the movie is good", "how is it?"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["answer"] in answer["context"]
+    assert answer["context"][answer["start"] : answer["end"]] == answer["answer"]
+    texts = ["a movie", "the book was bad"]
+    assert predict.main([f"--model={tagged[0]}", *texts]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["words"] == ["a", "movie"]
+    assert len(first["tags"]) == len(first["probabilities"]) == 2
+    assert second["tags"] == ["O", "B-A", "O", "B-B"]
+
+
+def built(**values):
+    lines = []
+    return finetuning_tasks.task(config(**values), lines.append), lines
+
+
+def test_tagging_tasks_are_built_from_flags(tmp_path):
+    columns(tmp_path / "train.txt", 30)
+    columns(tmp_path / "test.txt", 4)
+    task, _ = built(task="chunking", data_dir=str(tmp_path), head_dropout=0.0)
+    # CoNLL-2000 has no other labeled split.
+    assert task.eval_splits == ("test",)
+    assert task.test_splits == ()
+    assert (task.main_metric, task.max_seq_length, task.dropout) == ("f1", 256, 0)
+    assert len(task.examples("test")) == 4
+    train = str(tmp_path / "train.txt")
+    task, lines = built(task="ner", train=train, test=train)
+    assert "held out" in lines[0]
+    assert len(task.examples("train")) + len(task.examples("dev")) == 30
+    assert task.test_splits == ("test",)
+    assert task.examples("test")[0].tags is None
+    task, _ = built(task="tagging", train=train, eval=train, tag_metric="accuracy")
+    assert task.main_metric == "accuracy"
+    with pytest.raises(ValueError, match="--task=pos needs --data_dir"):
+        built(task="pos")
+
+
+def test_question_answering_tasks_are_built_from_flags(tmp_path):
+    squad(tmp_path / "train-v1.1.json", 30, impossible=False)
+    squad(tmp_path / "dev-v1.1.json", 4, impossible=False)
+    task, _ = built(task="squad1", data_dir=str(tmp_path), doc_stride=64)
+    assert (task.doc_stride, task.max_seq_length) == (64, 512)
+    assert not task.answerability
+    assert len(task.examples("dev")) == 4
+    task, _ = built(task="squad1", data_dir=str(tmp_path), answerability="on")
+    assert task.answerability
+    task, lines = built(task="squad2", train=str(tmp_path / "train-v1.1.json"))
+    assert task.unanswerable
+    assert "held out" in lines[0]
+    with pytest.raises(ValueError, match="--task=squad2 needs --data_dir"):
+        built(task="squad2")
+    train = str(tmp_path / "train-v1.1.json")
+    with pytest.raises(ValueError, match="answerability must be on"):
+        built(task="squad2", train=train, answerability="off")
+    with pytest.raises(FileNotFoundError, match=r"No file no\.json: correct --test"):
+        built(task="squad2", train=train, test=f"{train},no.json")
+    with pytest.raises(ValueError, match="--doc_stride must be at least 1"):
+        config(doc_stride=0)
+
+
+def test_windows_are_as_long_as_the_encoder_allows(pretrained, tmp_path):
+    train = squad(tmp_path / "x.json", 30)
+    chosen = config(task="squad2", train=train, encoder=pretrained)
+    start = finetuning.pretrained(chosen, lambda line: None)
+    task, _ = built(task="squad2", train=train)
+    assert finetuning.settings(chosen, task, start).max_seq_length == 64
+    asked = config(task="squad2", train=train, encoder=pretrained, max_seq_length=65)
+    with pytest.raises(ValueError, match="exceeds the 64 positions"):
+        finetuning.settings(asked, task, start)

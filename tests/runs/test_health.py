@@ -1,0 +1,89 @@
+import pytest
+
+from electra_tf.runs.health import HealthWarnings
+
+# H(0.06) = 0.2270 nats.
+COLLAPSED = {
+    "discriminator_auc": 0.51,
+    "discriminator_loss": 0.2270,
+    "replaced_fraction": 0.06,
+}
+# The run that a user of the original asked about at 5,000 steps.
+EARLY = {
+    "discriminator_auc": 0.682,
+    "discriminator_loss": 0.3594,
+    "replaced_fraction": 0.13,
+}
+STRONG = {
+    "discriminator_auc": 0.9,
+    "discriminator_loss": 0.1,
+    "replaced_fraction": 0.04,
+}
+# A discriminator that predicts tokens: keeps all of them, at 6 % replaced.
+KEEPING = {
+    "replaced_fraction": 0.06,
+    "prediction_accuracy": 0.94,
+    "corrected_accuracy": 0.0,
+}
+
+
+def warnings_of(windows, **kwargs):
+    messages = []
+    sink = HealthWarnings(0.15, windows=3, log=messages.append, **kwargs)
+    for index, values in enumerate(windows):
+        sink(10_000 + 100 * index, values)
+    return messages
+
+
+def test_collapse_is_reported_once_with_numbers():
+    messages = warnings_of([COLLAPSED] * 9)
+    assert len(messages) == 1
+    assert "step 10200" in messages[0]
+    assert "AUC 0.510, loss 0.2270 where a constant guess has 0.2270" in messages[0]
+
+
+def test_strong_generator_is_reported_once():
+    messages = warnings_of([STRONG] * 9)
+    assert len(messages) == 1
+    assert "only 4.0% of the tokens are replaced at a mask rate of 15%" in messages[0]
+
+
+def test_a_discriminator_that_corrects_nothing_is_reported_once():
+    messages = warnings_of([KEEPING] * 9)
+    assert len(messages) == 1
+    assert "corrects 0.0% of the replaced tokens and gets 94.0%" in messages[0]
+
+
+def test_the_base_rate_is_that_of_the_positions_of_the_loss():
+    """At masked positions, 40 % replaced: chance is H(0.4) = 0.673."""
+    windows = [
+        {**COLLAPSED, "discriminator_loss": 0.673, "replaced_masked_fraction": 0.4}
+    ]
+    (message,) = warnings_of(windows * 9)
+    assert "loss 0.6730 where a constant guess has 0.6730" in message
+    better = {**windows[0], "discriminator_loss": 0.6}
+    assert warnings_of([better] * 9) == []
+
+
+def test_both_can_be_reported():
+    assert len(warnings_of([COLLAPSED] * 3 + [STRONG] * 3)) == 2
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        [EARLY] * 9,
+        [COLLAPSED, COLLAPSED, EARLY] * 3,
+        [{"loss": 2.0}] * 9,
+        [{**KEEPING, "corrected_accuracy": 0.05}] * 9,
+        [{**KEEPING, "prediction_accuracy": 0.95}] * 9,
+        # Released sizes: about 6 % replaced at 15 %.
+        [{**EARLY, "replaced_fraction": 0.06}] * 9,
+    ],
+)
+def test_healthy_runs_are_left_alone(windows):
+    assert warnings_of(windows) == []
+
+
+def test_nothing_is_judged_early():
+    assert warnings_of([COLLAPSED] * 9, min_steps=20_000) == []

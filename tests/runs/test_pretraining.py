@@ -1,0 +1,105 @@
+"""A pretraining run in its three parts, and one process at a time in its folder."""
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import socket
+
+import pytest
+
+from electra_tf import cli, files
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.runs import pretraining
+from tests.end_to_end.in_process import config_of, rows, run
+from tests.runs.reachable import reachable
+
+
+def quiet(message):
+    del message
+
+
+def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
+    config = config_of(text, tmp_path, "--log_steps=2")
+    ready = pretraining.prepare(config, quiet)
+    groups = (PretrainConfig, *(group for _, group in fields.groups(PretrainConfig)))
+    values = list(reachable(ready))
+    assert any(value is ready.model for value in values)
+    assert any(value is ready.data.vocabulary for value in values)
+    assert not [value for value in values if isinstance(value, groups)]
+    with ready.lock, pytest.raises(dataclasses.FrozenInstanceError):
+        ready.num_steps = 7
+
+
+def test_the_three_parts_are_a_run(text, tmp_path):
+    said = []
+    ready = pretraining.prepare(config_of(text, tmp_path), said.append)
+    assert (tmp_path / "config.json").exists()
+    assert (ready.first_step, ready.num_steps) == (0, 6)
+    with ready.lock:
+        assert pretraining.train(ready) is None
+        assert not (tmp_path / "encoder.keras").exists()
+        pretraining.finish(ready)
+    assert (tmp_path / "encoder.keras").exists()
+    assert rows(tmp_path)[-1].keys() >= {"step", "time", "eval_loss"}
+    assert "run_finetuning.py" in said[-1]
+    again = pretraining.prepare(config_of(text, tmp_path), quiet)
+    with again.lock:
+        assert again.first_step == 6
+        assert pretraining.train(again) is None
+
+
+def hold(folder, held):
+    """Owns the folder until it is killed, as a run does."""
+    with files.owned(folder):
+        held.set()
+        signal.pause()
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process that runs in the folder."""
+    spawn = multiprocessing.get_context("spawn")
+    held = spawn.Event()
+    process = spawn.Process(target=hold, args=(tmp_path, held))
+    process.start()
+    assert held.wait(60)
+    yield process
+    process.kill()
+    process.join()
+
+
+def test_a_second_process_is_refused_until_the_first_is_dead(text, tmp_path, other):
+    leftover = tmp_path / f".encoder.part-{other.pid}.keras"
+    leftover.write_bytes(b"half a model")
+    who = f"process {other.pid} on {socket.gethostname()} is working in"
+    with pytest.raises(ValueError, match=who) as caught:
+        run(text, tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "config.json").exists()
+    # What it overwrites is not its own either.
+    with pytest.raises(ValueError, match=who):
+        run(text, tmp_path, "--overwrite")
+    # A dry run changes nothing and may look.
+    assert run(text, tmp_path, "--dry_run")[0] == cli.OK
+
+    os.kill(other.pid, signal.SIGKILL)
+    other.join()
+    assert run(text, tmp_path, "--num_train_steps=2")[0] == cli.OK
+    assert not leftover.exists()
+    assert not (tmp_path / ".lock.owner").exists()
+
+
+def test_a_refused_run_gives_the_folder_back(text, tmp_path):
+    with pytest.raises(ValueError, match="needs 5 slots"):
+        run(text, tmp_path, "--max_predictions_per_seq=1")
+    with files.owned(tmp_path):
+        pass
+    assert not (tmp_path / ".lock.owner").exists()
+
+
+def test_records_in_the_folder_itself_do_not_wait_for_the_run(text, tmp_path):
+    code, _ = run(text, tmp_path, f"--data_dir={tmp_path}", "--num_train_steps=1")
+    assert code == cli.OK

@@ -1,0 +1,104 @@
+"""Text samples of every kind of answer."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.runs import samples
+from electra_tf.runs.samples import verdict_table
+
+TOKENS = ["[PAD]", "the", "cat", "sat", "hat", "mat"]
+# "the cat sat" with "cat" replaced by "hat" and "sat" sampled right; then padding.
+BATCH = {"input_ids": [[1, 2, 3, 0]], "input_mask": [[1, 1, 1, 0]]}
+FOUND = {
+    "corrupted_ids": [[1, 4, 3, 0]],
+    "is_masked": [[False, True, True, False]],
+    "is_replaced": [[False, True, False, False]],
+}
+
+
+class Examined:
+    """A model whose answers are given."""
+
+    def __init__(self, **answer):
+        self.answer = answer
+
+    def examine(self, batch, *, seed):
+        del batch, seed
+        return {k: tf.constant(v) for k, v in {**FOUND, **self.answer}.items()}
+
+
+def sample(**answer):
+    dataset = tf.data.Dataset.from_tensors({k: np.array(v) for k, v in BATCH.items()})
+    return samples.text_sample(Examined(**answer), TOKENS, dataset)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({}, "the [cat -> hat] [sat -> sat]\n"),
+        (
+            {"predicted_masked_ids": [[5, 2, 5, 5]]},
+            "the [cat > hat > cat] [sat > sat > mat]\n"
+            "replaced: 1 of 1 corrected; sampled right: 0 of 1 confirmed\n",
+        ),
+        (
+            {"predicted_ids": [[5, 4, 3, 5]]},
+            "{the > mat} [cat > hat > hat] [sat > sat > sat]\n"
+            "replaced: 0 of 1 corrected; sampled right: 1 of 1 confirmed; "
+            "elsewhere: 0 of 1 right\n",
+        ),
+    ],
+)
+def test_answers_in_text(answer, expected):
+    assert sample(**answer) == expected
+
+
+def test_verdicts_in_columns():
+    text = sample(replaced_probability=[[0.1, 0.9, 0.2, 0.0]])
+    assert "P(replaced) %" in text
+    assert "1  +  found" in text
+
+
+SAMPLE = {
+    "original": ["the", "chef", "cooked", "a", "meal"],
+    "corrupted": ["the", "queen", "ate", "a", "meal"],
+    "probabilities": [0.02, 0.31, 0.93, 0.7, 0.1],
+    "is_masked": [False, True, True, False, True],
+}
+
+
+def test_verdict_table():
+    assert verdict_table(**SAMPLE) == (
+        "     original  the chef  cooked a   meal\n"
+        "       masked      ^     ^          ^\n"
+        "      sampled      queen ate        =\n"
+        "P(replaced) %   2  -31   +93    !70  10\n"
+        "\n"
+        "   1  +  found: replaced, and called replaced\n"
+        "   1  -  missed: replaced, but called real\n"
+        "   1  !  false alarm: real, but called replaced\n"
+        "   2     real, and called real"
+    )
+
+
+def test_verdict_table_wraps_and_loses_no_token():
+    text = verdict_table(**SAMPLE, width=12)
+    rows = [x.split()[1:] for x in text.splitlines() if x.startswith("     original")]
+    assert [token for row in rows for token in row] == SAMPLE["original"]
+    assert len(rows) == 3
+    assert all(len(line) <= 15 + 12 for line in text.split("\n\n   1")[0].splitlines())
+
+
+def test_verdict_table_in_color_is_the_same_text():
+    colored = verdict_table(**SAMPLE, use_color=True)
+    assert "\x1b[31mqueen\x1b[0m" in colored
+    for code in ("\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"):
+        colored = colored.replace(code, "")
+    lines = [line.rstrip() for line in colored.splitlines()]
+    assert lines == verdict_table(**SAMPLE).splitlines()
+
+
+def test_lists_of_different_length_are_refused():
+    with pytest.raises(ValueError, match=r"have \[5, 5, 4, 5\]"):
+        verdict_table(**{**SAMPLE, "probabilities": [0.1] * 4})

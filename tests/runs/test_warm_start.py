@@ -1,0 +1,331 @@
+"""Weights of .keras files into a model that is about to be pretrained."""
+
+import dataclasses
+import json
+import os
+import types
+
+import numpy as np
+import pytest
+
+import electra_tf as et
+from electra_tf.config import fields
+from electra_tf.config.pretraining import (
+    EncoderConfig,
+    GeneratorConfig,
+    PretrainConfig,
+    RunConfig,
+)
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.runs import warm_start
+from electra_tf.systems import build
+from electra_tf.training.checkpoints import named_variables
+from tests import tiny
+from tests.flag_parsing import SMALL, parse
+from tests.layers.helpers import randomize
+
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
+
+
+def save(model, folder, names=("encoder", "generator", "discriminator")):
+    for name in names:
+        model.artifacts()[name].save(folder / f"{name}.keras")
+
+
+def values(model):
+    return {
+        name: variable.numpy()
+        for name, variable in named_variables(model).items()
+        if variable.trainable
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder of saved models, and the values in it."""
+    model = tiny.electra(seed=1)
+    randomize(model.trainable_variables)
+    folder = tmp_path_factory.mktemp("trained")
+    save(model, folder)
+    return folder, values(model)
+
+
+def linked(folder, tmp_path, *names):
+    for name in names:
+        (tmp_path / name).symlink_to(folder / name)
+    return str(tmp_path)
+
+
+def test_both_towers_and_heads(trained):
+    folder, wanted = trained
+    model = tiny.electra(seed=2)
+    report = warm_start.load(str(folder), model)
+    assert report.missing == report.unused == ()
+    assert set(report.restored) == wanted.keys()
+    found = values(model)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("file", "kept"),
+    [
+        ("discriminator", ("generator", "masked_lm_head")),
+        ("generator", ("discriminator", "objective")),
+        ("encoder", ("generator", "masked_lm_head", "objective")),
+    ],
+)
+def test_what_the_folder_lacks_is_kept_and_named(trained, tmp_path, file, kept):
+    folder, wanted = trained
+    model = tiny.electra(seed=2)
+    before = values(model)
+    report = warm_start.load(linked(folder, tmp_path, f"{file}.keras"), model)
+    found = values(model)
+    assert set(report.missing) == {
+        name for name in before if name.split("/")[1] in kept
+    }
+    for name, value in found.items():
+        expected = before if name in report.missing else wanted
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert "kept as initialized: model/" in str(report)
+
+
+def test_names_of_the_models_do_not_matter(trained):
+    """Models that a user has built and named are taken as well."""
+    folder, wanted = trained
+    table = et.layers.TextEmbedding(
+        tiny.VOCAB, 12, max_positions=32, dropout=0.0, name="mine"
+    )
+    generator = tiny.encoder(table, hidden_size=16, num_heads=1, name="small")
+    model = et.Electra(et.MaskedLM(generator), tiny.encoder(table, name="large"))
+    assert warm_start.load(str(folder), model).missing == ()
+    np.testing.assert_array_equal(
+        table.word_embeddings.numpy(), wanted["model/embeddings/word_embeddings"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"vocab": 50}, r"word_embeddings \[97, 12\], this run has .* \[50, 12\]"),
+        ({"heads": 4}, "discriminator.keras: num_heads 2, this run has 4"),
+        ({"layers": 3}, "no layer_2/qkv_kernel, this run has layer_2/qkv_kernel"),
+        ({"hidden": 24}, r"layer_0/qkv_kernel \[32, 96\], this run has .* \[24, 72\]"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_nothing_changes(trained, sizes, message):
+    table = et.layers.TextEmbedding(
+        sizes.get("vocab", tiny.VOCAB), 12, max_positions=32, dropout=0.0
+    )
+    generator = tiny.encoder(table, hidden_size=16, num_heads=1)
+    discriminator = et.TextEncoder(
+        table,
+        num_layers=sizes.get("layers", 2),
+        hidden_size=sizes.get("hidden", 32),
+        num_heads=sizes.get("heads", 2),
+    )
+    model = et.Electra(et.MaskedLM(generator), discriminator)
+    before = values(model)
+    with pytest.raises(ValueError, match=message):
+        warm_start.load(str(trained[0]), model)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+def test_halves_of_two_models_are_refused(trained, tmp_path):
+    other = tiny.electra(seed=5)
+    save(other, tmp_path, ["generator"])
+    (tmp_path / "discriminator.keras").symlink_to(trained[0] / "discriminator.keras")
+    with pytest.raises(ValueError, match="embeddings/word_embeddings differs from"):
+        warm_start.load(str(tmp_path), tiny.electra(seed=2))
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "encoder.keras").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"encoder\.keras cannot be loaded"):
+        warm_start.load(str(tmp_path), tiny.electra())
+    with pytest.raises(OSError, match="no whole checkpoint"):
+        warm_start.load(str(tmp_path / "nothing"), tiny.electra())
+
+
+SIZES = {
+    "num_layers": 2,
+    "hidden_size": 768,
+    "num_heads": 12,
+    "intermediate_size": 3072,
+    "embedding_size": 768,
+    "generator_hidden_size": 0.33333,
+}
+
+
+def config(init_from, **flags):
+    flat = {**SIZES, "init_from": str(init_from), **flags}
+    return fields.from_flat(flat, PretrainConfig)
+
+
+def described(folder, vocabulary=VOCABULARY, data=None, **flags):
+    """A folder that says of itself what a run says, with a file where weights are."""
+    told = {**SIZES, "max_positions": 512, "lower_case": True, "strip_accents": True}
+    told |= {"objective": "electra", "generator_layers": 1.0, **flags}
+    (folder / "config.json").write_text(
+        json.dumps({"config": told, "data": data or {}})
+    )
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    (folder / "checkpoints" / "ckpt-100.index").write_text("")
+    vocabulary.save(folder / "vocab.txt")
+    return folder
+
+
+def check(config, vocabulary=VOCABULARY, lower_case=None):
+    """Both checks: before the data is made, and with it."""
+    warm_start.check(config)
+    given = config.data.lower_case if lower_case is None else lower_case
+    data = types.SimpleNamespace(
+        vocabulary=vocabulary, lower_case=given, strip_accents=True
+    )
+    warm_start.check(config, data)
+
+
+def test_a_run_of_the_same_sizes_passes(tmp_path):
+    folder = described(tmp_path, generator_hidden_size=256 / 768, dropout=0.3)
+    check(config(folder))
+    check(config(folder / "checkpoints"))
+    check(config(folder / "checkpoints" / "ckpt-100"))
+    check(dataclasses.replace(config(None), run=RunConfig()))
+
+
+@pytest.mark.parametrize(
+    ("flags", "messages"),
+    [
+        ({"num_layers": 3}, ["num_layers is 3 there and 2 here", "--num_layers=3"]),
+        ({"num_heads": 6}, ["num_heads is 6", "--num_heads=6"]),
+        (
+            {"lower_case": False, "strip_accents": False},
+            ["lower_case is False there", "Pass --nolower_case."],
+        ),
+        (
+            {"strip_accents": False},
+            ["strip_accents is False there", "Pass --nostrip_accents."],
+        ),
+        (
+            {"hidden_size": 1024, "generator_hidden_size": 0.25},
+            ["Pass --hidden_size=1024 --generator_hidden_size=0.25."],
+        ),
+        ({"hidden_size": 384, "generator_hidden_size": 1 / 3}, ["hidden_size=384."]),
+        (
+            {"generator_hidden_size": 0.25, "hidden_size": 768},
+            ["generator_hidden_size is 0.25 there", "--generator_hidden_size=0.25"],
+        ),
+        (
+            {"max_positions": 128, "embedding_size": 128},
+            ["max_positions is 128", "--embedding_size=128 --max_positions=128"],
+        ),
+    ],
+)
+def test_what_differs_is_one_error_with_the_flags_to_pass(tmp_path, flags, messages):
+    for path in ("", "checkpoints"):
+        with pytest.raises(ValueError, match="does not fit this run") as caught:
+            check(config(described(tmp_path, **flags) / path))
+        assert all(message in str(caught.value) for message in messages)
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    other = Vocabulary((*SPECIAL_TOKENS, "one", "three"))
+    folder, message = described(tmp_path), r"vocabulary is another.*--vocab_file="
+    with pytest.raises(ValueError, match=message):
+        check(config(folder), other)
+    other.save(tmp_path / "mine.txt")
+    with pytest.raises(ValueError, match=message):
+        warm_start.check(config(folder, vocab_file=str(tmp_path / "mine.txt")))
+
+
+def test_the_casing_is_that_of_the_records(tmp_path):
+    folder = described(tmp_path, lower_case=False)
+    given = config(folder, records=("x.tfrecord",))
+    check(given, lower_case=False)
+    with pytest.raises(ValueError, match="lower_case is False there and True here"):
+        check(given, lower_case=True)
+
+
+def test_what_the_records_were_wins_over_the_flags_of_the_other_run(tmp_path):
+    """With --records a run's flags of casing are left at their defaults."""
+    data = {"lower_case": False, "strip_accents": False}
+    folder = described(tmp_path, data=data)
+    check(config(folder, records=("x.tfrecord",)), lower_case=False)
+    with pytest.raises(ValueError, match=r"lower_case is False.*Pass --nolower_case"):
+        check(config(folder))
+
+
+def test_a_folder_without_weights_is_refused_before_anything_is_built(tmp_path):
+    (tmp_path / "run").mkdir()
+    run = described(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="has no weights: name the folder"):
+        warm_start.check(config(tmp_path))
+    (tmp_path / "model.safetensors").write_text("")
+    with pytest.raises(ValueError, match=r"convert them first .*--to=imported"):
+        warm_start.check(config(tmp_path))
+    # A run that goes on has its own weights.
+    warm_start.check(config(tmp_path / "gone", model_dir=str(run)))
+
+
+def test_the_generator_of_a_masked_lm_run_is_not_compared(tmp_path):
+    check(config(described(tmp_path, objective="mlm", generator_hidden_size=0.1)))
+
+
+def test_the_vocabulary_comes_with_the_weights(tmp_path):
+    folder = described(tmp_path)
+    chosen = warm_start.with_vocabulary(config(folder))
+    assert chosen.data.vocab_file == str(folder / "vocab.txt")
+    checkpoint = folder / "checkpoints" / "ckpt-3"
+    assert warm_start.with_vocabulary(config(checkpoint)) == dataclasses.replace(
+        chosen, run=dataclasses.replace(chosen.run, init_from=str(checkpoint))
+    )
+    # A run that goes on has its own copy.
+    gone = config(tmp_path / "gone", model_dir=str(folder))
+    assert warm_start.with_vocabulary(gone).data.vocab_file == chosen.data.vocab_file
+    for flags in ({"vocab_file": "mine.txt"}, {"records": ("x.tfrecord",)}):
+        given = config(folder, **flags)
+        assert warm_start.with_vocabulary(given) == given
+    plain = fields.from_flat(SIZES, PretrainConfig)
+    assert warm_start.with_vocabulary(plain) == plain
+
+
+def test_a_frozen_generator_gets_its_weights(trained):
+    folder, wanted = trained
+    model = tiny.electra(seed=2)
+    model.generator.trainable = False
+    report = warm_start.load(str(folder), model)
+    assert set(report.restored) == wanted.keys()
+    found = {n: v.numpy() for n, v in named_variables(model).items()}
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_plain_tables_do_not_fit_borrowed_ones(trained):
+    config = PretrainConfig(
+        encoder=EncoderConfig(
+            num_layers=2, hidden_size=32, num_heads=2, embedding_size=12
+        ),
+        generator=GeneratorConfig(generator_hidden_size=0.5, sharing="gdes"),
+    )
+    model = build.model(config, tiny.VOCAB)
+    before = values(model)
+    with pytest.raises(ValueError, match=r"plain tables.*--sharing=tied, nes"):
+        warm_start.load(str(trained[0]), model)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(before[name], value)
+
+
+def test_missing_generator_is_named(tmp_path):
+    frozen = ["--freeze_generator", "--sharing=nes"]
+    config = parse(*SMALL, *frozen, f"--generator_init_from={tmp_path}")
+    model = build.model(config, tiny.VOCAB)
+
+    data = types.SimpleNamespace(vocabulary=None)
+    with pytest.raises(ValueError, match=r"there is no .*generator\.keras"):
+        warm_start.initialize(config, model, data, print)
+    other = build.model(parse(*SMALL, "--generator_hidden_size=0.5"), tiny.VOCAB)
+    other.generator.save(tmp_path / "generator.keras")
+    with pytest.raises(ValueError, match=r"does not fit.*--generator_hidden_size"):
+        warm_start.initialize(config, model, data, print)
+    assert os.listdir(tmp_path) == ["generator.keras"]

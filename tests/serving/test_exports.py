@@ -1,0 +1,136 @@
+"""LiteRT and ONNX files against the Keras model, for every kind of task."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.serving import export as serving
+from electra_tf.tasks import Classification, MultiLabel, Regression
+from electra_tf.tasks.question_answering import QuestionAnswering
+from tests.tasks import common
+from tests.tasks.test_tagging import task as tagging
+
+KINDS = {
+    "classification": lambda: Classification(
+        name="mood", source=None, labels=("neg", "n\u00e9utral", "pos")
+    ),
+    "multilabel": lambda: MultiLabel(name="m", source=None, labels=("x", "y", "z")),
+    "regression": lambda: Regression(name="r", source=None, label_range=(2.0, 12.0)),
+    "tagging": tagging,
+    "squad1": lambda: QuestionAnswering(name="squad1", source=None),
+    "squad2": lambda: QuestionAnswering(
+        name="squad2", source=None, unanswerable=True, answerability=True
+    ),
+}
+OUTPUTS = {
+    "classification": {"logits", "probability", "probabilities"},
+    "multilabel": {"logits", "probabilities", "predicted"},
+    "regression": {"logits", "score"},
+    "tagging": {"logits", "probabilities"},
+    "squad1": {"start_index", "start_log_probs", "end_index", "end_log_probs"},
+}
+OUTPUTS["squad2"] = OUTPUTS["squad1"] | {"null_logits"}
+
+
+def run_litert(path):
+    runner = tf.lite.Interpreter(path).get_signature_runner()
+    return lambda inputs: runner(**inputs)
+
+
+def run_onnx(path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def inputs_of(batch, length, seed):
+    """[CLS] a [SEP] b ... with padding in all rows but the first."""
+    random = np.random.default_rng(seed)
+    lengths = np.array([length, *random.integers(3, length + 1, batch - 1)])
+    mask = np.arange(length) < lengths[:, None]
+    return {
+        "input_ids": random.integers(0, common.VOCAB_SIZE, [batch, length]) * mask,
+        "input_mask": mask,
+        "segment_ids": mask & (np.arange(length) >= 2),
+    }
+
+
+def check(task, model, found):
+    """Lengths below and above the beam, and a batch of one."""
+    for batch, length in ((1, 3), (3, 12), (2, 40)):
+        inputs = inputs_of(batch, length, seed=length)
+        inputs = {name: a.astype(np.int32) for name, a in inputs.items()}
+        outputs = model(inputs, training=False)
+        named = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        expected = {**named, **task.serving_id_outputs(outputs, inputs)}
+        expected = {name: tensor.numpy() for name, tensor in expected.items()}
+        returned = found(inputs)
+        for name, values in returned.items():
+            assert values.shape == expected[name].shape, name
+        expected = task.comparable(expected, length)
+        assert expected
+        for name, values in task.comparable(returned, length).items():
+            np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
+        assert set(returned) == OUTPUTS[task_kind(task)]
+
+
+def task_kind(task):
+    return next(kind for kind, make in KINDS.items() if make().name == task.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_litert_agrees_with_the_model(tmp_path, kind):
+    task = KINDS[kind]()
+    model = task.build_model(common.encoder())
+    path = str(tmp_path / "model.tflite")
+    assert serving.export_litert(model, task, path) < 1e-4
+    check(task, model, run_litert(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_onnx_agrees_with_the_model(tmp_path, kind):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    task = KINDS[kind]()
+    model = task.build_model(common.encoder())
+    path = str(tmp_path / "model.onnx")
+    assert serving.export_onnx(model, task, path) < 1e-4
+    check(task, model, run_onnx(path))
+
+
+def test_onnx_says_what_to_install(tmp_path, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n: None if n == "onnxruntime" else real(n)
+    )
+    monkeypatch.setattr(serving, "NumbersModule", None)  # Nothing is begun.
+    with pytest.raises(ValueError, match="pip install tf2onnx onnx onnxruntime"):
+        serving.export_onnx(None, None, str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("kind", ["classification", "squad2"])
+def test_a_model_that_answers_otherwise_is_not_written(tmp_path, kind):
+    task = KINDS[kind]()
+    model = task.build_model(common.encoder())
+    module = serving.NumbersModule(model, task)
+
+    def numpy(inputs):
+        return {name: tensor.numpy() for name, tensor in module.answer(inputs).items()}
+
+    assert module.difference(numpy) == 0
+
+    def other(inputs):
+        # Another segment, and the beam is another one.
+        return numpy({**inputs, "segment_ids": np.roll(inputs["segment_ids"], 1, 1)})
+
+    difference = module.difference(other)
+    assert difference > 1e-3
+    with pytest.raises(ValueError, match="differs from the Keras model"):
+        serving._write_checked(str(tmp_path / "m.onnx"), b"", difference, "ONNX")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,379 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from electra_tf import predict, serving
+from electra_tf.serving import predictor
+from electra_tf.tasks import Classification, MultiLabel, Regression
+from electra_tf.tasks.batching import Outputs
+from electra_tf.tasks.question_answering import QuestionAnswering
+from tests.tasks import common
+from tests.tasks.test_encoding import HARD
+from tests.tasks.test_tagging import task as tagging
+
+LENGTH = 24
+ROOT = Path(__file__).parents[2]
+
+
+def make(folder, kind=Classification, *, pair=False, **kwargs):
+    kwargs = kwargs or {"labels": ("neg", "n\u00e9utral", "pos")}
+    task = kind(name="mood", source=None, pair=pair, **kwargs)
+    model = task.build_model(common.encoder())
+    path = str(folder / "saved_model")
+    serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
+    return task, model, path
+
+
+def squad2():
+    return QuestionAnswering(
+        name="squad2",
+        source=None,
+        unanswerable=True,
+        answerability=True,
+        max_query_length=8,
+        doc_stride=8,
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Task, model and path of the SavedModel of a text classifier."""
+    return make(tmp_path_factory.mktemp("exported"))
+
+
+def python_answers(task, model, *columns, batch_size=5):
+    examples = [
+        common.Example(str(i), texts)
+        for i, texts in enumerate(zip(*columns, strict=True))
+    ]
+    rows = task.featurize(examples, common.tokenizer(), LENGTH)
+    return rows, task.decode(Outputs(model, batch_size)(rows), rows, examples)
+
+
+FRESH = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+answers = []
+for path, texts in json.loads(sys.argv[1]):
+    model = tf.saved_model.load(path)
+    texts = {name: tf.constant(column) for name, column in texts.items()}
+    found = model.signatures["serving_default"](**texts)
+    answers.append({name: tensor.numpy().tolist() for name, tensor in found.items()})
+print(json.dumps(answers, default=bytes.decode))
+ours = [name for name in sys.modules if name.split(".")[0] == "electra_tf"]
+sys.exit(1 if ours else 0)
+"""
+
+
+def served_in_a_fresh_process(requests):
+    """Answers of (path of a SavedModel, its texts by name)."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, json.dumps(requests)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_fresh_process_gives_the_answers_of_python_to_the_bit(tmp_path):
+    texts = {"text": ["the movie is good", "", "the xy was very " * 12]}
+    tasks = {
+        "pair": (
+            Classification(name="mood", source=None, pair=True, labels=("neg", "pos")),
+            {"text": ["good", "a very bad book"], "text_pair": ["the movie is", ""]},
+        ),
+        "tagging": (tagging(), texts),
+        "squad2": (
+            squad2(),
+            {"question": ["is it good ?"] * 3, "context": texts["text"]},
+        ),
+    }
+    requests, expected = [], []
+    for name, (task, columns) in tasks.items():
+        model, path = task.build_model(common.encoder()), str(tmp_path / name)
+        serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
+        requests.append((path, columns))
+        # The same batch, operation by operation: no graph, no file.
+        module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
+        found = module.serve(**{n: tf.constant(c) for n, c in columns.items()})
+        expected.append({n: tensor.numpy().tolist() for n, tensor in found.items()})
+    found = served_in_a_fresh_process(requests)
+    assert found == json.loads(json.dumps(expected, default=bytes.decode))
+    assert "".join(found[2]["answer"])
+
+
+@pytest.mark.slow
+def test_fresh_process_gives_the_answers_that_are_scored(tmp_path):
+    task, model, path = make(tmp_path, pair=True)
+    # Zero bytes cannot be passed on a command line.
+    columns = [[t.replace("\0", "") for t in HARD], ["good"] * len(HARD)]
+    rows, in_batches = python_answers(task, model, *columns)
+    order = np.argsort(rows.lengths, kind="stable")
+    columns = [[column[number] for number in order] for column in columns]
+    names = ("text", "text_pair")
+    (found,) = served_in_a_fresh_process(
+        [(path, dict(zip(names, columns, strict=True)))]
+    )
+    # In one batch, in the order in which Outputs reads them: the same products.
+    rows, together = python_answers(task, model, *columns, batch_size=len(HARD))
+    np.testing.assert_array_equal(np.float32(found["probabilities"]), together)
+    # Other batches are padded otherwise, which moves the last bits.
+    np.testing.assert_allclose(found["probabilities"], in_batches[order], atol=1e-6)
+    assert found["label"] == task.readable(in_batches[order])
+
+
+def test_three_signatures_agree_on_hard_strings(exported):
+    task, model, path = exported
+    loaded = tf.saved_model.load(path)
+    rows, expected = python_answers(task, model, HARD)
+    served = loaded.signatures["serving_default"](text=tf.constant(HARD))
+    np.testing.assert_allclose(served["probabilities"], expected, atol=1e-6)
+    labels = [label.decode() for label in served["label"].numpy()]
+    assert labels == task.readable(expected)
+    assert served["labels"].numpy()[0].tolist() == [x.encode() for x in task.labels]
+
+    def serialized(text):
+        feature = tf.train.Feature(
+            bytes_list=tf.train.BytesList(value=[text.encode("utf-8")])
+        )
+        features = tf.train.Features(feature={"text": feature})
+        return tf.train.Example(features=features).SerializeToString()
+
+    examples = tf.constant([serialized(text) for text in HARD])
+    parsed = loaded.signatures["tf_example"](examples=examples)
+    np.testing.assert_array_equal(parsed["probabilities"], served["probabilities"])
+
+    for number in (0, 7):
+        ids = rows.inputs["input_ids"][number][None]
+        alone = loaded.signatures["ids"](
+            input_ids=tf.constant(ids),
+            input_mask=tf.ones_like(ids),
+            segment_ids=tf.zeros_like(ids),
+        )
+        np.testing.assert_allclose(
+            alone["probabilities"][0], expected[number], atol=1e-6
+        )
+
+
+def test_regression_is_served_on_the_scale_of_its_labels(tmp_path):
+    task, model, path = make(tmp_path, Regression, label_range=(2.0, 12.0))
+    _, expected = python_answers(task, model, ["good", "bad movie"])
+    served = predictor.Predictor(path)([{"text": "good"}, {"text": "bad movie"}])
+    np.testing.assert_allclose([row["score"] for row in served], expected, rtol=1e-5)
+
+
+def test_multilabel_names_the_labels_above_the_threshold(tmp_path):
+    task, model, path = make(tmp_path, MultiLabel, labels=("x", "y", "z"))
+    _, expected = python_answers(task, model, ["good"])
+    (row,) = predictor.Predictor(path)([{"text": "good"}])
+    given = [n for n, p in zip("xyz", expected[0], strict=True) if p >= 0.5]
+    assert row["labels"] == given
+    np.testing.assert_allclose(list(row["probabilities"].values()), expected[0], 1e-5)
+
+
+# The executable, and the same program after the import of the tokenizer's operations.
+CLI = [str(Path(sys.executable).with_name("saved_model_cli"))]
+CLI_WITH_TEXT = [
+    sys.executable,
+    "-c",
+    "import tensorflow_text; from tensorflow.python.tools import saved_model_cli; "
+    "saved_model_cli.main()",
+]
+RUNS = {
+    "serving_default": ("--input_exprs", 'text=["good movie"]'),
+    "ids": (
+        "--input_exprs",
+        "input_ids=[[2,5,11,3]];input_mask=[[1,1,1,1]];segment_ids=[[0,0,0,0]]",
+    ),
+    "tf_example": ("--input_examples", 'examples=[{"text":["good movie"]}]'),
+}
+
+
+@pytest.mark.slow
+def test_saved_model_cli_shows_and_runs_it(exported):
+    _, _, path = exported
+
+    def cli(program, *arguments):
+        done = subprocess.run(
+            [*program, *arguments], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def run(program, signature):
+        common_flags = ("--dir", path, "--tag_set", "serve")
+        flags = ("--signature_def", signature, *RUNS[signature])
+        return cli(program, "run", *common_flags, *flags)
+
+    code, shown, _ = cli(CLI, "show", "--dir", path, "--all")
+    assert code == 0
+    for signature in RUNS:
+        assert f"signature_def['{signature}']" in shown
+        code, out, err = run(CLI_WITH_TEXT, signature)
+        assert code == 0, err[-500:]
+        assert "Result for output key probabilities" in out
+    # What docs/serving.md says of the executable alone, whatever the signature.
+    code, _, err = run(CLI, "ids")
+    assert code != 0
+    assert "Op type not registered" in err
+
+
+def test_the_graph_needs_no_other_operations_than_the_docs_say(exported):
+    _, _, path = exported
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((Path(path) / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    # What tensorflow_text registers is in raw_ops only as wrappers made on the fly.
+    foreign = {node.op for node in nodes if not hasattr(tf.raw_ops, node.op)}
+    assert foreign >= {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
+    docs = (ROOT / "docs" / "serving.md").read_text()
+    assert all(f"`{name}`" in docs for name in foreign)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/serving.md"])
+def test_rest_requests_of_the_docs_fit_the_signatures(tmp_path, name):
+    """The server itself is not at hand."""
+    text = (ROOT / name).read_text()
+    bodies = re.findall(r"(?:curl -d '|Pair tasks: `)(\{.*?\})['`]", text)
+    assert bodies
+    for body in bodies:
+        (row,) = json.loads(body)["instances"]
+        folder = tmp_path / str(len(row))
+        _, _, path = make(folder, pair=len(row) == 2)
+        serve = tf.saved_model.load(path).signatures["serving_default"]
+        assert set(row) == set(serve.structured_input_signature[1])
+        found = serve(**{name: tf.constant([value]) for name, value in row.items()})
+        # As rows of a JSON answer: one entry per instance in every output.
+        assert {len(tensor) for tensor in found.values()} == {1}
+
+
+def run_predict(monkeypatch, capsys, *arguments, stdin=""):
+    monkeypatch.setattr(sys, "stdin", stdin.splitlines(keepends=True))
+    assert predict.main([str(a) for a in arguments]) == 0
+    out, err = capsys.readouterr()
+    return [json.loads(line) for line in out.splitlines()], err
+
+
+def complaint(monkeypatch, capsys, *arguments, stdin=""):
+    """The one line that ends a command that fails, before any answer."""
+    with pytest.raises(SystemExit) as stopped:
+        run_predict(monkeypatch, capsys, *arguments, stdin=stdin)
+    assert capsys.readouterr().out == ""
+    message = stopped.value.code
+    assert message.startswith("error: ")
+    assert "\n" not in message
+    return message
+
+
+def test_predict_from_arguments_lines_and_jsonl(exported, monkeypatch, capsys):
+    model = f"--model={Path(exported[2]).parent}"
+    (one,), _ = run_predict(monkeypatch, capsys, model, "good movie")
+    assert set(one["probabilities"]) == {"neg", "n\u00e9utral", "pos"}
+    assert one["probability"] == max(one["probabilities"].values())
+    lines, _ = run_predict(monkeypatch, capsys, model, stdin="good movie\n\nbad\n")
+    assert [row["text"] for row in lines] == ["good movie", "bad"]
+    assert lines[0]["label"] == one["label"]
+    rows, _ = run_predict(
+        monkeypatch, capsys, model, "--jsonl", stdin='{"text": "bad", "k": 3}\n'
+    )
+    assert rows[0]["k"] == 3
+    assert rows[0]["probabilities"] == pytest.approx(lines[1]["probabilities"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"txt": "a"}', "wants text, but text is missing"),
+        ("{", "standard input, line 1"),
+        ("[1]", "not a JSON object"),
+    ],
+)
+def test_predict_says_what_is_wrong(exported, monkeypatch, capsys, line, message):
+    model = f"--model={exported[2]}"
+    assert message in complaint(
+        monkeypatch, capsys, model, "--jsonl", stdin=line + "\n"
+    )
+
+
+def test_predict_refuses_other_folders(tmp_path, monkeypatch, capsys):
+    def refused(folder):
+        return complaint(monkeypatch, capsys, f"--model={folder}", "text")
+
+    assert "No model at" in refused(tmp_path / "nothing")
+    common.save_pretrained(tmp_path / "pretrained")
+    assert "holds a pretraining run" in refused(tmp_path / "pretrained")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "task.json").write_text("{}")
+    assert "did not finish" in refused(unfinished)
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging", "squad2"])
+def test_batches_without_texts_or_without_words_are_answered(kind):
+    tasks = {
+        "classification": Classification(name="mood", source=None, labels=("a", "b")),
+        "tagging": tagging(),
+        "squad2": squad2(),
+    }
+    task = tasks[kind]
+    model = task.build_model(common.encoder())
+    module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
+
+    # Operation by operation: traces of three signatures would take seconds.
+    def sizes(serve, texts, names):
+        columns = {name: tf.constant(texts, tf.string) for name in names}
+        return {len(tensor) for tensor in serve(**columns).values()}
+
+    assert sizes(module.serve, ["", " \t"], task.text_names) == {2}
+    assert sizes(module.serve, [], task.text_names) == {0}
+    assert sizes(module.serve_examples, [], ["examples"]) == {0}
+
+
+def test_predict_takes_what_json_allows(tmp_path, monkeypatch, capsys):
+    make(tmp_path)
+    lines = '\ufeff{"text": "good", "note": "\\ud800", "label": 7}\n'
+    model = f"--model={tmp_path}"
+    (row,), err = run_predict(monkeypatch, capsys, model, "--jsonl", stdin=lines)
+    assert err == ""
+    assert row["note"] == "\ufffd"
+    assert row["label"] in ("neg", "n\u00e9utral", "pos")
+    message = complaint(monkeypatch, capsys, model, "--batch_size=0", "good")
+    assert "--batch_size must be at least 1, got 0" in message
+
+
+def test_predict_says_in_one_line_that_the_model_fails(monkeypatch, capsys):
+    class Broken(predictor.Predictor):
+        def __init__(self, path):
+            self.text_names = ("text",)
+
+        def _serve(self, text):
+            raise tf.errors.InvalidArgumentError(None, None, "Bad graph\nat node x")
+
+    monkeypatch.setattr(predictor, "Predictor", Broken)
+    message = complaint(monkeypatch, capsys, "--model=any", "good")
+    assert message == "error: The model failed on a batch of 1 texts: Bad graph"
+
+
+def test_help_imports_no_tensorflow():
+    program = (
+        "import sys; from electra_tf import predict; predict.main(['--help']); "
+        "import electra_tf.serving; sys.exit('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--text_pair" in done.stdout

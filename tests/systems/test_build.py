@@ -1,0 +1,111 @@
+"""From flags to the parts of a system: classes, schedules, phases, optimizers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from electra_tf.pretraining import Electra
+from electra_tf.systems import build, rows
+from tests import tiny
+from tests.flag_parsing import SMALL, parse
+
+ROOT = Path(__file__).parents[2]
+OBJECTIVES = ROOT / "configs" / "objectives"
+VOCAB = 61
+
+
+SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
+
+
+def config_of(name, *arguments, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    return parse(f"--flagfile=configs/objectives/{name}.cfg", *arguments)
+
+
+def test_settings_of_the_flagfiles_arrive(monkeypatch):
+    annealed = config_of("reinforce_annealed", monkeypatch=monkeypatch)
+    make = rows.TRAININGS["reinforce"].make(annealed, Electra)
+    mixture = make.keywords["adversarial_weight"]
+    shares = [float(mixture(step)) for step in (0, 1000, 2000, 3000, 4000)]
+    assert shares == [0, 0, 0.5, 1, 1]
+    fast = config_of("fast_electra", monkeypatch=monkeypatch)
+    temperature = build.sampler(fast).temperature
+    expected = [1 + np.exp(-step / 400) for step in (0, 400, 4000)]
+    found = [float(temperature(step)) for step in (0, 400, 4000)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    # Frozen and sampled from without dropout: one pass is enough, without dropout.
+    assert fast.generator_encoder.dropout == 0
+    clean = config_of("sampling_without_dropout", monkeypatch=monkeypatch)
+    assert clean.samples_apart
+    assert not fast.samples_apart
+
+
+def test_an_adversarial_part_that_begins_at_once():
+    config = parse("--training=reinforce", "--adversarial_start=3")
+    make = rows.TRAININGS["reinforce"].make(config, Electra)
+    mixture = make.keywords["adversarial_weight"]
+    assert [float(mixture(step)) for step in (0, 2, 3, 4)] == [0, 0, 1, 1]
+
+
+def test_two_stages_have_a_schedule_each_and_the_last_freezes():
+    same = ["--generator_hidden_size=1", "--generator_layers=1", "--sharing=nes"]
+    config = parse(*SMALL, "--training=two_stage", "--generator_steps=4", *same)
+    first, second = build.compiled_phases(config, VOCAB)
+    assert first.model is second.model.generator
+    assert first.model.optimizer._learning_rate.total_steps == 4
+    assert second.model.optimizer._learning_rate.total_steps == 6
+    own = {v.path for v in first.model.weights}
+    assert not own & {v.path for v in second.model.trainable_variables}
+    first.set_trainable()
+    assert {v.path for v in first.model.trainable_variables} <= own
+    assert len(first.model.trainable_variables) == 2 * 12 + 2 + 5 + 5
+
+
+def test_generator_group_holds_what_only_the_generator_trains():
+    config = parse(
+        *SMALL,
+        "--training=reinforce",
+        "--learning_rate=1e-3",
+        "--generator_learning_rate=2e-4",
+        "--generator_clip_norm=0.5",
+    )
+    model = build.compiled_model(config, VOCAB)
+    optimizer = model.optimizer
+    members, norm = optimizer.clip_groups["generator"]
+    shared = {v.path for v in model.discriminator.embeddings.weights}
+    assert norm == 0.5
+    assert not shared & set(members)
+    assert model.baseline.reward_kernel.path in members
+    assert model.generator.head.output_bias.path in members
+    own = {v.path for v in model.generator.trainable_variables} - shared
+    assert own < set(members)
+    assert len(members) == len(own) + 1
+    assert set(optimizer.learning_rate_multipliers) == set(members)
+    assert set(optimizer.learning_rate_multipliers.values()) == {0.2}
+
+
+@pytest.mark.parametrize("sharing", ["nes", "gdes"])
+def test_the_second_stage_begins_as_a_copy_of_the_generator(sharing):
+    """Values of the tables included: deltas stay zero on top of the shared ones."""
+    sizes = [*SMALL, "--max_seq_length=24", "--max_positions=32", *SAME_SIZE]
+    config = parse(*sizes, "--training=two_stage", f"--sharing={sharing}")
+    first, second = build.compiled_phases(config, VOCAB)
+    for variable in first.model.trainable_variables:
+        noise = np.random.default_rng(variable.shape[0]).normal(size=variable.shape)
+        variable.assign(noise.astype("float32"))
+    batch = tiny.batch(vocab=VOCAB)
+    generator = second.model.generator.encoder
+    discriminator = second.model.discriminator
+    assert np.abs(discriminator(batch) - generator(batch)).max() > 0.1
+    second.hand_over()
+    np.testing.assert_array_equal(discriminator(batch), generator(batch))
+    if sharing == "gdes":
+        assert not np.any(discriminator.embeddings.word_embeddings_delta)
+    # A copy: what the discriminator learns does not reach the generator.
+    before = generator(batch).numpy()
+    second.set_trainable()
+    for variable in second.model.trainable_variables:
+        variable.assign(variable.numpy() + 1)
+    np.testing.assert_array_equal(generator(batch), before)
+    assert np.abs(discriminator(batch) - before).max() > 0

@@ -1,0 +1,257 @@
+"""FLOPs and memory of a config, by hand."""
+
+import dataclasses
+import math
+
+import pytest
+
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.masking import LinearMaskRate, Masking
+from electra_tf.layers import chunked
+from electra_tf.systems import build, costs, rows
+from electra_tf.systems.arithmetic import training_flops
+
+# Entries of the vocabulary, tokens, slots, widths, rows; one layer, two heads.
+V, S, P, E, D, G, B = 97, 24, 4, 12, 32, 16, 3
+STEPS = 100
+
+
+def config_of(**choices):
+    sizes = {
+        "num_train_steps": STEPS,
+        "train_batch_size": B,
+        "max_seq_length": S,
+        "max_predictions_per_seq": P,
+        "num_layers": 1,
+        "hidden_size": D,
+        "num_heads": 2,
+        "intermediate_size": 4 * D,
+        "embedding_size": E,
+        "max_positions": 40,
+        "generator_hidden_size": G / D,
+    }
+    return fields.from_flat({**sizes, **choices}, PretrainConfig)
+
+
+def encoder(width, embedding_size=E):
+    """Products of one token: projections and feed-forward, attention, embeddings."""
+    projection = 2 * embedding_size * width * (embedding_size != width)
+    return 24 * width * width + 4 * width * S + projection
+
+
+def masked_lm(width, embedding_size=E):
+    return 2 * embedding_size * (width + V)
+
+
+# Forward products per token of the two networks of ELECTRA.
+MAIN = encoder(D) + 2 * D * (D + 1)
+GENERATOR = encoder(G) + P / S * masked_lm(G)
+# With backward passes: two encoders, a head on both everywhere, logits to sample from.
+TOWERS = 3 * (2 * encoder(G) + 2 * E * (2 * G + V)) + P / S * 2 * E * V
+NES = {"sharing": "nes"}
+FROZEN = {**NES, "freeze_generator": True, "generator_init_from": "runs/x"}
+TWO_STAGE = {"training": "two_stage", "two_stage_copy": False}
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+# Flags -> products per token of a step of each phase, with the backward passes.
+EXPECTED = {
+    "electra": ({}, [3 * (MAIN + GENERATOR)]),
+    "electra_15": ({"objective": "electra_15"}, [3 * (MAIN + GENERATOR)]),
+    "replace_mlm": (
+        {"objective": "replace_mlm"},
+        [3 * (encoder(D) + P / S * masked_lm(D) + GENERATOR)],
+    ),
+    "all_tokens_mlm": (
+        {"objective": "all_tokens_mlm"},
+        [3 * (encoder(D) + masked_lm(D) + 2 * D + GENERATOR)],
+    ),
+    "mlm": ({"objective": "mlm"}, [3 * (encoder(D) + P / S * masked_lm(D))]),
+    "sentence": ({"sentence_weight": 1.0}, [3 * (MAIN + GENERATOR)]),
+    "unigram": ({"generator": "unigram"}, [3 * MAIN]),
+    "uniform": ({"generator": "uniform"}, [3 * MAIN]),
+    "untied": (
+        {"sharing": "untied"},
+        [3 * (MAIN + encoder(G, G) + P / S * masked_lm(G, G))],
+    ),
+    "all": (
+        {"sharing": "all", "generator_hidden_size": 1.0},
+        [3 * (MAIN + encoder(D) + P / S * masked_lm(D))],
+    ),
+    "two_stage": (
+        {**TWO_STAGE, **NES, "generator_steps": 25},
+        [3 * GENERATOR, 3 * MAIN + GENERATOR],
+    ),
+    "two_stage_apart": (
+        {**TWO_STAGE, "sharing": "gdes", "sampling_dropout": False},
+        [3 * GENERATOR, 3 * MAIN + 2 * GENERATOR],
+    ),
+    "frozen": (FROZEN, [3 * MAIN + GENERATOR]),
+    "frozen_apart": ({**FROZEN, "sampling_dropout": False}, [3 * MAIN + GENERATOR]),
+    "apart": ({"sampling_dropout": False}, [3 * MAIN + 4 * GENERATOR]),
+    "no_dropout": (
+        {"sampling_dropout": False, **NO_DROPOUT},
+        [3 * (MAIN + GENERATOR)],
+    ),
+    "two_tower": ({"generator": "two_tower"}, [3 * MAIN + TOWERS]),
+    "electric": ({"objective": "electric"}, [3 * MAIN + TOWERS]),
+    "reinforce": (
+        {"training": "reinforce"},
+        [3 * (MAIN + GENERATOR + P / S * 2 * G)],
+    ),
+    "gumbel": (
+        {"training": "gumbel"},
+        [3 * (MAIN + GENERATOR + P / S * 2 * V * E)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_matrix_products_by_hand(name):
+    choices, expected = EXPECTED[name]
+    config = config_of(**choices)
+    phases = costs.phases(config, V)
+    assert sum(phase.steps for phase in phases) == STEPS
+    found = [costs.step_flops(config, phase, rule="matmul") for phase in phases]
+    assert found == pytest.approx([value * S * B for value in expected])
+    original = [costs.step_flops(config, phase, rule="original") for phase in phases]
+    assert min(original) > 0
+    whole = sum(phase.steps * one for phase, one in zip(phases, found, strict=True))
+    assert costs.run_flops(config, V) == pytest.approx(whole)
+
+
+def test_every_choice_has_costs():
+    assert {*rows.OBJECTIVES} <= {*EXPECTED}
+    assert {*rows.GENERATORS, *rows.TRAININGS} - {*EXPECTED} == {"masked_lm", "joint"}
+
+
+def test_a_part_of_a_run():
+    """A quarter of the steps is the first stage here; half of them, a third more."""
+    config = config_of(**EXPECTED["two_stage"][0])
+    first, second = (value * S * B for value in EXPECTED["two_stage"][1])
+    for done, expected in ((0, 0), (0.1, 10 * first), (0.5, 25 * (first + second))):
+        assert costs.run_flops(config, V, done=done) == pytest.approx(expected)
+
+
+def test_agrees_with_the_count_that_reproduces_the_published_numbers():
+    """`test_arithmetic.py` holds `training_flops` against the paper's table."""
+    small = PretrainConfig()
+    for rule in ("matmul", "original"):
+        networks = {
+            "discriminator": costs.shape(small.encoder, 30522),
+            "generator": costs.shape(small.generator_encoder, 30522),
+        }
+        expected = training_flops(
+            **networks,
+            sequence_length=128,
+            batch_size=128,
+            steps=1e6,
+            predicted_fraction=19 / 128,
+            rule=rule,
+        )
+        assert costs.run_flops(small, 30522, rule=rule) == pytest.approx(expected)
+    published = costs.run_flops(small, 30522, rule="original")
+    assert published == pytest.approx(1.29e18, rel=0.015)
+
+
+@pytest.mark.parametrize("length", [8, 24, 128, 512])
+@pytest.mark.parametrize("rate", [0.01, 0.15, 0.25, 0.4])
+def test_slots_are_those_of_the_masking(length, rate):
+    config = fields.from_flat(
+        {"max_seq_length": length, "mask_rate": rate}, PretrainConfig
+    )
+    masking = Masking(V, 4, never_masked=(2, 3), max_seq_length=length, mask_rate=rate)
+    assert config.predictions_per_seq == masking.max_predictions_per_seq
+    assert config_of().predictions_per_seq == P
+    rising = fields.from_flat(
+        {"mask_rate": 0.1, "final_mask_rate": 0.3}, PretrainConfig
+    )
+    highest = Masking(
+        V, 4, never_masked=(), max_seq_length=128, mask_rate=LinearMaskRate(0.1, 0.3)
+    )
+    assert rising.predictions_per_seq == highest.max_predictions_per_seq == 39
+
+
+def test_unknown_rule():
+    config = config_of()
+    with pytest.raises(ValueError, match="'guess'; allowed are original, matmul"):
+        costs.run_flops(config, V, rule="guess")
+
+
+def count(variables):
+    return sum(math.prod(v.shape) for v in variables)
+
+
+@pytest.mark.parametrize("sharing", rows.SHARINGS)
+@pytest.mark.parametrize("objective", ["electra", "replace_mlm", "all_tokens_mlm"])
+def test_weights_and_slots_are_those_of_the_model(sharing, objective):
+    fraction = {"generator_hidden_size": 1.0} if sharing == "all" else {}
+    config = config_of(sharing=sharing, objective=objective, **fraction)
+    parameters = count(build.model(config, V).trainable_variables)
+    memory = costs.memory(config, V)
+    assert memory["weights"] == memory["gradients"] == 4 * parameters
+    assert memory["slots"] == 8 * parameters
+    assert memory["total"] == sum(memory.values()) - memory["total"]
+
+
+@pytest.mark.parametrize("sharing", ["tied", "gdes"])
+def test_two_towers_are_two_encoders_and_a_wider_head(sharing):
+    config = config_of(objective="electric", sharing=sharing)
+    model = build.model(config, V, special_ids=(2, 3))
+    memory = costs.memory(config, V)
+    assert memory["weights"] == 4 * count(model.trainable_variables)
+    one = costs.memory(config_of(sharing=sharing), V)
+    tower = 2 * E + 12 * G + 2 * 4 * G + S
+    more = 4 * B * S * tower + 12 * B * S * V
+    assert memory["activations"] - one["activations"] == more
+
+
+def test_what_is_frozen_has_neither_gradient_nor_slots():
+    frozen = config_of(**FROZEN)
+    model = build.model(frozen, V)
+    own = count(model.generator.trainable_variables)
+    both = count(model.trainable_variables)
+    memory = costs.memory(frozen, V)
+    assert memory["weights"] == 4 * both
+    assert memory["gradients"] == 4 * (both - own)
+    assert memory["slots"] == 8 * (both - own)
+    two_stage = costs.memory(config_of(**TWO_STAGE, **NES), V)
+    assert two_stage["gradients"] == 4 * max(own, both - own)
+    assert two_stage["slots"] == 8 * both
+    joint = costs.memory(config_of(**NES), V)
+    assert memory["activations"] == two_stage["activations"] < joint["activations"]
+
+
+def test_activations_by_hand():
+    """2 E + 12 D + 2 F + N S of each token, and logits three times."""
+
+    def logits(**choices):
+        memory = costs.memory(config_of(mixed_precision="none", **choices), V)
+        kept = 2 * E + 12 * D + 2 * 4 * D + 2 * S
+        kept += 2 * E + 12 * G + 2 * 4 * G + 1 * S
+        return (memory["activations"] - 4 * B * S * kept) / 12 / B / V
+
+    assert logits() == logits(objective="electra_15") == pytest.approx(P)
+    assert logits(objective="replace_mlm") == pytest.approx(2 * P)
+    assert logits(objective="all_tokens_mlm") == pytest.approx(P + S)
+    assert logits(training="gumbel") == pytest.approx(2 * P)
+    half = costs.memory(config_of(mixed_precision="bfloat16"), V)["activations"]
+    whole = costs.memory(config_of(), V)["activations"]
+    assert whole - half == half - 12 * B * P * V
+
+
+def test_logits_of_a_head_at_all_positions_are_those_of_one_chunk():
+    assert chunked.CHUNK_LOGITS == costs.CHUNK_LOGITS
+    large = [
+        config_of(train_batch_size=4096, objective=name)
+        for name in ("electra", "all_tokens_mlm")
+    ]
+    less, more = (costs.memory(config, 30522)["activations"] for config in large)
+    assert more - less == 12 * costs.CHUNK_LOGITS
+    (micro,) = (
+        dataclasses.replace(
+            config, run=dataclasses.replace(config.run, gradient_accumulation_steps=64)
+        )
+        for config in large[:1]
+    )
+    assert 64 * costs.memory(micro, 30522)["activations"] == less

@@ -1,0 +1,240 @@
+import json
+
+import pytest
+import sklearn.metrics
+
+from electra_tf.tasks.sentences import (
+    SentenceSource,
+    find_files,
+    is_span_tag,
+    span_scores,
+    spans,
+    split_tag,
+    tags_of,
+    word_accuracy,
+)
+
+CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nIt PRP B-NP\n"
+CONLLU = """\
+# sent_id = a-1
+# text = Don't go.
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\t_\t_\t_\t_\t_\t_
+2\tn't\tnot\tPART\t_\t_\t_\t_\t_\t_
+3\tgo\tgo\tVERB\t_\t_\t_\t_\t_\t_
+3.1\twent\tgo\tVERB\t_\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+def source(path, *, word="0", tag="-1", unlabeled=()):
+    return SentenceSource(
+        files={"train": str(path), "test": str(path)},
+        word_column=word,
+        tag_column=tag,
+        unlabeled=unlabeled,
+    )
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_columns_separated_by_spaces(tmp_path):
+    first, second = source(write(tmp_path, "train.txt", CHUNKS))("train")
+    assert first.words == ("He", "runs", ".")
+    assert first.tags == ("B-NP", "B-VP", "O")
+    assert second.id == "line 5"
+    assert first.with_column(["x", "y", "z"]) == [
+        "He PRP B-NP x",
+        "runs VBZ B-VP y",
+        ". . O z",
+    ]
+    path = tmp_path / "train.txt"
+    assert source(path, tag="1")("train")[0].tags == ("PRP", "VBZ", ".")
+    assert source(path, unlabeled=("test",))("test")[0].tags is None
+
+
+def test_columns_separated_by_tabs_with_their_oddities(tmp_path):
+    # BOM, CRLF, separators that hold a tab, a word with a space, a word that is a
+    # hash, no newline at the end, a line separator inside of a word.
+    text = "\ufeff-DOCSTART-\tO\r\n\r\n#\tO\r\n\ufe0f\tO\r\n\t\r\nNew York\tB-loc\n"
+    text += "a\u2028b\tO"
+    first, second = source(write(tmp_path, "x.conll", text))("train")
+    assert first.words == ("#", "\ufe0f")
+    assert second.words == ("New York", "a\u2028b")
+    assert second.with_column(["O", "O"])[0] == "New York\tB-loc\tO"
+
+
+def test_conllu_skips_ranges_and_empty_nodes_and_keeps_all_lines(tmp_path):
+    path = write(tmp_path, "x.conllu", CONLLU)
+    (sentence,) = source(path, word="form", tag="UPOS")("train")
+    assert sentence.id == "a-1"
+    assert sentence.words == ("Do", "n't", "go", ".")
+    assert sentence.tags == ("AUX", "PART", "VERB", "PUNCT")
+    lines = sentence.with_column(["A", "B", "C", "D"])
+    assert len(lines) == 8
+    assert lines[2].endswith("\t_")
+    assert lines[3].endswith("\t_\tA")
+
+
+def test_tables_hold_lists_or_words_with_spaces(tmp_path):
+    rows = [
+        {"id": "one", "words": ["a b", "c"], "tags": ["O", "B-x"]},
+        {"id": "two", "words": "d e", "tags": "O O"},
+    ]
+    path = write(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
+    first, second = source(path, word="words", tag="tags")("train")
+    assert (first.id, first.words, first.tags) == ("one", ("a b", "c"), ("O", "B-x"))
+    assert second.words == ("d", "e")
+    assert first.with_column(["O", "O"]) == ["a b\tO\tO", "c\tB-x\tO"]
+    path = write(tmp_path, "x.tsv", "words\ttags\na b\tO O\n")
+    assert source(path, word="words", tag="tags")("train")[0].words == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-DOCSTART- -X- O\n\na DT O\nb NN O\n\n-DOCSTART- -X- O\n\nc DT O\n",
+        "-DOCSTART- -X- O\na DT O\nb NN O\n-DOCSTART- -X- O\nc DT O\n",
+        "a DT O\nb -X- -DOCSTART- O\n\nc DT O\n",
+        "-DOCSTART-\na\tDT\tO\nb\tNN\tO\n-DOCSTART-\nc\tDT\tO\n",
+    ],
+)
+def test_documents_begin_with_or_without_blank_lines(tmp_path, text):
+    first, second = source(write(tmp_path, "x.conll", text))("train")
+    assert (first.words, second.words) == (("a", "b"), ("c",))
+    assert text.split("\n")[int(second.id.removeprefix("line ")) - 1][0] == "c"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tO\nb\t\n", "line 2: the tag is empty"),
+        ("a O\nb\n", "line 2: the word 'b' is its own tag.*1 columns.*--tag_column=-1"),
+        ("", "empty"),
+        ("# c\n\n-DOCSTART- O\n", "x.conll.*not a single word"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, text, message):
+    if "DOCSTART" in text:
+        text = "-DOCSTART- O\n"
+    with pytest.raises(ValueError, match=message):
+        source(write(tmp_path, "x.conll", text))("train")
+
+
+def test_bad_columns_and_tables_are_named(tmp_path):
+    path = write(tmp_path, "x.txt", "a b\nc\n")
+    with pytest.raises(ValueError, match=r"x.txt, line 2: 1 columns.*tag_column is 1"):
+        source(path, tag="1")("train")
+    with pytest.raises(ValueError, match=r"--word_column=FORM.*must be a number"):
+        source(path, word="FORM")("train")
+    path = write(tmp_path, "x.jsonl", '{"words": ["a", "b"], "tags": ["O"]}')
+    with pytest.raises(ValueError, match="2 words but 1 tags"):
+        source(path, word="words", tag="tags")("train")
+    with pytest.raises(ValueError, match=r"no column 'word'.*'words'.*--word_column"):
+        source(path, word="word", tag="tags")("train")
+    with pytest.raises(FileNotFoundError, match="--dev"):
+        source(path)("dev")
+    (tmp_path / "latin.txt").write_bytes("caf\xe9 O".encode("latin1"))
+    with pytest.raises(ValueError, match="not UTF-8 at byte 3"):
+        source(tmp_path / "latin.txt")("train")
+
+
+def test_files_are_found_by_what_their_names_say(tmp_path):
+    for name in ("README", "eng.train", "eng.testa", "eng.testb"):
+        write(tmp_path, name, "a O")
+    found = find_files(str(tmp_path))
+    assert {split: path.rsplit("/", 1)[1] for split, path in found.items()} == {
+        "train": "eng.train",
+        "dev": "eng.testa",
+        "test": "eng.testb",
+    }
+    write(tmp_path, "my-train.txt", "a O")
+    with pytest.raises(ValueError, match=r"two files for train: eng.train"):
+        find_files(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no file with 'train'"):
+        find_files(str(tmp_path / "empty"))
+
+
+# Two persons side by side, then a place of three words.
+SPANS = [("PER", 0, 2), ("PER", 2, 3), ("LOC", 4, 7)]
+SCHEMES = {
+    "iob1": "I-PER I-PER B-PER O I-LOC I-LOC I-LOC",
+    "iob2": "B-PER I-PER B-PER O B-LOC I-LOC I-LOC",
+    "bioes": "B-PER E-PER S-PER O B-LOC I-LOC E-LOC",
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_one_rule_reads_all_schemes(scheme):
+    assert spans(SCHEMES[scheme].split()) == SPANS
+
+
+@pytest.mark.parametrize("scheme", ["iob2", "bioes"])
+def test_spans_are_written_in_a_scheme(scheme):
+    assert tags_of(SPANS, 7, scheme) == SCHEMES[scheme].split()
+
+
+# What conlleval and seqeval make of sequences that break the scheme.
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O I-A I-B", [("A", 1, 2), ("B", 2, 3)]),
+        ("B-A E-A I-A", [("A", 0, 2), ("A", 2, 3)]),
+        ("S-A I-A", [("A", 0, 1), ("A", 1, 2)]),
+        ("E-A E-A", [("A", 0, 1), ("A", 1, 2)]),
+        ("B-A I-B O", [("A", 0, 1), ("B", 1, 2)]),
+        ("B I O I", [("", 0, 2), ("", 3, 4)]),
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_broken_sequences(tags, expected):
+    assert spans(tags.split()) == expected
+
+
+def test_types_may_hold_hyphens_and_a_word_without_tag_is_outside():
+    assert split_tag("B-creative-work") == ("B", "creative-work")
+    assert spans(["B-creative-work", None, "I-creative-work"]) == [
+        ("creative-work", 0, 1),
+        ("creative-work", 2, 3),
+    ]
+    assert is_span_tag("O")
+    assert is_span_tag("E-x")
+    assert not is_span_tag("NOUN")
+    assert not is_span_tag("OTHER")
+
+
+def test_span_scores_of_a_worked_example():
+    labels = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
+    # PER is a word too short, LOC right, ORG of the wrong type, one too many.
+    found = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "B-PER"]]
+    scores = span_scores(labels, found)
+    assert scores["precision"] == pytest.approx(1 / 4)
+    assert scores["recall"] == pytest.approx(1 / 3)
+    assert scores["f1"] == pytest.approx(2 / 7)
+    assert span_scores([["O"]], [["O"]]) == {"f1": 0, "precision": 0, "recall": 0}
+
+
+def test_words_that_were_cut_off_count_as_missed():
+    labels = [["B-A", "O", "B-A", "I-A", "B-A"]]
+    found = [["B-A", "O", "B-A", None, None]]
+    # The second span lost a word, the third is gone.
+    scores = span_scores(labels, found)
+    assert scores["recall"] == pytest.approx(1 / 3)
+    assert scores["precision"] == pytest.approx(1 / 2)
+    assert word_accuracy(labels, found) == pytest.approx(3 / 5)
+
+
+def test_accuracy_is_that_of_scikit_learn():
+    labels = [["N", "V", "N"], ["D", "N"]]
+    found = [["N", "N", "N"], ["D", "V"]]
+    expected = sklearn.metrics.accuracy_score(
+        [*labels[0], *labels[1]], [*found[0], *found[1]]
+    )
+    assert word_accuracy(labels, found) == pytest.approx(expected)

@@ -1,0 +1,248 @@
+"""Flags, help, errors and progress, as every command has them."""
+
+import dataclasses
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import tensorflow as tf
+
+from electra_tf import cli
+from electra_tf.config.commands import ConvertConfig
+from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.fields import Choices, Group, at_least, field, fields, flag_name
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.pretraining import OBJECTIVES, PretrainConfig
+from electra_tf.config.records import RecordsConfig
+
+ROOT = Path(__file__).parents[1]
+NAMES = Choices(one="the first", two="the second")
+# A command and the config that it is made of.
+COMMANDS = {
+    "run_pretraining.py": PretrainConfig,
+    "run_finetuning.py": FinetuneConfig,
+    "electra_tf.compare": CompareConfig,
+    "electra_tf.convert": ConvertConfig,
+    "electra_tf.data.build_records": RecordsConfig,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Small(Group):
+    """Does something small."""
+
+    count: int = field(3, "How many.", allowed=at_least(1))
+    share: float | None = field(None, "How much.")
+    words: tuple[str, ...] = field(("a", "b"), "Which words.")
+    many: tuple[str, ...] = field((), "Several times.", repeated=True)
+    mode: Literal["fast", "slow"] = field("fast", "How.")
+    name: str = field("one", "Which.", choices=NAMES)
+    source: str | None = field(None, "Whence.", flag="from", required=True)
+    quiet: bool = field(False, "Whether.")
+    case: bool | None = field(None, "Default: as there.")
+
+
+def program(*arguments):
+    command = ["-m", arguments[0]] if arguments[0].startswith("e") else arguments[:1]
+    return subprocess.run(
+        [sys.executable, *command, *arguments[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_kind_of_flag_is_read():
+    given = "--count=5 --share 0.5 --words=x,y --many=p --many=q --mode=slow"
+    more = "--name=two --from=here --quiet --no-case"
+    config = cli.parse(Small, f"{given} {more}".split())
+    assert config == Small(
+        count=5,
+        share=0.5,
+        words=("x", "y"),
+        many=("p", "q"),
+        mode="slow",
+        name="two",
+        source="here",
+        quiet=True,
+        case=False,
+    )
+    assert cli.parse(Small, []) == Small()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--count=0", "--count must be at least 1, got 0"),
+        ("--count=many", "count"),
+        ("--coun=3", "Unknown flag --coun. Did you mean --count?"),
+        ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
+        ("--mode=medium", "fast"),
+        ("stray", "unexpected arguments"),
+        ("--flagfile=configs/smal.cfg", "Did you mean configs/small.cfg"),
+    ],
+)
+def test_wrong_flags_are_one_line(argument, message, capsys):
+    main = cli.command(Small, "electra_tf.files:nothing")
+    with pytest.raises(SystemExit) as caught:
+        main([argument, "--from=here"])
+    assert str(caught.value).startswith("error: ")
+    assert message in str(caught.value)
+
+
+def test_required_flags_are_asked_for():
+    with pytest.raises(SystemExit, match="error: --from is required"):
+        cli.command(Small, "electra_tf.files:nothing")([])
+
+
+def test_names_from_outside_are_as_good(monkeypatch):
+    monkeypatch.setitem(NAMES, "three", "the third")
+    assert cli.parse(Small, ["--name=three"]).name == "three"
+    assert "three: the third" in cli.help_text(Small)
+
+
+def test_flagfiles_nest_and_later_flags_win(tmp_path):
+    inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
+    inner.write_text("# a comment\n--count=7\n--words=x\n")
+    outer.write_text(f"--flagfile={inner}\n\n// another\n--count=8\n")
+    assert cli.parse(Small, [f"--flagfile={outer}"]).count == 8
+    assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
+    assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
+    inner.write_text(f"--flagfile={outer}\n")
+    with pytest.raises(ValueError, match="includes itself"):
+        cli.parse(Small, [f"--flagfile={outer}"])
+    inner.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"inner\.cfg is no UTF-8 text"):
+        cli.parse(Small, [f"--flagfile={inner}"])
+
+
+def test_shipped_flagfiles_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = cli.parse(PretrainConfig, ["--flagfile=configs/small.cfg"])
+    assert found.encoder.num_layers == 12
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "small.cfg").write_text("--num_layers=3\n")
+    found = cli.parse(PretrainConfig, ["--flagfile=configs/small.cfg"])
+    assert found.encoder.num_layers == 3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_lists_every_flag_without_tensorflow(name):
+    said = program(name, "--help")
+    assert said.returncode == 0, said.stderr
+    for _, leaf in fields(COMMANDS[name]):
+        assert f"--{flag_name(leaf)}" in said.stdout.replace("[no]", "")
+    assert max(map(len, said.stdout.splitlines())) <= 100
+    assert "--logtostderr" not in said.stdout
+    # TensorFlow would say so on standard error when it is imported.
+    assert said.stderr == ""
+
+
+def test_help_imports_no_tensorflow_and_helpfull_adds_the_flags_of_absl():
+    code = (
+        "import sys; from electra_tf.pretrain import main; main(['--helpfull']); "
+        "assert not {'tensorflow', 'keras', 'numpy'} & sys.modules.keys()"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    assert "--alsologtostderr" in said.stdout
+    assert "--num_train_steps" in said.stdout
+
+
+def test_plugins_are_imported_first(tmp_path, monkeypatch):
+    """Here and in the processes that a command starts, which have no flag for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("ELECTRA_TF_PLUGINS", "")
+    (tmp_path / "my_rows.py").write_text(
+        "from electra_tf.config.pretraining import OBJECTIVES\n"
+        "OBJECTIVES['mine'] = 'a row of mine'\n"
+    )
+    monkeypatch.delitem(sys.modules, "my_rows", raising=False)
+    monkeypatch.setitem(OBJECTIVES, "mine", "")
+    assert cli.load_plugins(["--a=1", "--plugin=my_rows", "b"]) == ["--a=1", "b"]
+    assert OBJECTIVES["mine"] == "a row of mine"
+    del sys.modules["my_rows"]
+    cli.load_plugins()
+    assert "my_rows" in sys.modules
+    with pytest.raises(ValueError, match="--plugin=no_such_rows cannot be imported"):
+        cli.load_plugins(["--plugin=no_such_rows"])
+
+
+def test_version():
+    assert program("electra_tf.predict", "--version").stdout.startswith("electra_tf 0.")
+
+
+def test_errors_are_one_line_and_exit_codes_are_told(capsys):
+    for error, told in (
+        (ValueError("wrong"), "error: wrong"),
+        (OSError(28, "No space left", "file"), "error: [Errno 28] No space left: 'fi"),
+        (FloatingPointError("nan"), "error: nan"),
+    ):
+        with pytest.raises(SystemExit) as caught, cli.clear_errors():
+            raise error
+        assert str(caught.value).startswith(told)
+    with pytest.raises(SystemExit) as caught, cli.clear_errors():
+        raise KeyboardInterrupt
+    assert caught.value.code == cli.INTERRUPTED == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert cli.STOPPED == 75
+    # What nobody expects keeps its traceback.
+    with pytest.raises(KeyError), cli.clear_errors():
+        raise KeyError("bug")
+
+
+def test_errors_of_tensorflow_come_without_their_graph():
+    table = tf.Variable(tf.zeros([3, 2]))
+
+    @tf.function
+    def look_up(ids):
+        return tf.gather(table, ids)
+
+    with pytest.raises(SystemExit) as caught, cli.clear_errors():
+        look_up(tf.constant([7]))
+    assert "7 is not in [0, 3)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_progress_says_share_rate_and_time_left():
+    now = [0.0]
+    stream = io.StringIO()
+    progress = cli.Progress(100, stream=stream, clock=lambda: now[0])
+    progress.update(10)
+    now[0] = 5.0
+    progress.update(20, "loss 1.0")
+    assert stream.getvalue().count("\n") == 1, "nothing before ten seconds are over"
+    now[0] = 10.0
+    progress.update(60, "loss 0.5")
+    last = stream.getvalue().splitlines()[-1]
+    assert last == "60/100 60.0%  eta 00:08   5.00 step/s  loss 0.5"
+    progress.close()
+    assert stream.getvalue().splitlines()[-1] == last, "the last line is said once"
+
+
+def test_live_progress_writes_over_its_line():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    progress = cli.Progress(1000, stream=stream, done=500, unit="B", scale=True)
+    progress.update(500)
+    progress.say("a line that stays")
+    progress.update(1000)
+    progress.close()
+    assert stream.getvalue().count("\n") == 2
+    assert "\x1b[Ka line that stays\n" in stream.getvalue()
+    assert "1.00k/1.00k 100.0%" in stream.getvalue()
+
+
+def test_durations():
+    assert cli.duration(59.6) == "01:00"
+    assert cli.duration(3 * 3600 + 5) == "3:00:05"

@@ -1,0 +1,204 @@
+"""Files are whole or not there, whatever happens while they are written."""
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from electra_tf import files
+
+
+def test_a_file_appears_when_the_block_ends(tmp_path):
+    path = tmp_path / "deep" / "file.txt"
+    with files.open_new(path) as file:
+        file.write("one\n")
+        assert not path.exists()
+    assert path.read_text() == "one\n"
+    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(TypeError), files.open_new(path) as file:
+        file.writelines(["half", None])
+    assert files.read_json(path) == {"a": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_the_temporary_name_keeps_the_suffix(tmp_path):
+    """Keras and matplotlib choose the format by it."""
+    with files.replacing(tmp_path / "model.keras") as part:
+        assert part.suffix == ".keras"
+        part.write_bytes(b"x")
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    target = tmp_path / "folder"
+    with files.replacing(target) as part:
+        part.mkdir()
+        (part / "inside").write_text("x")
+        assert not target.exists()
+    assert (target / "inside").read_text() == "x"
+    with contextlib.suppress(EOFError), files.replacing(target) as part:
+        part.mkdir()
+        raise EOFError
+    assert (target / "inside").read_text() == "x"
+    with files.replacing(target) as part:
+        part.mkdir()
+        (part / "another").write_text("y")
+    assert [path.name for path in target.iterdir()] == ["another"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_that_may_be_absent(tmp_path):
+    assert files.read_json(tmp_path / "none.json", {"a": 1}) == {"a": 1}
+    with pytest.raises(FileNotFoundError):
+        files.read_json(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        files.read_json(tmp_path / "half.json", {})
+
+
+def test_errors_name_the_file_and_not_its_temporary_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder" / "full").mkdir(parents=True)
+    for path, named in (("file/below", "file"), ("folder", "folder")):
+        with pytest.raises(OSError, match=f"{named}'$") as caught:
+            files.write_text(tmp_path / path, "x")
+        assert ".part-" not in str(caught.value)
+
+
+def fill(path, device):
+    with files.replacing(path) as part:
+        part.write_text("some of it was written")
+        with open(device, "w") as file:
+            file.write("x")
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    full = "/dev/full"
+    with pytest.raises(OSError, match="No space left") as caught:
+        fill(tmp_path / "file", full)
+    assert caught.value.filename == str(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000])
+def test_damaged_json_is_named(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        files.read_json(path)
+
+
+def test_json_lines_survive_a_line_that_was_cut_short(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert files.read_json_lines(path) == []
+    files.append_json_line(path, {"a": 1, "b": float("nan")})
+    with path.open("a") as file:
+        file.write('{"a": 2')
+    files.append_json_line(path, {"a": 3})
+    assert files.read_json_lines(path) == [{"a": 1, "b": None}, {"a": 3}]
+    files.write_json_lines(path, [{"a": float("inf")}])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": None}]
+
+
+def test_hashes_are_of_the_content_that_is_there(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"one", b"other"):
+        path.write_bytes(content)
+        assert files.sha256(path) == hashlib.sha256(content).hexdigest()
+
+
+def test_remove_takes_files_folders_and_links_and_what_is_not_there(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "link").symlink_to(kept)
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    for name in ("link", "folder", "missing"):
+        files.remove(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".file.part-{dead.pid}.txt").write_text("")
+    (tmp_path / f".folder.part-{dead.pid}").mkdir()
+    alive = tmp_path / f".file.part-{os.getpid()}.txt"
+    alive.write_text("")
+    files.remove_leftovers(tmp_path, of="folder")
+    assert len(list(tmp_path.iterdir())) == 2
+    files.remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == [alive]
+
+
+def hold(folder, held, release):
+    with files.owned(folder):
+        held.set()
+        release.wait(60)
+
+
+@pytest.fixture
+def other(tmp_path):
+    """A process that owns the folder; ended by setting ``release`` or by a kill."""
+    spawn = multiprocessing.get_context("spawn")
+    held, release = spawn.Event(), spawn.Event()
+    process = spawn.Process(target=hold, args=(tmp_path, held, release))
+    process.start()
+    assert held.wait(60)
+    yield process, release
+    # An event waits for its waiters, and a killed one never wakes.
+    if process.is_alive():
+        release.set()
+    process.join()
+
+
+def test_a_second_owner_is_told_who_the_first_is(tmp_path, other):
+    process, release = other
+    with pytest.raises(ValueError, match=f"process {process.pid} on .* is working in"):
+        files.owned(tmp_path).__enter__()
+    release.set()
+    process.join()
+    with files.owned(tmp_path):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path, other):
+    os.kill(other[0].pid, signal.SIGKILL)
+    other[0].join()
+    with files.owned(tmp_path):
+        assert str(os.getpid()) in (tmp_path / ".lock.owner").read_text()
+
+
+def test_waiting_for_a_folder(tmp_path, other):
+    said = []
+
+    def log(text):
+        said.append(text)
+        other[1].set()
+
+    began = time.monotonic()
+    with files.waiting_for(tmp_path, log):
+        pass
+    assert len(said) == 1
+    assert f"process {other[0].pid} on" in said[0]
+    assert time.monotonic() - began < 30
+
+
+def test_a_hash_follows_a_change_that_no_time_shows(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("one")
+    status = path.stat()
+    first = files.sha256(path)
+    path.write_text("two")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert files.sha256(path) != first

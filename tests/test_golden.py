@@ -1,0 +1,370 @@
+"""What users have from before the reorganisation still works, and works the same.
+
+The files in tests/golden/ were made by the code of commit 1e4ff67; ``make.py`` there
+says how. Only names that users know are used here: the scripts, ``python -m
+electra_tf.NAME``, ``electra_tf``'s root, and the loaders of Keras and TensorFlow.
+"""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from tests.golden import archive, commands, machine, recipes
+
+HERE = archive.HERE
+
+
+def read(path):
+    return json.loads(path.read_text("utf-8"))
+
+
+def rows(text):
+    """JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def assert_close(found, expected, tolerance, where=""):
+    """Nested plain values: numbers nearly, all else exactly equal."""
+    if isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance), where
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for name, value in expected.items():
+            assert_close(found[name], value, tolerance, f"{where}/{name}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for number, value in enumerate(expected):
+            assert_close(found[number], value, tolerance, f"{where}/{number}")
+    else:
+        assert found == expected, where
+
+
+def assert_arrays(found, expected, tolerance):
+    assert sorted(found) == sorted(expected)
+    for name in expected:
+        one, other = found[name], expected[name]
+        assert one.dtype == other.dtype, name
+        if tolerance and one.dtype.kind == "f":
+            np.testing.assert_allclose(
+                one, other, rtol=tolerance, atol=tolerance, err_msg=name
+            )
+        else:
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The stored runs; not to be written to."""
+    return archive.unpack("runs", tmp_path_factory.mktemp("stored"))
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A copy of the stored runs, which is the current folder."""
+    monkeypatch.chdir(archive.unpack("runs", tmp_path))
+    return tmp_path
+
+
+# -- Pretraining goes on ---------------------------------------------------------------
+
+
+def tensors(model_dir, step=12):
+    reader = tf.train.load_checkpoint(str(model_dir / "checkpoints" / f"ckpt-{step}"))
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        # Counts the checkpoints that a process has saved.
+        if "VARIABLE_VALUE" in name and "save_counter" not in name
+    }
+
+
+def losses(model_dir, after):
+    """Logged numbers of the steps after this one, but for times and the last line."""
+    logged = rows((model_dir / "metrics.jsonl").read_text())
+    return [
+        {k: v for k, v in row.items() if "per_second" not in k and "time" not in k}
+        for row in logged
+        if row["step"] > after
+    ]
+
+
+def assert_goes_on(runs, stored, name, whole):
+    step, flags = recipes.STOPPED[name]
+    command = commands.line("run_pretraining", *recipes.pretraining(name, *flags))
+    code, said = commands.start(command, runs)
+    assert code == 0, said[-3000:]
+    assert f"resuming after step {step}" in said
+    tolerance = 0 if machine.is_the_same() else 1e-4
+    assert_arrays(tensors(runs / name), tensors(stored / whole), tolerance)
+    expected = losses(stored / whole, step)
+    assert expected
+    assert_close(losses(runs / name, step), expected, 1e-4)
+    # The settings were taken for the same ones, and written again as they were.
+    before, after = (read(x / name / "config.json") for x in (stored, runs))
+    for part in ("config", "data"):
+        assert after[part] == before[part]
+
+
+def test_a_stopped_run_goes_on(runs, stored):
+    assert_goes_on(runs, stored, "electra", "finished")
+    names = tf.train.list_variables(str(runs / "electra" / "checkpoints" / "ckpt-12"))
+    expected = (HERE / "checkpoint.txt").read_text().splitlines()
+    assert [name for name, _ in names] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two_stage_first", "two_stage_second"])
+def test_a_stopped_two_stage_run_goes_on(runs, stored, name):
+    assert_goes_on(runs, stored, name, "whole")
+
+
+def test_another_setting_is_still_refused(runs):
+    flags = recipes.pretraining("electra", "--weight_decay=0.02")
+    code, _, said = commands.call("run_pretraining", *flags)
+    assert code == 1
+    assert "config.weight_decay: was 0.01, now 0.02" in said
+
+
+# -- Settings --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory):
+    return read(
+        archive.unpack("systems", tmp_path_factory.mktemp("s")) / "systems.json"
+    )
+
+
+def flags_of(config):
+    """Stored settings as flags."""
+    for name, value in config.items():
+        if isinstance(value, bool):
+            yield f"--{name}" if value else f"--no{name}"
+        elif isinstance(value, list):
+            yield f"--{name}={','.join(value)}"
+        elif value is not None:
+            yield f"--{name}={value}"
+
+
+@pytest.mark.parametrize("name", ["electric", "gdes", "mlm", "reinforce"])
+def test_stored_settings_are_accepted(runs, systems, name):
+    """A folder with this config.json is that of a run with the same settings."""
+    config = systems[name]["config"]
+    runs.joinpath(name).mkdir()
+    described = {"config": config, "data": systems[name]["data"]}
+    (runs / name / "config.json").write_text(json.dumps(described))
+    flags = (*flags_of(config), "--dry_run")
+    code, out, said = commands.call("run_pretraining", *flags)
+    assert code == 0, said
+    assert "nothing was trained" in out
+    code, _, said = commands.call("run_pretraining", *flags, "--seed=9")
+    assert code == 1
+    assert "config.seed: was 0, now 9" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipes.SYSTEMS)
+def test_a_system_is_trained_as_it_was(runs, systems, name):
+    """From stored settings: the same are written, and the weights become the same."""
+    expected = systems[name]
+    shutil.rmtree(runs / name, ignore_errors=True)
+    flags = flags_of(expected["config"])
+    code, _, said = commands.call("run_pretraining", *flags)
+    assert code == 0, said
+    found = recipes.outcome(tf, name)
+    assert found["config"] == expected["config"]
+    assert found["data"] == expected["data"]
+    assert_close(found["checkpoint"], expected["checkpoint"], 1e-4)
+
+
+# Defaults that differed between two commands and now are one.
+CHANGED = {("data.build_records", "--vocab_size"): 30522}
+
+
+def test_no_flag_is_lost():
+    expected = read(HERE / "flags.json")
+    assert len(expected) == 8
+    for name, stored_options in expected.items():
+        found = commands.options(name)
+        assert len(stored_options) > 3
+        for option, meaning in stored_options.items():
+            if option in ("-h", "--help", "texts"):
+                continue
+            default = CHANGED.get((name, option), meaning["default"])
+            assert found[option]["choices"] == meaning["choices"], (name, option)
+            assert found[option]["default"] == default, (name, option)
+
+
+# -- Records ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recipes.BATCHES)
+def test_batches_of_stored_records(stored, name):
+    found = recipes.batches(et, stored / "data", recipes.BATCHES[name])
+    with np.load(stored / f"batches_{name}.npz") as expected:
+        assert_arrays(found, dict(expected), 0)
+
+
+def test_records_are_built_as_they_were(runs):
+    flags = ("--corpus=text.txt", "--vocab_file=vocab.txt", "--output_dir=new")
+    sizes = ("--max_seq_length=24", "--eval_fraction=0.1", "--num_processes=1")
+    code, _, said = commands.call("data.build_records", *flags, *sizes)
+    assert code == 0, said
+    for path in runs.glob("data/*.t*"):
+        assert (runs / "new" / path.name).read_bytes() == path.read_bytes(), path.name
+    assert read(runs / "new" / "manifest.json") == read(runs / "data" / "manifest.json")
+
+
+# -- Saved models ----------------------------------------------------------------------
+
+
+# Those of the default run: every kind of file that a run leaves, once.
+QUICK = (
+    "all_tokens_mlm/[dw]*",
+    "electra/*",
+    "electric/[dw]*",
+    "gdes/[ew]*",
+    "mlm/*",
+    "replace_mlm/[dw]*",
+    "sentence/[dw]*",
+    "tasks/*",
+    "two_tower/[gw]*",
+    "unigram/[gw]*",
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return archive.unpack("models", tmp_path_factory.mktemp("models"))
+
+
+def answers(folder, *patterns):
+    """What stored models say now, and what they said."""
+    command = [sys.executable, str(HERE / "answers.py"), str(folder), "now", *patterns]
+    code, said = commands.start(command, folder)
+    assert code == 0, said[-3000:]
+    found = []
+    for name in ("now", "answers"):
+        with np.load(folder / f"{name}.npz") as numbers:
+            found.append((read(folder / f"{name}.json"), dict(numbers)))
+    return found
+
+
+def assert_same_models(found, expected):
+    assert set(expected["registered"]) <= set(found["registered"])
+    for name in found.keys() - {"registered"}:
+        assert_close(found[name], expected[name], 1e-5, name)
+
+
+def assert_same_outputs(found, expected):
+    for name in found:
+        if ":output_" in name:
+            np.testing.assert_allclose(
+                found[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name
+            )
+
+
+def test_saved_models_answer_as_they_did(models):
+    (found, numbers), (expected, expected_numbers) = answers(models, *QUICK)
+    assert len(found) == 1 + 26
+    assert len({name.partition(":")[0] for name in numbers}) == 26 - 9
+    assert_same_models(found, expected)
+    assert_same_outputs(numbers, expected_numbers)
+
+
+@pytest.mark.slow
+def test_all_saved_models_answer_and_are_trained_on_as_they_were(models):
+    (found, numbers), (expected, expected_numbers) = answers(models)
+    assert found.keys() == expected.keys()
+    assert numbers.keys() == expected_numbers.keys()
+    assert_same_models(found, expected)
+    assert_same_outputs(numbers, expected_numbers)
+    for name in numbers:
+        if ":output_" not in name:
+            np.testing.assert_allclose(
+                numbers[name],
+                expected_numbers[name],
+                rtol=1e-4,
+                atol=1e-5,
+                err_msg=name,
+            )
+
+
+# -- Finished runs ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recipes.QUESTIONS)
+def test_commands_answer_as_they_did(runs, name):
+    command, arguments = recipes.QUESTIONS[name]
+    code, out, said = commands.call(command, *arguments)
+    expected = read(runs / "answers.json")[name]
+    assert code == expected["code"], said
+    assert_close(rows(out), expected["rows"], 1e-5)
+
+
+def test_the_stored_saved_model_needs_nothing_of_this_library(stored):
+    import tensorflow_text  # noqa: F401  registers the tokenizer's operations
+
+    loaded = tf.saved_model.load(str(stored / "task" / "saved_model"))
+    assert {"serving_default", "ids", "tf_example"} <= set(loaded.signatures)
+    expected = read(stored / "answers.json")["predict"]["rows"]
+    found = loaded.signatures["serving_default"](text=tf.constant(recipes.TEXTS))
+    assert [label.decode() for label in found["label"].numpy()] == [
+        row["label"] for row in expected
+    ]
+    np.testing.assert_allclose(
+        found["probability"], [row["probability"] for row in expected], atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_trained_again(runs):
+    before = tensors(runs / "finished")
+    flags = recipes.pretraining("finished")
+    code, out, said = commands.call("run_pretraining", *flags)
+    assert code == 0, said
+    assert "is trained to its last step, 12" in out
+    assert_arrays(tensors(runs / "finished"), before, 0)
+
+
+def test_a_finished_run_is_a_start(runs):
+    """--init_from, and the encoder of an import that conversion makes of it."""
+    flags = recipes.pretraining("new", "--init_from=finished", "--dry_run")
+    code, _, said = commands.call("run_pretraining", *flags)
+    assert code == 0, said
+    code, _, said = commands.call("convert", "--from=finished", "--to=imported")
+    assert code == 0, said
+    code, out, said = commands.call(
+        "inspect", "--model=imported", "--json", *recipes.TEXTS[:2]
+    )
+    assert code == 0, said
+    assert_close(rows(out), read(runs / "answers.json")["inspect"]["rows"], 1e-5)
+
+
+def test_a_finished_task_is_not_replaced(runs):
+    before = (runs / "task" / "results.json").read_bytes()
+    code, _, said = commands.call("run_finetuning", *recipes.FINETUNING)
+    assert code == 1
+    assert "task holds a finished run: pass --overwrite" in said
+    assert (runs / "task" / "results.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_task_is_fine_tuned_as_it_was(runs, stored):
+    flags = (*recipes.FINETUNING, "--overwrite")
+    code, _, said = commands.call("run_finetuning", *flags)
+    assert code == 0, said
+    for name in ("results.json", "task.json"):
+        found, expected = (read(x / "task" / name) for x in (runs, stored))
+        assert_close(found, expected, 1e-4)
+    found, expected = (read(x / "task" / "config.json") for x in (runs, stored))
+    assert found["settings"] == expected["settings"]
+    assert {**found["config"], "overwrite": False} == expected["config"]
+    code, out, said = commands.call("predict", "--model=task", *recipes.TEXTS)
+    assert code == 0, said
+    assert_close(rows(out), read(stored / "answers.json")["predict"]["rows"], 1e-3)

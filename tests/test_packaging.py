@@ -1,0 +1,195 @@
+"""`pip install .` gives every package, command and flagfile."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import electra_tf
+from electra_tf import cli
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+SCRIPTS = PROJECT["project"]["scripts"]
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
+FLAGFILES = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").glob("**/*.cfg")
+)
+# What a build reads.
+SOURCES = ("electra_tf", "configs", "pyproject.toml", "requirements.txt")
+SOURCES += ("README.md", "LICENSE")
+
+
+def test_every_package_is_listed():
+    folders = {path.parent for path in (ROOT / "electra_tf").rglob("*.py")}
+    names = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert set(SETUPTOOLS["packages"]) == names | {"electra_tf.configs"}
+    assert all((folder / "__init__.py").exists() for folder in folders)
+    for name in names:
+        importlib.import_module(name)
+
+
+def test_flagfiles_and_the_mark_of_annotations_are_package_data():
+    assert SETUPTOOLS["package-dir"] == {"electra_tf.configs": "configs"}
+    assert SETUPTOOLS["package-data"]["electra_tf.configs"] == ["**/*.cfg"]
+    assert SETUPTOOLS["package-data"]["electra_tf"] == ["py.typed"]
+    assert (ROOT / "electra_tf" / "py.typed").exists()
+
+
+def test_the_version_stands_in_one_place():
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert SETUPTOOLS["dynamic"]["version"] == {"attr": "electra_tf.__version__"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", electra_tf.__version__)
+
+
+def test_every_module_with_a_command_has_a_script():
+    """A command is a module whose `main` comes from `cli.command`."""
+    commands = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "electra_tf").rglob("*.py")
+        if re.search(r"^main = cli\.command\(", path.read_text("utf-8"), re.MULTILINE)
+    }
+    # This one only collects files of runs for the benchmark's server.
+    commands.remove("electra_tf.tasks.glue")
+    assert {target.partition(":")[0] for target in SCRIPTS.values()} == commands
+    assert set(SCRIPTS) == {
+        "electra-compare",
+        "electra-convert",
+        "electra-doctor",
+        "electra-finetune",
+        "electra-inspect",
+        "electra-predict",
+        "electra-pretrain",
+        "electra-records",
+    }
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_start(name, capsys):
+    module, _, function = SCRIPTS[name].partition(":")
+    main = getattr(importlib.import_module(module), function)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"electra_tf {electra_tf.__version__}\n"
+
+
+def test_requirements_have_upper_bounds():
+    """But for those that only add names."""
+    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+    needed = [line.partition("#")[0].strip() for line in lines]
+    open_ended = [line for line in needed if line and "<" not in line]
+    assert open_ended == ["importlib_resources>=6"]
+
+
+def test_flagfiles_are_found_by_name_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in FLAGFILES:
+        assert Path(cli.find_flagfile(name)).samefile(ROOT / name)
+    with pytest.raises(FileNotFoundError, match=r"Did you mean configs/small\.cfg"):
+        cli.find_flagfile("configs/smal.cfg")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "tiny.cfg").write_text("--seed=5\n")
+    assert cli.find_flagfile("configs/tiny.cfg") == "configs/tiny.cfg"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the library as `pip install` leaves it, built from a copy."""
+    work = tmp_path_factory.mktemp("packaging")
+    (work / "source").mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, work / "source" / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, work / "source")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    build = ["wheel", ".", "--no-deps", "--no-build-isolation", "-w", str(work)]
+    subprocess.run([*pip, *build], cwd=work / "source", check=True)
+    (wheel,) = work.glob("*.whl")
+    target = work / "site"
+    install = ["install", "--no-deps", "--no-compile", "--target", str(target)]
+    subprocess.run([*pip, *install, str(wheel)], check=True)
+    shutil.rmtree(work / "source")
+    return target
+
+
+def run(installed, folder, name, *arguments):
+    """Runs a console command of the installed library in an empty folder."""
+    return subprocess.run(
+        [sys.executable, str(installed / "bin" / name), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_all_files(installed):
+    package = installed / "electra_tf"
+    held = {path.relative_to(package) for path in package.rglob("*") if path.is_file()}
+    source = ROOT / "electra_tf"
+    modules = {path.relative_to(source) for path in source.rglob("*.py")}
+    assert held == modules | {Path(name) for name in FLAGFILES} | {Path("py.typed")}
+    (about,) = metadata.distributions(name="electra_tf", path=[str(installed)])
+    assert about.version == electra_tf.__version__
+    assert {script.name for script in about.entry_points} == set(SCRIPTS)
+    assert any(line.startswith("tensorflow<") for line in about.requires)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_installed_commands_explain_themselves(installed, tmp_path, name):
+    done = run(installed, tmp_path, name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Examples:" in done.stdout
+    assert "--flagfile=FILE" in done.stdout
+
+
+@pytest.mark.slow
+def test_installed_commands_find_flagfiles(installed, tmp_path):
+    tiny = "--flagfile=configs/tiny.cfg"
+    done = run(installed, tmp_path, "electra-pretrain", tiny, "--help")
+    assert done.returncode == 0
+    assert "--objective" in done.stdout
+    # An error that only somebody who has read the file can make.
+    done = run(installed, tmp_path, "electra-pretrain", tiny, "--hidden_size=100")
+    assert done.returncode == 1
+    assert "--hidden_size=100 is not divisible by --num_heads=8" in done.stderr
+    done = run(installed, tmp_path, "electra-pretrain", "--flagfile=configs/tyny.cfg")
+    assert done.returncode == 1
+    assert "Did you mean configs/tiny.cfg" in done.stderr
+    # Flagfiles within flagfiles, and within the flags of a comparison's systems.
+    for name, wrong in (
+        ("electra-pretrain", "configs/objectives/reinforce.cfg"),
+        ("electra-compare", "configs/compare/table5.cfg"),
+    ):
+        done = run(installed, tmp_path, name, f"--flagfile={wrong}", "--seed=-1")
+        assert done.returncode == 1
+        assert done.stderr == "error: --seed must be in [0, 2147483647], got -1.\n"
+    code = (
+        "from electra_tf import cli\n"
+        "from electra_tf.config.pretraining import PretrainConfig\n"
+        "nested = cli.parse(PretrainConfig, ['--flagfile=configs/objectives/"
+        "reinforce.cfg'])\n"
+        "print(cli.__file__, nested.training.training, nested.encoder.num_layers)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == f"{installed}/electra_tf/cli.py reinforce 2\n"
+    assert not list(tmp_path.iterdir())
