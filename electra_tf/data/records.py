@@ -103,10 +103,8 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
 def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
     """Reads the manifest and checks that every shard is there and has its size.
 
-    ``thorough`` compares the sha256 too, which reads all files.
-
-    Raises:
-        ValueError: a shard is missing, has another size or (thorough) other content.
+    ``thorough`` compares the sha256 too, which reads all files. Raises ValueError: a
+    shard is missing, has another size or (thorough) other content.
     """
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):

@@ -30,10 +30,8 @@ class Vocabulary:
 
     ``pad`` fills up, its id need not be 0; ``unk`` stands for words that cannot be
     split into pieces, ``cls`` before the first segment, ``sep`` after each one, and
-    ``mask`` in the place of a hidden token.
-
-    Raises:
-        ValueError: no tokens, a token twice, an empty token, a special token missing.
+    ``mask`` in the place of a hidden token. Raises ValueError: no tokens, a token
+    twice, an empty token, a special token missing.
     """
 
     tokens: tuple[str, ...]
@@ -168,8 +166,7 @@ def train_vocabulary(
         The special tokens, ``[PAD]`` first; the characters and the characters inside
         words (``##x``), each in code point order; the longer pieces, as learned.
 
-    Raises:
-        ValueError: the text is empty, or ``size`` is too small for its alphabet.
+    Raises ValueError: the text is empty, or ``size`` is too small for its alphabet.
     """
     # Only training needs it; loading a vocabulary stays fast.
     from tokenizers import BertWordPieceTokenizer

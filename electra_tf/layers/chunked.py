@@ -31,11 +31,9 @@ def cross_entropy(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
 
-    ``ids`` are int32 [R]; the other arguments are those of ``log_normalizer``.
-
-    Returns:
-        float32 [R], in nats, with gradients to ``rows``, ``table`` and ``bias``, and
-        bool [R], whether the id is the most probable one.
+    ``ids`` are int32 [R]; the other arguments are those of ``log_normalizer``. Returns
+    float32 [R], in nats, with gradients to ``rows``, ``table`` and ``bias``, and bool
+    [R], whether the id is the most probable one.
     """
     normalizer, best = log_normalizer(rows, table, bias, chunk_size=chunk_size)
     return normalizer - token_logits(rows, table, bias, ids), best == ids
@@ -56,11 +54,9 @@ def log_normalizer(
     """Log of the sum of exp of all logits ``rows @ table^T + bias``.
 
     Rows are float [R, E], the table [V, E], the bias [V]. At most ``chunk_size`` rows
-    are taken at a time; None takes as many as have 2**24 logits.
-
-    Returns:
-        float32 [R], with gradients to ``rows``, ``table`` and ``bias``, and int32 [R],
-        the id of the largest logit.
+    are taken at a time; None takes as many as have 2**24 logits. Returns float32 [R],
+    with gradients to ``rows``, ``table`` and ``bias``, and int32 [R], the id of the
+    largest logit.
     """
     limit = chunk_size or max(1, CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]

@@ -45,8 +45,7 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         position_init: "truncated_normal", or "sinusoidal", a start at which positions
             already tell how far they are apart.
 
-    Raises:
-        ValueError: for another ``position_init``.
+    Raises ValueError for another ``position_init``.
     """
 
     def __init__(
@@ -107,8 +106,7 @@ class TextEmbedding(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Embeds int32 [B, S] tokens and segments: [B, S, E] in the compute dtype.
 
-        Raises:
-            ValueError: when S is above ``max_positions``.
+        Raises ValueError when S is above ``max_positions``.
         """
         words = self.words(input_ids)
         return self.compose(words, segment_ids, training=training, seed=seed)

@@ -37,10 +37,8 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
     rows are apart is a linear function of them, so attention finds a neighbour the same
     way at every position, and need not learn it row by row.
 
-    ``deviation`` is the root mean square of the values.
-
-    Raises:
-        ValueError: when the number of columns is odd.
+    ``deviation`` is the root mean square of the values. Raises ValueError when the
+    number of columns is odd.
     """
 
     def __init__(self, deviation: float):

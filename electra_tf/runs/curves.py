@@ -33,10 +33,8 @@ def plot_curves(
 
     Training windows are lines, held-out results lines with markers; panels without any
     value are left out. A baseline, by name of a value, is a number or (number, label)
-    and drawn as a dashed line: ``{"generator_loss": (7.1, "unigram")}``.
-
-    Raises:
-        ValueError: the file, of a ``MetricsLog``, has no value that could be drawn.
+    and drawn as a dashed line: ``{"generator_loss": (7.1, "unigram")}``. Raises
+    ValueError: the file, of a ``MetricsLog``, has no value that could be drawn.
     """
     rows = files.read_json_lines(metrics_jsonl)
     figure = _figure(rows, baselines or {}, metrics_jsonl)

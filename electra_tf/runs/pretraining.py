@@ -130,14 +130,12 @@ class Run(Parts):
 def prepare(config: PretrainConfig, log: Log = print) -> Run | None:
     """Reads, checks, builds, restores and deletes all that a run needs or replaces.
 
-    The weights to start from are those of the folder's newest whole checkpoint; else
-    of ``--init_from``; else fresh. Nothing is deleted for ``--overwrite`` before
+    The weights to start from are those of the folder's newest whole checkpoint; else of
+    ``--init_from``; else fresh. Nothing is deleted for ``--overwrite`` before
     everything that can be refused was checked: records that the run builds in its
-    folder need their place first, models, checkpoints and logs go last.
-
-    Returns:
-        The run, whose ``lock`` the caller closes; None after a dry run, which has said
-        all there is to say and left the folder as it was. Errors are those of ``run``.
+    folder need their place first, models, checkpoints and logs go last. Returns the
+    run, whose ``lock`` the caller closes; None after a dry run, which has said all
+    there is to say and left the folder as it was. Errors are those of ``run``.
     """
     for warning in config.warnings():
         log(f"warning: {warning}")
@@ -311,9 +309,8 @@ def _sinks(
 def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | None:
     """Trains to the last step; steps are counted over all phases.
 
-    Returns:
-        The name of the signal that stopped the training after a checkpoint; None at
-        the end.
+    Returns the name of the signal that stopped the training after a checkpoint; None at
+    the end.
     """
     for phase, first_step, last_step in remaining(run.phases, run.first_step):
         if len(run.phases) > 1:

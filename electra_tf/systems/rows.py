@@ -417,11 +417,8 @@ def register(kind: str, name: str, row: Row, *, help: str, **facts: Any) -> None
     Call before flags are parsed, in every process that trains or compares with it.
     ``kind`` is "objective", "generator", "sharing" or "training", and the name of the
     flag; ``help`` is what ``--help`` says, and ``facts`` are ``checks`` and what else
-    ``config/choices.py`` knows of such a choice.
-
-    Raises:
-        ValueError: there is no such kind, the name is taken, or a metric of the row is
-            shown in another way already.
+    ``config/choices.py`` knows of such a choice. Raises ValueError: there is no such
+    kind, the name is taken, or a metric of the row is shown in another way already.
     """
     if kind not in TABLES:
         raise ValueError(f"kind is {kind!r}; allowed are {', '.join(TABLES)}.")

@@ -180,8 +180,7 @@ class Task:
     def prepare(self, train_examples: Examples) -> Task:
         """Returns the task with what only training data tells, such as its labels.
 
-        Raises:
-            ValueError: there is nothing to learn from these examples.
+        Raises ValueError: there is nothing to learn from these examples.
         """
         return self
 
@@ -199,9 +198,8 @@ class Task:
     ) -> Rows:
         """Tokenizes examples: at most ``max_seq_length`` tokens, special ones included.
 
-        Raises:
-            ValueError: a label is not one of the task's, or the examples do not fit
-                into rows of this length.
+        Raises ValueError: a label is not one of the task's, or the examples do not fit
+        into rows of this length.
         """
         raise NotImplementedError
 

@@ -53,9 +53,7 @@ def layerwise_multipliers(
     decay ** (n - k) and the embeddings decay ** (n + 1), which is what the paper
     describes. ``original`` has one power more everywhere, which is what the code does:
     its numbering kept a place for a pooler that had been removed.
-
-    Raises:
-        ValueError: ``decay`` is not in (0, 1], or ``exponent`` is unknown.
+    Raises ValueError: ``decay`` is not in (0, 1], or ``exponent`` is unknown.
     """
     if not 0 < decay <= 1:
         raise ValueError(f"decay is {decay}; it must be above 0, and 1 turns it off.")

@@ -89,13 +89,10 @@ class SpanHead(Serializable, keras.layers.Layer):
 
         Takes hidden, [B, S, D], and input_mask and segment_ids, int32 [B, S]; for
         training also start_positions, int32 [B]. There is no dropout, so ``training``
-        and ``seed`` have no effect.
-
-        Returns:
-            float32 start_logits and end_logits [B, S], given start_positions. Without:
-            start_index [B, K], end_index [B, K, K] (int32), best first, and their
-            log-probabilities start_log_probs and end_log_probs. Both: null_logits [B],
-            above 0 where no answer is more probable, if asked for.
+        and ``seed`` have no effect. Returns float32 start_logits and end_logits [B, S],
+        given start_positions. Without: start_index [B, K], end_index [B, K, K] (int32),
+        best first, and their log-probabilities start_log_probs and end_log_probs. Both:
+        null_logits [B], above 0 where no answer is more probable, if asked for.
         """
         hidden = tf.cast(hidden, tf.float32)
         allowed = tf.cast(inputs["input_mask"] * inputs["segment_ids"], tf.float32)

@@ -205,12 +205,10 @@ def score_v2(
     """SQuAD 2.0: means with a fixed threshold, and with the best one in hindsight.
 
     An answer is "" for none, and counts as none, whatever it is, if its ``null_odds``
-    are above the threshold. ``right`` has no answer where there is none.
-
-    Returns:
-        exact_match and f1; the same of questions with and without answer (has_answer_,
-        no_answer_), if there are any; best_exact_match and best_f1 with the thresholds
-        that give them.
+    are above the threshold. ``right`` has no answer where there is none. Returns
+    exact_match and f1; the same of questions with and without answer (has_answer_,
+    no_answer_), if there are any; best_exact_match and best_f1 with the thresholds that
+    give them.
     """
     odds = np.asarray(null_odds, np.float64)
     raw, answerable = raw_scores_v2(answers, right)

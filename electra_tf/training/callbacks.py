@@ -314,11 +314,8 @@ class NonFiniteGuard(StepCallback):
     """Raises at the first step whose logs or gradients are not finite.
 
     Each look, every so many steps, waits for the device. The error names the newest
-    step in the ``store``.
-
-    Raises:
-        FloatingPointError: in ``fit``, with the step, the name of the first bad value,
-            and what to try.
+    step in the ``store``. Raises FloatingPointError: in ``fit``, with the step, the
+    name of the first bad value, and what to try.
     """
 
     def __init__(

@@ -82,9 +82,8 @@ class CheckpointStore:
     def save(self, step: int) -> None:
         """Writes the checkpoint of ``step`` and deletes those beyond ``keep``.
 
-        Raises:
-            OSError: the checkpoint could not be written (a full disk, most often); the
-                previous checkpoints are untouched and nothing of this one remains.
+        Raises OSError: the checkpoint could not be written (a full disk, most often);
+        the previous checkpoints are untouched and nothing of this one remains.
         """
         # TensorFlow writes the data, then the index, which makes it a checkpoint, then
         # its list of checkpoints, and only then deletes the oldest: whenever the
@@ -316,10 +315,8 @@ def named_variables(
     ``optimizer/<slot>/<path>``, its scalars ``optimizer/<name>``. Metrics are not
     included.
 
-    The model and the optimizer are built; the dict is in the order of creation.
-
-    Raises:
-        ValueError: two variables have the same name.
+    The model and the optimizer are built; the dict is in the order of creation. Raises
+    ValueError: two variables have the same name.
     """
     automatic = {
         layer.name

@@ -54,11 +54,8 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
     """Returns the strategy called ``name``.
 
     ``multi_worker`` must be asked for before anything else touches TensorFlow's
-    runtime. ``tpu`` is the name or address of the TPU; empty for a local one.
-
-    Raises:
-        ValueError: if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is
-            found.
+    runtime. ``tpu`` is the name or address of the TPU; empty for a local one. Raises
+    ValueError if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is found.
     """
     if name not in STRATEGIES:
         raise ValueError(
