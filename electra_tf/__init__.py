@@ -9,6 +9,10 @@ import importlib.abc
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 # `python -m electra_tf.x` imports this package first: its own commands are quiet, a
 # program that imports the library keeps TensorFlow's log as it has it.
@@ -18,16 +22,16 @@ if sys.argv[:1] == ["-m"]:
 __version__ = "0.1.0"
 
 
-def lazily(module, homes):
+def lazily(
+    module: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Makes `__getattr__`, `__dir__` and `__all__` of a package with lazy names.
 
-    Args:
-        module: name of the package.
-        homes: public name -> module that has it; a module whose last part is the name
-            stands for itself.
+    ``homes`` maps public names to the modules that have them; a module whose last part
+    is the name stands for itself.
     """
 
-    def find(name):
+    def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home = importlib.import_module(homes[name])
@@ -111,10 +115,10 @@ class _Unloaded:
     has taken the name by then.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: str):
         self._name = name
 
-    def from_config(self, config):
+    def from_config(self, config: dict[str, Any]) -> Any:
         """Rebuilds an object of the class from its config."""
         for package in ("layers", "training", "pretraining", "tasks"):
             importlib.import_module(f"electra_tf.{package}")
@@ -122,7 +126,7 @@ class _Unloaded:
         return registered[self._name].from_config(config)
 
 
-def _announce():
+def _announce() -> None:
     """Tells Keras the names of all classes, without importing them."""
     registered = sys.modules["keras"].saving.get_custom_objects()
     for name in _REGISTERED:
@@ -132,7 +136,9 @@ def _announce():
 class _AfterKeras(importlib.abc.MetaPathFinder):
     """Waits for the first import of Keras, which this package does not cause."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
         """Lets others find Keras, and announces the classes once it is loaded."""
         if name != "keras":
             return None
@@ -141,7 +147,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
         if spec is not None:
             load = spec.loader.exec_module
 
-            def load_and_announce(module):
+            def load_and_announce(module: ModuleType) -> None:
                 load(module)
                 _announce()
 

@@ -69,9 +69,8 @@ def command(
         texts: whether the command takes texts beside its flags; for other arguments
             than texts, what ``--help`` says of them.
 
-    Returns:
-        A function of the arguments (None: those of the process) that returns the exit
-        code, for ``sys.exit`` and for console scripts.
+    Returns a function of the arguments (None: those of the process) that returns the
+    exit code, for ``sys.exit`` and for console scripts.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,16 +135,8 @@ def load_plugins(arguments: Sequence[str] = ()) -> list[str]:
     """Imports the modules of ``--plugin``, which register rows from outside.
 
     A module is looked for in the current folder too. Processes that this one starts
-    (the workers of a comparison) find the names in their environment.
-
-    Args:
-        arguments: of the command line.
-
-    Returns:
-        The other arguments.
-
-    Raises:
-        ValueError: a module cannot be imported.
+    (the workers of a comparison) find the names in their environment. Returns the other
+    arguments. Raises ValueError: a module cannot be imported.
     """
     inherited = filter(None, os.environ.get(_PLUGINS, "").split(","))
     given = [text for text in arguments if text.startswith("--plugin=")]
@@ -163,11 +154,7 @@ def load_plugins(arguments: Sequence[str] = ()) -> list[str]:
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
-    """Builds a config from command-line arguments.
-
-    Args:
-        config_class: a config of ``electra_tf.config``.
-        arguments: flags, without the program's name; flagfiles are read.
+    """Builds a config from flags, without the program's name; flagfiles are read.
 
     Raises:
         ValueError: a value, a combination or an argument is not allowed.
@@ -180,7 +167,7 @@ def parse(config_class: type, arguments: Sequence[str]) -> Any:
     return config
 
 
-def _parse(config_class, arguments):
+def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]]:
     """The config, and what is no flag."""
     values = _definitions(config_class)
     # Flags may follow other arguments: `glue runs/cola --output=x.zip`.
@@ -200,7 +187,7 @@ def _parse(config_class, arguments):
     return fields.from_flat(found, config_class), rest
 
 
-def _require_flags(config):
+def _require_flags(config: Any) -> None:
     given = fields.to_flat(config)
     for _, leaf in fields.fields(type(config)):
         if leaf.metadata["required"] and given[leaf.name] is None:
@@ -230,11 +217,7 @@ def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[
 
 
 def find_flagfile(name: str) -> str:
-    """A flagfile's path: as given, or of the shipped one of that name.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """A flagfile's path: as given, or of the shipped one; else FileNotFoundError."""
     if Path(name).is_file():
         return name
     for home in _SHIPPED:
@@ -261,7 +244,9 @@ def _spelled(argument: str, values: flags.FlagValues) -> str:
 class _FlagValues(flags.FlagValues):
     """Absl's; but it would also read the flagfile that the doctor is to examine."""
 
-    def read_flags_from_files(self, argv: Sequence[str], force_gnu: bool = True):
+    def read_flags_from_files(
+        self, argv: Sequence[str], force_gnu: bool = True
+    ) -> list[str]:
         """Returns the arguments as they are: ``_expanded`` has read the flagfiles."""
         del force_gnu
         return list(argv)
@@ -316,7 +301,7 @@ def _without_none(hint: Any) -> Any:
     return found
 
 
-def _asked_for(arguments, config_class, texts) -> str:
+def _asked_for(arguments: Sequence[str], config_class: type, texts: bool | str) -> str:
     """The text of ``--help``, ``--helpfull`` or ``--version``, if one is asked for."""
     flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--version" in flags_only:

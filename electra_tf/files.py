@@ -47,9 +47,7 @@ def replacing(path: AnyPath) -> Iterator[Path]:
     The temporary name keeps the suffix, because Keras and matplotlib read the format
     from it. It may become a file or a folder, which may replace another folder with all
     that is in it. If the block raises, `path` stays as it was and nothing else remains.
-
-    Raises:
-        OSError: nothing could be written; the error names `path`.
+    Raises OSError: nothing could be written; the error names `path`.
     """
     path = Path(path)
     part = path.with_name(f".{path.stem}{_PART}{os.getpid()}{path.suffix}")
@@ -91,9 +89,7 @@ def _put(part: Path, path: Path) -> None:
 def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
     """Opens a file that takes the place of `path` when the block ends without error.
 
-    Args:
-        path: the file.
-        mode: "w" for UTF-8 text with Unix line ends, "wb" for bytes.
+    ``mode`` is "w" for UTF-8 text with Unix line ends, "wb" for bytes.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with replacing(path) as part, open(part, mode, **text) as file:
@@ -114,9 +110,7 @@ def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
 def read_json(path: AnyPath, default: dict[str, Any] | None = None) -> dict[str, Any]:
     """Reads a JSON file that holds one object.
 
-    Args:
-        path: the file.
-        default: what to return if there is no such file; None: that is an error.
+    ``default`` is returned if there is no such file; None: that is an error.
 
     Raises:
         ValueError: the file is no JSON object; the message names the file.
@@ -174,7 +168,7 @@ def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    def known(value):
+    def known(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return {name: known(value) for name, value in row.items()}
@@ -214,10 +208,7 @@ def waiting_for(folder: AnyPath, log: Callable[[str], None]) -> Iterator[None]:
     """Creates the folder and holds its lock, after any process that has it now.
 
     The lock is the process's: it ends with the process, even if that is killed.
-
-    Args:
-        folder: where one process at a time may build.
-        log: is told of whom this process waits for.
+    ``log`` is told of whom this process waits for.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -232,8 +223,7 @@ def waiting_for(folder: AnyPath, log: Callable[[str], None]) -> Iterator[None]:
 def owned(folder: AnyPath) -> Iterator[None]:
     """Holds the lock of a run's folder, which no other process may write to.
 
-    Raises:
-        ValueError: another process, which the message names, runs in the folder.
+    Raises ValueError: another process, which the message names, runs in the folder.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -284,10 +274,7 @@ def remove_leftovers(folder: AnyPath, of: str | None = None) -> None:
 
     Call while holding the folder's lock: a part of a process that still runs on this
     machine is kept, one of another machine's cannot be told from a leftover.
-
-    Args:
-        folder: where the parts are.
-        of: name of the one output whose parts are meant; None: of all.
+    ``of`` is the name of the one output whose parts are meant; None: of all.
     """
     stem = "*" if of is None else glob.escape(Path(of).stem)
     for path in Path(folder).glob(f".{stem}{_PART}*"):

@@ -82,7 +82,7 @@ class Runner:
     log: Log
     after_job: Callable[[], object]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._waiting: collections.deque[Job] = collections.deque()
         self._running: dict[int, tuple[Job, subprocess.Popen]] = {}
         # (process id, a line of it or its exit code, seconds since its last one).

@@ -25,7 +25,7 @@ class Choice:
     meaning: str
     checks: tuple[Check, ...] = dataclasses.field(default=(), kw_only=True)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.meaning
 
 

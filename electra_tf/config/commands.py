@@ -83,7 +83,7 @@ class InspectConfig(Group):
     overwrite: bool = field(False, "Replace that file.")
     json: bool = field(False, "Print one JSON object per text.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             not (self.corrupt and self.fill),
@@ -179,7 +179,7 @@ class DoctorConfig(Group):
     )
     json: bool = field(False, "One JSON object per line.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             (self.model is None) != (self.flagfile is None),

@@ -111,7 +111,7 @@ class CompareConfig(Group):
         False, "Build data, time some steps of each system, print the plan, stop."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         # Fine-tuning seeds are the multiples of probe_seeds and those between.
         last = (self.seed + self.seeds) * self.probe_seeds - 1

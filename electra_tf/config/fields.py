@@ -101,7 +101,7 @@ class Group:
         ValueError: a number is not ``allowed``, or a name is none of the ``choices``.
     """
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)
             if value is None:

@@ -78,7 +78,7 @@ class FinetuneRunConfig(Group):
     export_litert: bool = field(False, "Also write model.tflite (token ids in).")
     export_onnx: bool = field(False, "Also write model.onnx (token ids in).")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         # As in pretraining; a seed too many would fail after all others have run.
         require(
@@ -143,7 +143,7 @@ class FinetuneDataConfig(Group):
     )
     strip_accents: bool | None = field(None, "Strip accents; default likewise.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             len(self.text) in (1, 2),

@@ -129,7 +129,7 @@ class RunConfig(Group):
         resumable=True,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             self.train_batch_size % self.gradient_accumulation_steps == 0,
@@ -262,7 +262,7 @@ class MaskingConfig(Group):
         allowed=at_least(1),
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             self.mask_rate_steps is None or self.final_mask_rate is not None,
@@ -304,7 +304,7 @@ class EncoderConfig(Group):
         "and cosines, which tell from the first step how far tokens are apart.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             self.position_init != "sinusoidal" or self.embedding_size % 2 == 0,
@@ -352,7 +352,7 @@ class GeneratorConfig(Group):
         "forward pass of a generator that is trained.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require(
             (self.final_temperature is None) == (self.temperature_steps is None),
@@ -510,7 +510,7 @@ class PretrainConfig:
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require(
             self.data.max_seq_length <= self.encoder.max_positions,
             f"--max_seq_length={self.data.max_seq_length} exceeds "

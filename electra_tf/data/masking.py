@@ -246,7 +246,7 @@ def select_spans(rows: Rows, size: int) -> Chosen:
     blocks = tf.cumsum(tf.cast(~candidates, tf.int32), axis=1)
     lengths = _span_lengths(noise)
 
-    def take_one(taken):
+    def take_one(taken: tf.Tensor) -> list[tf.Tensor]:
         # The largest noise among what is left is a uniform draw without replacement.
         order = tf.where(starts & ~taken, noise, tf.constant(-1, tf.int64))
         first = tf.argmax(order, axis=1)[:, None]
@@ -259,7 +259,7 @@ def select_spans(rows: Rows, size: int) -> Chosen:
         fits = tf.cumsum(tf.cast(new, tf.int32), axis=1) <= left[:, None]
         return [taken | (new & fits)]
 
-    def is_short(taken):
+    def is_short(taken: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(tf.reduce_sum(tf.cast(taken, tf.int32), 1) < counts)
 
     # Each round takes at least one token of every row that is short.
@@ -365,9 +365,8 @@ class Masking:
             needed for ``"rare_tokens"``.
         rarity_power: ``"rare_tokens"`` weighs a token (count + 1) to the minus this.
 
-    Raises:
-        ValueError: a choice is unknown, what it needs is missing, the rate is out of
-            range, or the slots cannot hold the positions that the rate asks for.
+    Raises ValueError: a choice is unknown, what it needs is missing, the rate is out of
+    range, or the slots cannot hold the positions that the rate asks for.
     """
 
     def __init__(

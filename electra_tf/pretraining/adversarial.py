@@ -19,18 +19,23 @@ hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
 from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.layers import losses
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import fold_in, known_shape
+from electra_tf.pretraining import base
 from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
 from electra_tf.pretraining.base import DISCRIMINATOR, GENERATOR, RELAXATION, SAMPLER
 from electra_tf.pretraining.electra import Electra
+from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
-from electra_tf.pretraining.samplers import corrupt
+from electra_tf.pretraining.samplers import Corrupted, corrupt
 from electra_tf.training.cards import MetricCard, Panel
 
 REWARD_PANEL = Panel("Adversarial reward", "nats per masked token")
@@ -47,7 +52,7 @@ class RewardBaseline(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the linear map for hidden states of shape [.., D]."""
         self.reward_kernel = self.add_weight(
             name="reward_kernel",
@@ -57,7 +62,7 @@ class RewardBaseline(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, hidden):
+    def call(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns baseline_logits, float32, without the last axis of ``hidden``."""
         rows = tf.cast(hidden, tf.float32)
         return tf.squeeze(tf.matmul(rows, tf.cast(self.reward_kernel, tf.float32)), -1)
@@ -105,8 +110,8 @@ class _AdversarialElectra(Electra):
 
     def __init__(
         self,
-        generator,
-        discriminator,
+        generator: MaskedLM,
+        discriminator: TextEncoder,
         *,
         adversarial_weight: float | Schedule = 1.0,
         **kwargs,
@@ -124,21 +129,23 @@ class _AdversarialElectra(Electra):
             ]
         )
 
-    def _weight(self):
+    def _weight(self) -> tf.Tensor | float:
         return self._mixture(self.step)
 
-    def _likelihood_factor(self):
+    def _likelihood_factor(self) -> tf.Tensor | float:
         return self.generator_weight * (1.0 - self._weight())
 
-    def _adversarial_factor(self):
+    def _adversarial_factor(self) -> tf.Tensor | float:
         return self.generator_weight * self._weight()
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         """Those of ``Electra``, the mean reward, and the mixture weight."""
         return [*super().metrics, self._reward, self._mixture_value]
 
-    def _rewards(self, rtd_logits, corrupted, batch):
+    def _rewards(
+        self, rtd_logits: tf.Tensor, corrupted: Corrupted, batch: base.Batch
+    ) -> tf.Tensor:
         """The discriminator's loss at the slots, [B, P], without gradient.
 
         -log D(x) where the sample is the original, -log(1 - D(x)) elsewhere. The loss
@@ -174,18 +181,20 @@ class ReinforceElectra(_AdversarialElectra):
         MetricCard("reward_baseline", panel=REWARD_PANEL, series="learned baseline"),
     )
 
-    def __init__(self, generator, discriminator, **kwargs):
+    def __init__(self, generator: MaskedLM, discriminator: TextEncoder, **kwargs):
         super().__init__(generator, discriminator, **kwargs)
         self.baseline = RewardBaseline(name="reward_baseline")
         self.baseline.build((None, generator.encoder.hidden_size))
         self._baseline_value = TokenMean(name="reward_baseline")
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         """Those of every adversarial training, and the mean baseline."""
         return [*super().metrics, self._baseline_value]
 
-    def compute_losses(self, batch, totals, *, seed, training):
+    def compute_losses(
+        self, batch: base.Batch, totals: base.Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
         """Likelihood, policy, baseline and discriminator terms."""
         check_batch(PRETRAINING, batch)
         positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
@@ -243,7 +252,12 @@ class GumbelElectra(_AdversarialElectra):
     """
 
     def __init__(
-        self, generator, discriminator, *, gumbel_temperature: float = 1.0, **kwargs
+        self,
+        generator: MaskedLM,
+        discriminator: TextEncoder,
+        *,
+        gumbel_temperature: float = 1.0,
+        **kwargs,
     ):
         super().__init__(generator, discriminator, **kwargs)
         if gumbel_temperature <= 0 or self.discriminator_weight <= 0:
@@ -254,7 +268,9 @@ class GumbelElectra(_AdversarialElectra):
             )
         self.gumbel_temperature = gumbel_temperature
 
-    def compute_losses(self, batch, totals, *, seed, training):
+    def compute_losses(
+        self, batch: base.Batch, totals: base.Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
         """Likelihood and discriminator terms; the game is in the gradient."""
         check_batch(PRETRAINING, batch)
         mlm_logits, sampled_ids, corrupted = self._corrupt(batch, seed, training)
@@ -309,8 +325,6 @@ def perturbed_logits(
     of Gumbel noise near 16, decide nothing.
 
     The noise is a constant for gradients: d perturbed / d logits is the identity.
-
-    Returns float32 [B, P, V], as the logits are; the samples are int32 [B, P].
     """
     fixed = tf.stop_gradient(logits)
     uniform = tf.random.stateless_uniform(
@@ -329,16 +343,17 @@ def perturbed_logits(
     return logits + (perturbed - fixed)
 
 
-def straight_through(perturbed: tf.Tensor, sampled_ids: tf.Tensor, temperature: float):
+def straight_through(
+    perturbed: tf.Tensor, sampled_ids: tf.Tensor, temperature: float
+) -> tf.Tensor:
     """The one-hot of the sample, with the gradient of softmax(perturbed / temperature).
 
-    Of perturbed float32 [B, P, V] and its argmax int32 [B, P]; exactly zeros and ones.
-    A small temperature gives a better gradient with more variance.
+    Exactly zeros and ones. A small temperature: a better gradient, more variance.
     """
     hard = tf.one_hot(sampled_ids, perturbed.shape[-1], dtype=tf.float32)
 
     @tf.custom_gradient
-    def one_hot_of(soft):
+    def one_hot_of(soft: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         return tf.identity(hard), tf.identity
 
     return one_hot_of(tf.nn.softmax(perturbed / temperature))
@@ -348,7 +363,7 @@ def reverse_gradient(values: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     """Returns ``values``; gradients that come back are multiplied by ``-scale``."""
 
     @tf.custom_gradient
-    def unchanged(inputs):
+    def unchanged(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         return tf.identity(inputs), lambda upstream: -scale * upstream
 
     return unchanged(values)

@@ -71,7 +71,7 @@ def as_schedule(value: float | Schedule) -> Schedule:
     return lambda step=None: number
 
 
-def _elapsed(step, begin):
+def _elapsed(step: tf.Tensor | None, begin: int) -> tf.Tensor:
     if step is None:
         raise ValueError(
             "a schedule needs the step: pass step=model.step to what it belongs to."

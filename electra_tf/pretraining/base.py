@@ -103,13 +103,17 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         self.compute_losses(batch, totals, seed=seed, training=False)
         return self.metric_logs()
 
-    def _whole_batch_gradients(self, batch, totals, seed):
+    def _whole_batch_gradients(
+        self, batch: Batch, totals: Batch, seed: tf.Tensor
+    ) -> list[tf.Tensor | tf.IndexedSlices]:
         with tf.GradientTape() as tape:
             terms = self.compute_losses(batch, totals, seed=seed, training=True)
             loss = self.optimizer.scale_loss(tf.add_n(terms))
         return tape.gradient(loss, self.trainable_variables)
 
-    def _accumulated_gradients(self, batch, totals, seed):
+    def _accumulated_gradients(
+        self, batch: Batch, totals: Batch, seed: tf.Tensor
+    ) -> list[tf.Tensor]:
         """Sums micro-batch gradients in a loop: memory of one, result of all."""
         count = self.gradient_accumulation_steps
         rows = batch["input_ids"].shape[0]
@@ -123,7 +127,9 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             for name, value in batch.items()
         }
 
-        def add_one(index, sums):
+        def add_one(
+            index: tf.Tensor, sums: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
             gradients = self._whole_batch_gradients(
                 micro_batch, totals, fold_in(seed, index)

@@ -71,7 +71,7 @@ class TrivialBaselines:
         chances = np.where(visible, mixed, chances)
         return _summary(chances, np.where(visible, kept, right))
 
-    def _unigram(self):
+    def _unigram(self) -> tuple[np.ndarray, np.ndarray]:
         targets = np.concatenate(self._targets)
         return np.exp(self._log_probabilities[targets]), targets == self._most_common
 
@@ -135,7 +135,7 @@ MOST_COMMON = Trivial(
 )
 
 
-def _summary(chances, right):
+def _summary(chances: np.ndarray, right: np.ndarray) -> dict[str, float]:
     return {"loss": float(-np.log(chances).mean()), "accuracy": float(right.mean())}
 
 

@@ -7,6 +7,7 @@ V vocabulary, D hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -107,7 +108,7 @@ class Electra(PretrainingModel):
         self.built = True
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         """Total and generator metrics, the objective's, and what varies by step."""
         means = [self._generator_loss, self._generator_accuracy, self._sampled_accuracy]
         other = [*self.objective.step_metrics, *self._schedule_values]
@@ -133,7 +134,9 @@ class Electra(PretrainingModel):
             "discriminator": self.objective.as_model(encoder),
         }
 
-    def compute_losses(self, batch, totals, *, seed, training):
+    def compute_losses(
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
         """Generator MLM loss and discriminator loss on the generator's samples."""
         check_batch(PRETRAINING, batch)
         mlm_logits, sampled_ids, corrupted = self._corrupt(batch, seed, training)
@@ -162,7 +165,9 @@ class Electra(PretrainingModel):
             **self.objective.answer(hidden, corrupted),
         }
 
-    def _corrupt(self, batch, seed, training):
+    def _corrupt(
+        self, batch: Batch, seed: tf.Tensor, training: bool
+    ) -> tuple[Any, tf.Tensor, Corrupted]:
         """The generator's prediction, tokens drawn from it, and the text with them."""
         prediction, mlm_logits = self._predict(
             batch, training=training, seed=fold_in(seed, GENERATOR)
@@ -173,22 +178,28 @@ class Electra(PretrainingModel):
         )
         return prediction, sampled_ids, self._corrupted(batch, prediction, sampled_ids)
 
-    def _predict(self, batch, *, training, seed):
+    def _predict(
+        self, batch: Batch, *, training: bool, seed: tf.Tensor
+    ) -> tuple[Any, tf.Tensor]:
         """What the generator's loss is taken of, and the logits to draw from."""
         mlm_logits = self.generator(batch, training=training, seed=seed)
         return mlm_logits, mlm_logits
 
-    def _same(self, mlm_logits, batch):
+    def _same(self, mlm_logits: tf.Tensor, batch: Batch) -> tf.Tensor:
         return mlm_logits
 
-    def _without_dropout(self, mlm_logits, batch):
+    def _without_dropout(self, mlm_logits: tf.Tensor, batch: Batch) -> tf.Tensor:
         return tf.stop_gradient(self.generator(batch, training=False))
 
-    def _corrupted(self, batch, prediction, sampled_ids) -> Corrupted:
+    def _corrupted(
+        self, batch: Batch, prediction: Any, sampled_ids: tf.Tensor
+    ) -> Corrupted:
         del prediction
         return corrupt(batch, sampled_ids)
 
-    def _generator_term(self, batch, mlm_logits, sampled_ids, totals):
+    def _generator_term(
+        self, batch: Batch, mlm_logits: tf.Tensor, sampled_ids: tf.Tensor, totals: Batch
+    ) -> tf.Tensor:
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
         values = losses.token_cross_entropy(mlm_logits, targets)
         predicted = tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)

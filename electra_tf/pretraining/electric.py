@@ -35,9 +35,10 @@ import tensorflow as tf
 from electra_tf.features import derive_inputs, scatter_positions
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.objectives import Discriminator, ReplacedTokenDetection
 from electra_tf.pretraining.samplers import corrupt
-from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
+from electra_tf.pretraining.two_tower import Cloze, TwoTowerElectra, TwoTowerGenerator
 
 
 class Noised(NamedTuple):
@@ -81,12 +82,14 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     def __init__(self, **kwargs):
         super().__init__("all", **kwargs)
 
-    def loss(self, hidden, corrupted: Noised, totals, *, training):
+    def loss(
+        self, hidden: tf.Tensor, corrupted: Noised, totals: Batch, *, training: bool
+    ) -> tf.Tensor:
         """Returns the local share of the mean loss over all real tokens."""
         logits = noise_logits(self(hidden, training=training), corrupted)
         return self.loss_of_logits(logits, corrupted, totals)
 
-    def answer(self, hidden, corrupted: Noised):
+    def answer(self, hidden: tf.Tensor, corrupted: Noised) -> dict[str, tf.Tensor]:
         """Returns replaced_probability, float32 [B, S]: that of noise."""
         probability = tf.sigmoid(noise_logits(self(hidden), corrupted))
         return {"replaced_probability": probability}
@@ -139,7 +142,7 @@ class Electric(TwoTowerElectra):
         objective = objective or NoiseContrastiveEstimation(name="objective")
         super().__init__(generator, discriminator, objective=objective, **kwargs)
 
-    def _corrupted(self, batch, cloze, sampled_ids) -> Noised:
+    def _corrupted(self, batch: Batch, cloze: Cloze, sampled_ids: tf.Tensor) -> Noised:
         corrupted = corrupt(batch, sampled_ids)
         positions = batch["masked_lm_positions"]
         # From the text and not from the samples: of two draws at a position one is

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
+from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.baselines import log_frequencies
 
 
@@ -51,7 +52,9 @@ class UnigramGenerator(Serializable, keras.Model):
             )
         self.log_probabilities.assign(log_frequencies(counts))
 
-    def call(self, inputs, training=False, seed=None):
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Returns mlm_logits [B, P, V] float32, the same row everywhere.
 
         Of the inputs only the shape of masked_lm_positions [B, P] is read.

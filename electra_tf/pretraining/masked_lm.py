@@ -65,7 +65,7 @@ class MaskedLM(PretrainingModel):
         self.built = True
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         """``loss``, ``masked_lm_loss`` (nats) and ``masked_lm_accuracy``."""
         return [self._total_loss, self._loss, self._accuracy]
 
@@ -114,7 +114,9 @@ class MaskedLM(PretrainingModel):
             "is_replaced": filled.is_replaced,
         }
 
-    def compute_losses(self, batch, totals, *, seed, training):
+    def compute_losses(
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
         """Cross-entropy at the masked positions (section 2 of the paper)."""
         check_batch(PRETRAINING, batch)
         mlm_logits = self(batch, training=training, seed=seed)

@@ -27,10 +27,10 @@ class TotalLoss(keras.metrics.Metric):
             for metric, weight in terms
         )
 
-    def update_state(self):
+    def update_state(self) -> None:
         """Nothing to do: the result is derived."""
 
-    def result(self):
+    def result(self) -> tf.Tensor:
         """Returns the weighted sum of the terms' results."""
         return tf.add_n([weight() * metric.result() for metric, weight in self._terms])
 
@@ -43,10 +43,10 @@ class StepValue(keras.metrics.Metric):
         # A closure, not the step itself: a metric resets the variables it holds.
         self._value = value
 
-    def update_state(self):
+    def update_state(self) -> None:
         """Nothing to do: the result is derived."""
 
-    def result(self):
+    def result(self) -> tf.Tensor:
         """Returns the float32 scalar."""
         return tf.cast(self._value(), tf.float32)
 
@@ -54,7 +54,7 @@ class StepValue(keras.metrics.Metric):
 class TokenMean(keras.metrics.Mean):
     """Mean over positions with a weight each; values of any dtype."""
 
-    def update_state(self, values: tf.Tensor, sample_weight: tf.Tensor):
+    def update_state(self, values: tf.Tensor, sample_weight: tf.Tensor) -> None:
         """Adds values [..] with weights of the same shape."""
         values = tf.cast(tf.stop_gradient(values), tf.float32)
         super().update_state(values, sample_weight=tf.cast(sample_weight, tf.float32))

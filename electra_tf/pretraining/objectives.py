@@ -41,7 +41,7 @@ _SENTENCE_QUALITY = Panel("Sentence level", "%", scale=100.0)
 _TOKEN_QUALITY = Panel("Predicted tokens", "%", scale=100.0)
 
 
-def _one_unit(rows, kernel, bias):
+def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Float32 logits [R] of a linear unit on rows [R, D], in float32 throughout."""
     logits = tf.matmul(tf.cast(rows, tf.float32), tf.cast(kernel, tf.float32))
     return tf.squeeze(logits + tf.cast(bias, tf.float32), axis=-1)
@@ -218,7 +218,7 @@ class ReplacedTokenDetection(Objective):
             keras.metrics.AUC(name="discriminator_auc"),
         )
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the head for hidden states of shape [B, S, D]."""
         self.head = ReplacedTokenHead(hidden_shape[-1], name="replaced_token_head")
         self.head.build(hidden_shape)
@@ -316,7 +316,7 @@ class SentenceDetection(Objective):
         self._accuracy = TokenMean(name="sentence_accuracy")
         self._corrupted = TokenMean(name="corrupted_fraction")
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the unit for hidden states of shape [B, S, D]."""
         self.kernel, self.bias = add_dense(
             self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
@@ -367,7 +367,7 @@ class JointObjective(Objective):
             [(first.loss_metric, 1.0), (second.loss_metric, weight)], name="joint_loss"
         )
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Builds both objectives."""
         for part in (self.first, self.second):
             if not part.built:
@@ -462,7 +462,7 @@ class _TokenObjective(Objective):
         self._corrected = TokenMean(name="corrected_accuracy")
         self._rates = tuple(TokenMean(name=name) for name in self.rates)
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the head for hidden states of shape [B, S, D]."""
         self.head = MaskedLMHead(self.embeddings, name="token_head")
         self.head.build(hidden_shape)
@@ -495,19 +495,28 @@ class _TokenObjective(Objective):
         copy_own_weights(self.head, copy.head)
         return Discriminator(encoder, copy)
 
-    def _rows(self, hidden):
+    def _rows(self, hidden: tf.Tensor) -> tf.Tensor:
         """Hidden [B, S, D] to float32 rows [R, E] of the table's space."""
         return self.head.transform(tf.reshape(hidden, [-1, hidden.shape[-1]]))
 
-    def _normalizer(self, rows):
+    def _normalizer(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         table = self.embeddings.word_table()
         return chunked.log_normalizer(rows, table, self.head.output_bias)
 
-    def _predict(self, hidden, rows, shown):
+    def _predict(
+        self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
+    ) -> tf.Tensor:
         """Most probable token of each row; `shown` is what the text has there."""
         raise NotImplementedError
 
-    def _update_metrics(self, corrupted, values, weights, is_right, is_replaced):
+    def _update_metrics(
+        self,
+        corrupted: Corrupted,
+        values: tf.Tensor,
+        weights: tf.Tensor,
+        is_right: tf.Tensor,
+        is_replaced: tf.Tensor,
+    ) -> None:
         self._replaced.update_state(
             corrupted.is_replaced, corrupted.inputs["input_mask"]
         )
@@ -557,7 +566,9 @@ class TokenPrediction(_TokenObjective):
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
         return losses.weighted_mean(values, weights, totals["masked"])
 
-    def _predict(self, hidden, rows, shown):
+    def _predict(
+        self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
+    ) -> tf.Tensor:
         del hidden, shown
         return self._normalizer(rows)[1]
 
@@ -592,7 +603,7 @@ class CopyingTokenPrediction(_TokenObjective):
         super().__init__(embeddings, **kwargs)
         self._copy_auc = keras.metrics.AUC(name="copy_auc")
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the head and the copy gate for hidden states [B, S, D]."""
         super().build(hidden_shape)
         self.gate_kernel, self.gate_bias = add_dense(
@@ -637,28 +648,39 @@ class CopyingTokenPrediction(_TokenObjective):
         )
         return losses.weighted_mean(values, weights, totals["tokens"])
 
-    def _gate(self, hidden):
+    def _gate(self, hidden: tf.Tensor) -> tf.Tensor:
         """Logits [R] of copying."""
         rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
         return _one_unit(rows, self.gate_kernel, self.gate_bias)
 
-    def _logit(self, rows, ids):
+    def _logit(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits [R] of one token per row."""
         table = self.embeddings.word_table()
         return chunked.token_logits(rows, table, self.head.output_bias, ids)
 
-    def _mode(self, rows, gate, normalizer, best, shown):
+    def _mode(
+        self,
+        rows: tf.Tensor,
+        gate: tf.Tensor,
+        normalizer: tf.Tensor,
+        best: tf.Tensor,
+        shown: tf.Tensor,
+    ) -> tf.Tensor:
         """The most probable token: the one shown, or the best of the vocabulary."""
         copied = _log_mixture(gate, self._logit(rows, shown) - normalizer, True)
         predicted = _log_mixture(gate, self._logit(rows, best) - normalizer, False)
         return tf.where(copied >= predicted, shown, best)
 
-    def _predict(self, hidden, rows, shown):
+    def _predict(
+        self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
+    ) -> tf.Tensor:
         normalizer, best = self._normalizer(rows)
         return self._mode(rows, self._gate(hidden), normalizer, best, shown)
 
 
-def _log_mixture(gate, log_softmax, is_shown):
+def _log_mixture(
+    gate: tf.Tensor, log_softmax: tf.Tensor, is_shown: tf.Tensor | bool
+) -> tf.Tensor:
     """Log of D * is_shown + (1 - D) * softmax, with D = sigmoid(gate); never log 0."""
     # log(D + (1 - D) q) = log D + log(1 + exp(log q - gate)), as (1 - D) / D is
     # exp(-gate).

@@ -47,8 +47,7 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
 
     The samples go into the *original* ids, so the discriminator never sees [MASK]
     unless the generator drew it, and positions that were left visible are replaced
-    like the others. The batch has the tensors of ``features.PRETRAINING``, the samples
-    are int32 [B, P].
+    like the others. The batch has the tensors of ``features.PRETRAINING``.
     """
     original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
@@ -124,9 +123,8 @@ class CategoricalSampler(Serializable):
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Draws tokens, sampled_ids [B, P] int32.
+        """Draws sampled_ids, int32 [B, P] like the originals ``masked_lm_ids``.
 
-        The logits are [B, P, V] float32, the originals ``masked_lm_ids`` [B, P] int32;
         ``step``, of updates done, may be None if nothing varies with it.
         """
         size, vocab_size = mlm_logits.shape[1:]
@@ -154,7 +152,13 @@ class GreedySampler(Serializable):
 
     schedules: Mapping[str, Schedule] = {}
 
-    def __call__(self, mlm_logits, masked_lm_ids, seed, step=None):
+    def __call__(
+        self,
+        mlm_logits: tf.Tensor,
+        masked_lm_ids: tf.Tensor,
+        seed: tf.Tensor,
+        step: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Takes the argmax; arguments and result as ``CategoricalSampler``."""
         del masked_lm_ids, seed, step
         return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)

@@ -91,7 +91,7 @@ class TwoTowerGenerator(PretrainingModel):
         self.built = True
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         """``loss``, ``generator_loss`` (nats) and ``generator_accuracy``."""
         return [self._total_loss, self._loss, self._accuracy]
 
@@ -135,7 +135,9 @@ class TwoTowerGenerator(PretrainingModel):
             self._logits_at(tf.stop_gradient(rows), batch["masked_lm_positions"]),
         )
 
-    def compute_losses(self, batch, totals, *, seed, training):
+    def compute_losses(
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
         """Cross-entropy at all candidates (section 2: maximum likelihood)."""
         check_batch(PRETRAINING, batch)
         cloze = self.cloze(batch, training=training, seed=seed)
@@ -155,7 +157,7 @@ class TwoTowerGenerator(PretrainingModel):
         copy_own_weights(self.head, copy.head)
         return copy
 
-    def _rows(self, inputs, training, seed):
+    def _rows(self, inputs: Batch, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
         """What the word table is multiplied by, float32 [B, S, E]."""
         inputs = {name: inputs[name] for name in ENCODER_INPUTS}
         seeds = [None, None] if seed is None else split_seed(seed, 2)
@@ -171,7 +173,7 @@ class TwoTowerGenerator(PretrainingModel):
         rows = self.head.transform(tf.reshape(contexts, [-1, contexts.shape[-1]]))
         return tf.reshape(rows, [*known_shape(contexts)[:2], rows.shape[-1]])
 
-    def _logits_at(self, rows, positions):
+    def _logits_at(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         logits = self.head.logits(gather_positions(rows, positions))
         return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
 
@@ -182,18 +184,21 @@ class TwoTowerElectra(Electra):
 
     As ``Electra``, with one difference: the generator, which sees the whole text but
     for each token itself, learns from all candidates, not from the drawn ones alone.
-    Arguments as ``Electra``; ``generator`` is a ``TwoTowerGenerator``.
     """
 
-    def loss_totals(self, batch):
+    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Those of the generator: the usual ones, and its candidates."""
         return self.generator.loss_totals(batch)
 
-    def _predict(self, batch, *, training, seed):
+    def _predict(
+        self, batch: Batch, *, training: bool, seed: tf.Tensor
+    ) -> tuple[Cloze, tf.Tensor]:
         cloze = self.generator.cloze(batch, training=training, seed=seed)
         return cloze, cloze.mlm_logits
 
-    def _generator_term(self, batch, cloze: Cloze, sampled_ids, totals):
+    def _generator_term(
+        self, batch: Batch, cloze: Cloze, sampled_ids: tf.Tensor, totals: Batch
+    ) -> tf.Tensor:
         candidates = self.generator.candidates(batch)
         self._generator_loss.update_state(cloze.values, candidates)
         self._generator_accuracy.update_state(cloze.is_best, candidates)

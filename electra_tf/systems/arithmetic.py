@@ -48,7 +48,7 @@ class EncoderShape:
     num_segments: int = 2
     num_towers: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         derived = {
             "embedding_size": self.hidden_size,
             "feed_forward_size": 4 * self.hidden_size,
@@ -138,16 +138,16 @@ class _OriginalRule:
 
     passes = 2
 
-    def encoder(self, e, s):
+    def encoder(self, e: EncoderShape, s: int) -> int:
         return self._embeddings(e, s) + e.num_layers * self._layer(e, s)
 
-    def _embeddings(self, e, s):
+    def _embeddings(self, e: EncoderShape, s: int) -> int:
         lookups = 2 * e.embedding_size * (e.vocab_size + s + e.num_segments)
         element_wise = (2 + _LAYER_NORM + _DROPOUT) * e.embedding_size
         projection = 2 * e.embedding_size * e.hidden_size + e.hidden_size
         return lookups + element_wise + (projection if e.has_projection else 0)
 
-    def _layer(self, e, s):
+    def _layer(self, e: EncoderShape, s: int) -> int:
         d, f, n = e.hidden_size, e.feed_forward_size, e.num_heads
         attention = 3 * (2 * d * d + d) + 4 * d * s + 2 * d * d + d
         attention += (_SOFTMAX + _DROPOUT + 1) * s * n
@@ -155,20 +155,20 @@ class _OriginalRule:
         # Two times dropout, residual sum and layer normalization.
         return attention + feed_forward + 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
 
-    def masked_lm(self, e):
+    def masked_lm(self, e: EncoderShape) -> int:
         hidden = (2 * e.output_size + 1 + _ACTIVATION + _LAYER_NORM) * e.embedding_size
         return hidden + self.logits(e)
 
-    def logits(self, e):
+    def logits(self, e: EncoderShape) -> int:
         return (2 * e.embedding_size + _SOFTMAX + 2) * e.vocab_size
 
-    def replaced_token(self, e):
+    def replaced_token(self, e: EncoderShape) -> int:
         return (2 * e.hidden_size + 1 + _ACTIVATION + 2) * e.hidden_size
 
-    def linear_unit(self, e):
+    def linear_unit(self, e: EncoderShape) -> int:
         return 2 * e.output_size + 1 + _ACTIVATION
 
-    def relaxed_lookup(self, e):
+    def relaxed_lookup(self, e: EncoderShape) -> int:
         # Every lookup counts as this product already.
         del e
         return 0
@@ -179,25 +179,25 @@ class _MatmulRule:
 
     passes = 3
 
-    def encoder(self, e, s):
+    def encoder(self, e: EncoderShape, s: int) -> int:
         d, f = e.hidden_size, e.feed_forward_size
         layer = 8 * d * d + 4 * d * s + 4 * d * f
         projection = 2 * e.embedding_size * d if e.has_projection else 0
         return projection + e.num_layers * layer
 
-    def masked_lm(self, e):
+    def masked_lm(self, e: EncoderShape) -> int:
         return 2 * e.embedding_size * e.output_size + self.logits(e)
 
-    def logits(self, e):
+    def logits(self, e: EncoderShape) -> int:
         return 2 * e.embedding_size * e.vocab_size
 
-    def replaced_token(self, e):
+    def replaced_token(self, e: EncoderShape) -> int:
         return 2 * e.hidden_size * (e.hidden_size + 1)
 
-    def linear_unit(self, e):
+    def linear_unit(self, e: EncoderShape) -> int:
         return 2 * e.output_size
 
-    def relaxed_lookup(self, e):
+    def relaxed_lookup(self, e: EncoderShape) -> int:
         return self.logits(e)
 
 

@@ -73,7 +73,7 @@ class QuestionAnswering(Task):
     splits_long = True
     text_names = ("question", "context")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.unanswerable and not self.answerability:
             raise ValueError(
                 f"{self.name} has questions without answer: answerability must be on "
@@ -92,9 +92,7 @@ class QuestionAnswering(Task):
 
         In training, windows without the answer have [CLS] as target, but still the
         answerability of the question; questions whose answer has no piece are left out.
-
-        Raises:
-            ValueError: there is no room for the paragraph, or no row to train on.
+        Raises ValueError: there is no room for the paragraph, or no row to train on.
         """
         questions = [example.question for example in examples]
         contexts = [example.context for example in examples]
@@ -284,8 +282,7 @@ _BATCH = 256
 class Windows:
     """How questions and paragraphs become rows; see ``QuestionAnswering``.
 
-    Raises:
-        ValueError: no room is left for the paragraph.
+    Raises ValueError: no room is left for the paragraph.
     """
 
     tokenizer: WordPiece
@@ -293,7 +290,7 @@ class Windows:
     max_query_length: int
     doc_stride: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.max_query_length + 4 > self.max_seq_length:
             raise ValueError(
                 f"Questions of {self.max_query_length} pieces (--max_query_length) and "
@@ -307,14 +304,11 @@ class Windows:
         """Makes the rows, those of a question one after the other.
 
         Takes questions, string [N], contexts, string [M] of valid UTF-8, and an index,
-        int64 [N]: which of the contexts belongs to a question.
-
-        Returns:
-            input_ids and segment_ids; token, the number of the piece in its paragraph;
-            char_start and char_end, the characters it stands for; max_context, 1 in the
-            row that shows the most on both sides of it: ragged int32 [R, None], -1 (0
-            for max_context) outside of the paragraph. And example, int64 [R], the
-            number of the question.
+        int64 [N]: which of the contexts belongs to a question. Returns input_ids and
+        segment_ids; token, the number of the piece in its paragraph; char_start and
+        char_end, the characters it stands for; max_context, 1 in the row that shows the
+        most on both sides of it: ragged int32 [R, None], -1 (0 for max_context) outside
+        of the paragraph. And example, int64 [R], the number of the question.
         """
         question = self.tokenizer.tokenize(questions)[:, : self.max_query_length]
         pieces, char_start, char_end = self.tokenizer.tokenize_with_offsets(contexts)
