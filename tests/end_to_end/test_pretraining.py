@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf import files
+
 ROOT = Path(__file__).parent.parent.parent
 SIZES = [
     "--num_train_steps=30",
@@ -268,6 +270,8 @@ def test_one_process_at_a_time_in_a_folder(text, tmp_path):
     (line,) = [x for x in output.splitlines() if x.startswith("error")]
     host = socket.gethostname()
     assert line.startswith(f"error: process {first.pid} on {host} is working in")
-    code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 6, *flags)
+    # Beyond what the first has logged: the signal must not come before it is handled.
+    last = files.read_json_lines(tmp_path / "metrics.jsonl")[-1]["step"]
+    code, output = start_and_signal(text, tmp_path, signal.SIGTERM, last + 9, *flags)
     assert code == 75, output
     assert "resuming after step" in output
