@@ -171,8 +171,8 @@ class LeaveRows(Serializable):
     The generator trains on these rows as on all others; its ``sampled_accuracy`` counts
     their tokens as sampled right.
 
-    ``sampler`` draws for the other rows; ``share`` in [0, 1), else it is a ValueError,
-    is the probability of a row to be left as it was, 0.2 in the paper.
+    ``sampler`` draws for the other rows. ``share`` is the probability of a row to be
+    left as it was, 0.2 in the paper; one outside of [0, 1) raises a ValueError.
     """
 
     def __init__(self, sampler: Callable, share: float = 0.2):

@@ -260,7 +260,7 @@ def parameter_count(
 ) -> dict[str, int]:
     """Counts the trainable parameters of an encoder, or of ELECTRA with both.
 
-    Heads are keys of ``HEADS``, others a ValueError; ``unshared`` are parameters of
+    Heads are keys of ``HEADS``; others are refused; ``unshared`` are parameters of
     embeddings beyond those that both networks use; with ``one_encoder`` the
     discriminator's encoder is the generator's, too.
 
