@@ -1,4 +1,4 @@
-"""What all benchmarks share: interleaved rounds, ratios with their spread, one JSON each.
+"""What all benchmarks share: interleaved rounds, ratios with their spread, JSON.
 
 The machine is shared and noisy, so a time of its own means little. The sides of a
 comparison take turns, round by round, in one run; a round gives one ratio, and what is
