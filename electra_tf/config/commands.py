@@ -201,3 +201,29 @@ class GlueConfig(Group):
 
     output: str = field("submission.zip", "The zip to write.")
     allow_missing: bool = field(False, "Leave out tasks without a run.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimumConfig(Group):
+    """Measures a run on the synthetic language against the best possible predictor.
+
+    Example:
+      python -m electra_tf.analysis.optimum --model=runs/grammar_model
+
+    The generator (or masked LM) is compared with Bayes' rule at masked words; the
+    discriminator with Bayes' rule on sentences in which words were drawn anew from
+    their frequencies, which no generator of a run decides. Both on new sentences.
+    """
+
+    model: str | None = field(
+        None, "Folder of a run that was pretrained on the language.", required=True
+    )
+    sentences: int = field(1_000, "New sentences.", allowed=at_least(1))
+    mask_rate: float = field(
+        0.15, "Share of words that is hidden, or drawn anew.", allowed=SHARE
+    )
+    language_seed: int = field(
+        0, "The --seed that the language was written with.", allowed=SEED
+    )
+    seed: int = field(1, "Of the new sentences.", allowed=SEED)
+    output: str | None = field(None, "JSON file to write the numbers to.")

@@ -1,0 +1,145 @@
+"""How far a run on the synthetic language is from the best possible predictor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import scipy.stats
+import tensorflow as tf
+
+from electra_tf import cli, files
+from electra_tf.config.commands import OptimumConfig
+from electra_tf.data.grammar import agreement_grammar
+from electra_tf.features import derive_inputs
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
+
+_ROWS = 64
+
+
+def score(config: OptimumConfig) -> dict[str, dict[str, float]]:
+    """Numbers of the model, of the optimum and of word frequencies, by name.
+
+    ``masked_nats``: mean cross-entropy at masked words. ``detection_nats`` and
+    ``detection_auc``: of "was this word replaced", over all words. Frequencies stand
+    for a predictor that looks at no context. Only what the folder has is there.
+
+    ValueError: the folder's vocabulary is not the language's; OSError: no such folder.
+    """
+    home = PretrainingFolder(Path(config.model))
+    vocabulary = home.vocabulary()
+    grammar = agreement_grammar(config.language_seed)
+    if vocabulary is None or not set(grammar.words) <= set(vocabulary.tokens):
+        raise ValueError(
+            f"{config.model} lacks the vocabulary of the language: pretrain with the "
+            "vocab.txt that python -m electra_tf.data.grammar writes, and give its "
+            "--seed as --language_seed."
+        )
+    rng = np.random.default_rng([config.language_seed, config.seed, 2])
+    sentences = [grammar.sample(rng)[0] for _ in range(config.sentences)]
+    place = {token: index for index, token in enumerate(vocabulary.tokens)}
+    ids_of = np.array([place[word] for word in grammar.words])
+    frequency = np.bincount(np.concatenate(sentences), minlength=len(grammar.words))
+    frequency = (frequency + 1) / (frequency + 1).sum()
+
+    mask_symbol = len(grammar.words)
+
+    def rows(symbols: list[np.ndarray]) -> dict[str, tf.Tensor]:
+        """Sentences as inputs of a network: [CLS], words, [SEP], padding."""
+        length = max(map(len, sentences)) + 2
+        ids = np.full((len(symbols), length), vocabulary.pad_id, np.int32)
+        for row, sentence in zip(ids, symbols, strict=True):
+            words = np.append(ids_of, vocabulary.mask_id)[sentence]
+            row[: len(words) + 2] = [vocabulary.cls_id, *words, vocabulary.sep_id]
+        mask = tf.constant((ids != vocabulary.pad_id).astype(np.int32))
+        return derive_inputs(tf.constant(ids), mask, vocabulary.sep_id)
+
+    parts: dict[str, dict[str, float]] = {}
+    batches = [sentences[at : at + _ROWS] for at in range(0, len(sentences), _ROWS)]
+    if home.has_model("generator"):
+        model = home.load("generator", MaskedLM)
+        nats = {"model": [], "optimum": [], "frequencies": []}
+        for batch in batches:
+            hidden = [
+                rng.random(len(sentence)) < config.mask_rate for sentence in batch
+            ]
+            inputs = rows(
+                [
+                    np.where(chosen, mask_symbol, sentence)
+                    for chosen, sentence in zip(hidden, batch, strict=True)
+                ]
+            )
+            positions = [1 + np.flatnonzero(chosen) for chosen in hidden]
+            width = max(1, *map(len, positions))
+            padded = [np.pad(some, (0, width - len(some))) for some in positions]
+            inputs["masked_input_ids"] = inputs["input_ids"]
+            inputs["masked_lm_positions"] = tf.constant(np.array(padded, np.int32))
+            logs = tf.nn.log_softmax(model(inputs)).numpy()
+            for sentence, chosen, row in zip(batch, hidden, logs, strict=True):
+                words = sentence[chosen]
+                at = np.arange(len(words))
+                best = grammar.masked_words(sentence, chosen)
+                nats["model"].extend(-row[at, ids_of[words]])
+                nats["optimum"].extend(-np.log(best[at, words]))
+                nats["frequencies"].extend(-np.log(frequency[words]))
+        parts["masked_nats"] = {k: float(np.mean(v)) for k, v in nats.items()}
+    if home.has_model("discriminator"):
+        model = home.load("discriminator", ReplacedTokenDetector)
+        labels, guesses = [], {"model": [], "optimum": [], "frequencies": []}
+        for batch in batches:
+            corrupted = []
+            for sentence in batch:
+                drawn = rng.choice(len(frequency), len(sentence), p=frequency)
+                anew = rng.random(len(sentence)) < config.mask_rate
+                corrupted.append(np.where(anew, drawn, sentence))
+                labels.extend(corrupted[-1] != sentence)
+            probabilities = tf.sigmoid(model(rows(corrupted))).numpy()
+            for symbols, row in zip(corrupted, probabilities, strict=True):
+                guesses["model"].extend(row[1 : len(symbols) + 1])
+                best = grammar.replaced(symbols, frequency, config.mask_rate)
+                guesses["optimum"].extend(best)
+                # Of a word alone: it is drawn as often as it stands in the text.
+                alone = config.mask_rate * (1 - frequency[symbols])
+                guesses["frequencies"].extend(alone)
+        truth = np.array(labels)
+        parts["detection_nats"], parts["detection_auc"] = {}, {}
+        for name, values in guesses.items():
+            guess = np.clip(values, 1e-7, 1 - 1e-7)
+            nats = -np.where(truth, np.log(guess), np.log1p(-guess))
+            parts["detection_nats"][name] = float(nats.mean())
+            # The area under the curve is the Mann-Whitney statistic.
+            test = scipy.stats.mannwhitneyu(guess[truth], guess[~truth])
+            pairs = truth.sum() * (~truth).sum()
+            parts["detection_auc"][name] = float(test.statistic / pairs)
+    if not parts:
+        raise ValueError(
+            f"{config.model} has neither generator.keras nor discriminator.keras: only "
+            "finished runs with a masked LM or replaced token detection are scored."
+        )
+    return parts
+
+
+def report(config: OptimumConfig) -> None:
+    """Prints the table of ``score``; writes it, where asked."""
+    parts = score(config)
+    cli.say(
+        f"{'':16}{'model':>12}{'optimum':>12}{'frequencies':>14}{'share learned':>16}"
+    )
+    for name, row in parts.items():
+        learned = (row["frequencies"] - row["model"]) / (
+            row["frequencies"] - row["optimum"]
+        )
+        cli.say(
+            f"{name:16}{row['model']:12.4f}{row['optimum']:12.4f}"
+            f"{row['frequencies']:14.4f}{learned:16.1%}"
+        )
+    if config.output:
+        files.write_json(Path(config.output), parts)
+
+
+main = cli.command(OptimumConfig, "electra_tf.analysis.optimum:report")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""A language whose best possible predictor can be computed, to measure models against.
+
+Sentences come from a hidden Markov model, some 500 word types, with what makes natural
+text hard for a small model: a verb agrees in number with its subject across a relative
+clause or a phrase that holds other nouns of either number, many forms are ambiguous in
+number or in part of speech, and a topic of the whole sentence decides which nouns,
+verbs and adjectives are likely. The states are known, so Bayes' rule gives exactly
+
+- the distribution of a masked word given all others that show (masked LM);
+- the probability that a word was replaced, where replacements are drawn independently
+  from a known distribution (replaced token detection against a unigram or uniform
+  generator);
+- the most likely state of each word (a tagging task on the encoder).
+
+A model is measured by its distance to these, in nats or in points, which text has not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from electra_tf import cli, files
+from electra_tf.config.records import GrammarConfig
+from electra_tf.data.vocabulary import SPECIAL_TOKENS
+
+# Word types by part of speech. Nouns and verbs come in pairs, singular and plural.
+_NOUNS, _VERBS, _ADJECTIVES, _ADVERBS = 140, 100, 80, 40
+_TOPICS, _NUMBERS = 4, 2
+# Share of nouns and of verbs whose two forms look alike: only the context tells.
+_ALIKE = 0.4
+# Forms that nouns and verbs share, as English "walk" does.
+_SHARED = 50
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """A hidden Markov model over words.
+
+    Attributes:
+        words: the types, V of them; the index of a word is its symbol.
+        start: probability of each state at the first word, float64 [N].
+        moves: probability of a state after another, float64 [N, N]; rows of states that
+            may end a sentence sum to less than 1.
+        ends: probability that a sentence ends after a state, float64 [N].
+        emits: probability of a word in a state, float64 [N, V].
+        tags: what a state is called as a label: part of speech and number.
+    """
+
+    words: tuple[str, ...]
+    start: np.ndarray
+    moves: np.ndarray
+    ends: np.ndarray
+    emits: np.ndarray
+    tags: tuple[str, ...]
+
+    def sample(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draws a sentence: its symbols and its states, int [T] both."""
+        states, symbols = [], []
+        state = rng.choice(len(self.start), p=self.start)
+        while True:
+            states.append(state)
+            symbols.append(rng.choice(len(self.words), p=self.emits[state]))
+            if rng.random() < self.ends[state]:
+                return np.array(symbols), np.array(states)
+            row = self.moves[state]
+            state = rng.choice(len(row), p=row / row.sum())
+
+    def state_posterior(self, likelihood: np.ndarray) -> np.ndarray:
+        """P(state at t | everything observed), float64 [T, N].
+
+        Args:
+            likelihood: P(what was observed at t | state), float64 [T, N]: a column of
+                ``emits`` for a word that shows, ones for a mask.
+        """
+        forward = np.empty_like(likelihood)
+        forward[0] = self.start * likelihood[0]
+        forward[0] /= forward[0].sum()
+        for t in range(1, len(likelihood)):
+            forward[t] = (forward[t - 1] @ self.moves) * likelihood[t]
+            # Only ratios matter, and products of many probabilities underflow.
+            forward[t] /= forward[t].sum()
+        backward = self.ends.copy()
+        posterior = np.empty_like(likelihood)
+        for t in reversed(range(len(likelihood))):
+            posterior[t] = forward[t] * backward
+            posterior[t] /= posterior[t].sum()
+            if t:
+                backward = self.moves @ (likelihood[t] * backward)
+                backward /= backward.sum()
+        return posterior
+
+    def best_tags(self, symbols: np.ndarray) -> list[str]:
+        """The most likely tag of each word of a sentence, int [T], that shows."""
+        posterior = self.state_posterior(self.emits.T[symbols])
+        names = sorted(set(self.tags))
+        of_tag = np.array([[tag == name for name in names] for tag in self.tags])
+        return [names[best] for best in (posterior @ of_tag).argmax(axis=1)]
+
+    def masked_words(self, symbols: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """P(word at t | the words that show), float64 [number masked, V].
+
+        Args:
+            symbols: the sentence, int [T].
+            masked: which of its words are hidden, bool [T].
+        """
+        likelihood = np.where(masked[:, None], 1.0, self.emits.T[symbols])
+        return self.state_posterior(likelihood)[masked] @ self.emits
+
+    def replaced(
+        self, symbols: np.ndarray, noise: np.ndarray, rate: float
+    ) -> np.ndarray:
+        """P(word at t was replaced | the corrupted sentence), float64 [T].
+
+        Each word was, independently with probability ``rate``, drawn anew from
+        ``noise`` (float64 [V]). A draw that equals the original counts as original, as
+        in ELECTRA (Clark et al., 2020, section 2).
+
+        Args:
+            symbols: the corrupted sentence, int [T].
+            noise: the distribution that replacements come from.
+            rate: share of words that is drawn anew.
+        """
+        own = self.emits.T[symbols]  # [T, N]
+        drawn = noise[symbols][:, None]
+        # A different original under the draw: 1 - P(the original is this very word).
+        other = rate * drawn * (1 - own)
+        likelihood = (1 - rate) * own + rate * drawn
+        posterior = self.state_posterior(likelihood)
+        return (posterior * (other / likelihood)).sum(axis=1)
+
+
+def write(config: GrammarConfig) -> None:
+    """Writes text, vocabulary and labelled sentences of ``agreement_grammar``.
+
+    OSError: the folder cannot be written to; ValueError: it already has a text.
+    """
+    folder = Path(config.output_dir)
+    if (folder / "text.txt").exists():
+        raise ValueError(f"{folder} already has a text.txt: give another --output_dir.")
+    folder.mkdir(parents=True, exist_ok=True)
+    grammar = agreement_grammar(config.seed)
+    rng = np.random.default_rng([config.seed, 1])
+    progress = cli.Progress(config.sentences, log=cli.note)
+    lines = []
+    for done in range(config.sentences):
+        symbols, _ = grammar.sample(rng)
+        # A sentence is a document: what is beside it in a row would tell nothing.
+        lines.append(" ".join(grammar.words[s] for s in symbols) + "\n\n")
+        progress.update(done + 1, "sentences")
+    progress.close()
+    vocabulary = "\n".join([*SPECIAL_TOKENS, *grammar.words, ""])
+    files.write_text(folder / "vocab.txt", vocabulary)
+    for name, count in (("train", config.tagged), ("dev", config.tagged // 2)):
+        rows, right = [], []
+        for _ in range(count):
+            symbols, states = grammar.sample(rng)
+            tags = [grammar.tags[state] for state in states]
+            best = grammar.best_tags(symbols)
+            right += [tag == guess for tag, guess in zip(tags, best, strict=True)]
+            words = (grammar.words[symbol] for symbol in symbols)
+            rows += [f"{w}\t{t}\n" for w, t in zip(words, tags, strict=True)] + ["\n"]
+        files.write_text(folder / f"{name}.conll", "".join(rows))
+    best = {"best_tag_accuracy": float(np.mean(right)), "words": len(grammar.words)}
+    files.write_json(folder / "optimum.json", best)
+    # Last: a folder with a text is a whole one.
+    files.write_text(folder / "text.txt", "".join(lines))
+    cli.say(
+        f"{config.sentences:,} sentences of {len(grammar.words)} word types are in "
+        f"{folder}/text.txt. The best possible tagger is right on "
+        f"{best['best_tag_accuracy']:.2%} of the words of dev.conll.\n"
+        f"Next: python run_pretraining.py --flagfile=configs/grammar.cfg "
+        f"--corpus={folder}/text.txt --vocab_file={folder}/vocab.txt"
+    )
+
+
+def agreement_grammar(seed: int = 0) -> Grammar:
+    """The language: which words it has, and how likely, follows from the seed.
+
+    A sentence is Det (Adj) Noun [of Det Noun | that Verb Det Noun] Verb (Det (Adj)
+    Noun) (Adverb) "." with the numbers of the noun before the bracket and of the verb
+    after it alike. A state is the place in this pattern, the topic, the number of the
+    subject and, inside the bracket, of the noun there.
+    """
+    rng = np.random.default_rng(seed)
+    makers = _word_makers(rng)
+    nouns, verbs = _paradigms(makers, _NOUNS), _paradigms(makers, _VERBS)
+    # The same form as a noun's singular and a verb's plural ("the walk", "they walk").
+    for index in range(_SHARED):
+        verbs[index] = (verbs[index][0], nouns[index][0])
+    adjectives = [next(makers) for _ in range(_ADJECTIVES)]
+    adverbs = [next(makers) for _ in range(_ADVERBS)]
+    determiners = [["a", "every"], ["all", "some"]]
+    either = ["the"]
+    closed = {"of": ["of", "near", "with"], "that": ["that"], ".": ["."]}
+    words: dict[str, int] = {}
+    open_forms = [f for forms in (*nouns, *verbs) for f in forms]
+    both = [*determiners[0], *determiners[1], *either]
+    lists = [*closed.values(), both, open_forms, adjectives, adverbs]
+    for word in (word for group in lists for word in group):
+        words.setdefault(word, len(words))
+
+    def zipf(count: int) -> np.ndarray:
+        weights = 1.0 / (rng.permutation(count) + 2.7)
+        return weights / weights.sum()
+
+    # A word's weight under a topic: its own, times five where the topic likes it.
+    def by_topic(count: int) -> np.ndarray:
+        base, liked = zipf(count), rng.integers(_TOPICS, size=count)
+        table = np.stack([base * np.where(liked == t, 5, 1) for t in range(_TOPICS)])
+        return table / table.sum(axis=1, keepdims=True)
+
+    noun_weights, verb_weights = by_topic(_NOUNS), by_topic(_VERBS)
+    adjective_weights, adverb_weights = by_topic(_ADJECTIVES), zipf(_ADVERBS)
+
+    def emission(pairs: dict[str, float]) -> np.ndarray:
+        row = np.zeros(len(words))
+        for word, weight in pairs.items():
+            row[words[word]] += weight
+        return row / row.sum()
+
+    def emit(kind: str, topic: int, number: int) -> np.ndarray:
+        row: dict[str, float] = {}
+        if kind == "Det":
+            for word in determiners[number]:
+                row[word] = 0.25
+            row["the"] = 0.5
+        elif kind in ("Noun", "Verb"):
+            forms, weights = (
+                (nouns, noun_weights) if kind == "Noun" else (verbs, verb_weights)
+            )
+            for forms_of, weight in zip(forms, weights[topic], strict=True):
+                row[forms_of[number]] = row.get(forms_of[number], 0.0) + weight
+        elif kind == "Adj":
+            row = dict(zip(adjectives, adjective_weights[topic], strict=True))
+        elif kind == "Adv":
+            row = dict(zip(adverbs, adverb_weights, strict=True))
+        else:
+            row = dict.fromkeys(closed[kind], 1.0)
+        return emission(row)
+
+    # The pattern: a place, what it emits, whose number that has (the "subject"'s, the
+    # "inner" noun's, or a "fresh" one), and what may follow with which probability.
+    places: dict[str, tuple[str, str, dict[str, float]]] = {
+        "det": ("Det", "subject", {"adj": 0.4, "noun": 0.6}),
+        "adj": ("Adj", "subject", {"noun": 1.0}),
+        "noun": ("Noun", "subject", {"of": 0.3, "that": 0.3, "verb": 0.4}),
+        "of": ("of", "subject", {"inner det": 1.0}),
+        "that": ("that", "subject", {"inner verb": 1.0}),
+        "inner verb": ("Verb", "subject", {"inner det": 1.0}),
+        "inner det": ("Det", "inner", {"inner adj": 0.3, "inner noun": 0.7}),
+        "inner adj": ("Adj", "inner", {"inner noun": 1.0}),
+        "inner noun": ("Noun", "inner", {"verb": 1.0}),
+        "verb": ("Verb", "subject", {"object det": 0.6, "adverb": 0.2, "stop": 0.2}),
+        "object det": ("Det", "inner", {"object adj": 0.4, "object noun": 0.6}),
+        "object adj": ("Adj", "inner", {"object noun": 1.0}),
+        "object noun": ("Noun", "inner", {"adverb": 0.3, "stop": 0.7}),
+        "adverb": ("Adv", "subject", {"stop": 1.0}),
+        "stop": (".", "subject", {}),
+    }
+    # States: the place, topic, subject's number, inner number (0 where there is none).
+    states = [
+        (place, topic, number, inner)
+        for place, (_, whose, _) in places.items()
+        for topic in range(_TOPICS)
+        for number in range(_NUMBERS)
+        for inner in range(_NUMBERS if whose == "inner" else 1)
+    ]
+    index = {state: position for position, state in enumerate(states)}
+    start, ends = np.zeros(len(states)), np.zeros(len(states))
+    moves = np.zeros((len(states), len(states)))
+    for (place, topic, number, inner), row in index.items():
+        _, whose, followers = places[place]
+        if place == "det":
+            start[row] = 1 / (_TOPICS * _NUMBERS)
+        if not followers:
+            ends[row] = 1.0
+        for follower, probability in followers.items():
+            inside = places[follower][1] == "inner"
+            # A noun phrase that begins draws its number; one that goes on keeps it.
+            drawn = range(_NUMBERS) if inside and whose != "inner" else [inner]
+            for chosen in drawn:
+                target = (follower, topic, number, chosen if inside else 0)
+                moves[row, index[target]] += probability / len(drawn)
+    kinds = [
+        (places[place][0], topic, inner if places[place][1] == "inner" else number)
+        for place, topic, number, inner in states
+    ]
+    return Grammar(
+        words=tuple(words),
+        start=start,
+        moves=moves,
+        ends=ends,
+        emits=np.stack([emit(*kind) for kind in kinds]),
+        tags=tuple(
+            f"{kind}-{'sg' if number == 0 else 'pl'}"
+            if kind in ("Noun", "Verb", "Det")
+            else {".": "Stop", "of": "Prep", "that": "Rel"}.get(kind, kind)
+            for kind, _, number in kinds
+        ),
+    )
+
+
+def _word_makers(rng: np.random.Generator) -> Iterator[str]:
+    """Words of two or three syllables, none twice, none that means anything."""
+    made = set()
+    while True:
+        word = "".join(
+            rng.choice(list(_CONSONANTS)) + rng.choice(list(_VOWELS))
+            for _ in range(rng.integers(2, 4))
+        )
+        if word not in made:
+            made.add(word)
+            yield word
+
+
+def _paradigms(makers: Iterator[str], count: int) -> list[tuple[str, str]]:
+    """Singular and plural forms; of a share of them the same form."""
+    stems = [next(makers) for _ in range(count)]
+    distinct = count - round(_ALIKE * count)
+    return [(s, s + "ns" if n < distinct else s) for n, s in enumerate(stems)]
+
+
+main = cli.command(GrammarConfig, "electra_tf.data.grammar:write")
+
+if __name__ == "__main__":
+    sys.exit(main())

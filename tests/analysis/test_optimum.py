@@ -1,0 +1,120 @@
+"""Scores on the synthetic language: networks in NumPy, metrics by scikit-learn."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from electra_tf.analysis import optimum
+from electra_tf.config.commands import OptimumConfig
+from electra_tf.data.grammar import agreement_grammar
+from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from tests import tiny, tiny_run
+from tests.layers.helpers import randomize
+from tests.reference.step import Networks
+
+SENTENCES, RATE = 25, 0.3
+LANGUAGE = agreement_grammar()
+TOKENS = (*SPECIAL_TOKENS, *LANGUAGE.words)
+
+
+@pytest.fixture(scope="module")
+def model():
+    pair = tiny.electra(vocab=len(TOKENS))
+    randomize(pair.trainable_variables)
+    return pair
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    home = tmp_path_factory.mktemp("run")
+    return tiny_run.save(home, model, tokens=TOKENS)
+
+
+def drawn():
+    """The sentences and the random numbers that the score says it draws."""
+    rng = np.random.default_rng([0, 1, 2])
+    return [LANGUAGE.sample(rng)[0] for _ in range(SENTENCES)], rng
+
+
+def row(symbols):
+    """[CLS], words, [SEP] of a vocabulary that begins with five special tokens."""
+    return np.array([2, *(np.asarray(symbols) + len(SPECIAL_TOKENS)), 3])
+
+
+def test_scores(model, folder, tmp_path, capsys):
+    output = tmp_path / "scores.json"
+    config = OptimumConfig(
+        model=str(folder), sentences=SENTENCES, mask_rate=RATE, output=str(output)
+    )
+    optimum.report(config)
+    scores = json.loads(output.read_text())
+    assert "share learned" in capsys.readouterr().out
+
+    networks = Networks(model.trainable_variables)
+    weights = [np.asarray(v, np.float64) for v in model.trainable_variables]
+    sentences, rng = drawn()
+    counts = 1 + np.bincount(np.concatenate(sentences), minlength=len(LANGUAGE.words))
+    frequency = counts / counts.sum()
+    nats, best, alone = [], [], []
+    for sentence in sentences:
+        hidden = rng.random(len(sentence)) < RATE
+        if not hidden.any():
+            continue
+        ids = row(sentence)
+        ids[1:-1][hidden] = SPECIAL_TOKENS.index("[MASK]")
+        positions = 1 + np.flatnonzero(hidden)
+        logits = networks.generator_logits(weights, batch_of(ids, positions))[0]
+        logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        places = np.arange(len(positions))
+        words = sentence[hidden]
+        nats.extend(-logs[places, words + len(SPECIAL_TOKENS)])
+        best.extend(-np.log(LANGUAGE.masked_words(sentence, hidden)[places, words]))
+        alone.extend(-np.log(frequency[words]))
+    assert scores["masked_nats"] == pytest.approx(
+        {
+            "model": np.mean(nats),
+            "optimum": np.mean(best),
+            "frequencies": np.mean(alone),
+        },
+        rel=1e-4,
+    )
+
+    labels, guesses, ideal = [], [], []
+    for sentence in sentences:
+        noise = rng.choice(len(frequency), len(sentence), p=frequency)
+        anew = rng.random(len(sentence)) < RATE
+        corrupted = np.where(anew, noise, sentence)
+        ids = row(corrupted)
+        logits = networks.discriminator_logits(weights, ids[None], batch_of(ids))[0]
+        guesses.extend(1 / (1 + np.exp(-logits[1:-1])))
+        ideal.extend(LANGUAGE.replaced(corrupted, frequency, RATE))
+        labels.extend(corrupted != sentence)
+    for name, exact in (("model", guesses), ("optimum", ideal)):
+        values = np.clip(exact, 1e-7, 1 - 1e-7)
+        assert scores["detection_nats"][name] == pytest.approx(
+            metrics.log_loss(labels, values), rel=1e-4
+        )
+        assert scores["detection_auc"][name] == pytest.approx(
+            metrics.roc_auc_score(labels, values), abs=1e-4
+        )
+    # Bayes' rule is better than any other answer, this network's included.
+    for name in ("masked_nats", "detection_nats"):
+        part = scores[name]
+        assert part["optimum"] < min(part["model"], part["frequencies"])
+
+
+def batch_of(ids, positions=()):
+    return {
+        "masked_input_ids": ids[None],
+        "input_mask": np.ones_like(ids)[None],
+        "segment_ids": np.zeros_like(ids)[None],
+        "masked_lm_positions": np.array([positions], int),
+    }
+
+
+def test_errors(tmp_path):
+    other = tiny_run.save(tmp_path / "other")
+    with pytest.raises(ValueError, match="lacks the vocabulary of the language"):
+        optimum.score(OptimumConfig(model=str(other)))
