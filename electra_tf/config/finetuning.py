@@ -258,8 +258,24 @@ class RecipeConfig(Group):
     clip_norm: float = field(
         1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
     )
+    adam_bias_correction: bool = field(
+        False,
+        "Textbook Adam; the original has none, and its first updates are larger.",
+    )
+    dropout: float = field(
+        0.1, "Dropout of the encoder, whatever pretraining had.", allowed=BELOW_1
+    )
+    attention_dropout: float = field(
+        0.1, "Dropout of attention probabilities, likewise.", allowed=BELOW_1
+    )
     head_dropout: float = field(
         0.1, "Dropout before the linear layer.", allowed=BELOW_1
+    )
+    pooling: Literal["cls", "mean", "layers"] = field(
+        "cls",
+        "What the linear layer of a text task reads: cls: [CLS] of the last layer, as "
+        "the original; mean: of all tokens; layers: their mean, from a learned mixture "
+        "of all layers.",
     )
     early_stopping_patience: int = field(
         0,

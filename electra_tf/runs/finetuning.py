@@ -185,8 +185,13 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     saved = models.load(
         path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
     )
-    # A saved encoder has the dtype of its pretraining; this run has its own.
-    encoder = fresh_copy(saved, _POLICIES[config.run.mixed_precision])
+    # A saved encoder has dtype and dropout of its pretraining; this run has its own.
+    encoder = fresh_copy(
+        saved,
+        _POLICIES[config.run.mixed_precision],
+        dropout=config.recipe.dropout,
+        attention_dropout=config.recipe.attention_dropout,
+    )
     encoder.set_weights(saved.get_weights())
     home = PretrainingFolder(path.parent)
     tokenizer = home.tokenizer(
@@ -299,6 +304,7 @@ def optimizer(
             combine=recipe.lr_schedule,
         ),
         weight_decay=chosen.weight_decay,
+        bias_correction=recipe.adam_bias_correction,
         clip_norm=recipe.clip_norm,
         learning_rate_multipliers=layerwise_multipliers(
             model, chosen.layerwise_decay, chosen.layerwise_exponent
