@@ -61,6 +61,12 @@ class FinetuneRunConfig(Group):
         "pretrained",
         "random: forget what the encoder has learned, to see what it was worth.",
     )
+    frozen: bool = field(
+        False,
+        "Leave the encoder as it is and train linear layers on its states, to "
+        "convergence: on each layer, and on a learned mixture, whose score decides. "
+        "Writes results.json and no model.",
+    )
     mixed_precision: Literal["none", "bfloat16"] = field(
         "none", "Compute dtype of training; scores and exports are float32."
     )

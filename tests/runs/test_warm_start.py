@@ -141,9 +141,7 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
 
 
 @pytest.mark.parametrize("files", ["checkpoints", "models"])
-@pytest.mark.parametrize(
-    ("there", "here"), [("mlm", "electra"), ("electra", "mlm"), ("mlm", "electric")]
-)
+@pytest.mark.parametrize(("there", "here"), [("mlm", "electra"), ("electra", "mlm")])
 def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
     """A masked LM starts a discriminator, and the other way round; heads stay fresh."""
     sizes = (*SMALL, "--generator_hidden_size=0.5")
@@ -167,8 +165,6 @@ def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
     assert kept == {n for n in before if n.removeprefix("model/") not in own}
     assert not {*report.restored} & kept
     said = "model/masked_lm_head" if files == "checkpoints" else "generator"
-    if here == "electric" and files == "checkpoints":
-        said = "model/two_tower/masked_lm_head"
     assert f"so it starts anew: {said};" in str(report)
 
 
