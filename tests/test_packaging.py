@@ -65,6 +65,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-doctor",
         "electra-finetune",
         "electra-inspect",
+        "electra-pairs",
         "electra-predict",
         "electra-pretrain",
         "electra-records",
