@@ -19,15 +19,18 @@ from scipy import optimize, special
 Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 # Shares of the squared kernel in the mean loss, to choose from; the largest first.
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)
-_MOST_STEPS = 500
+_MOST_STEPS = 200
 
 
 def _softmax(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = np.arange(len(targets))
-    log_shares = logits - special.logsumexp(logits, axis=1, keepdims=True)
-    gradient = np.exp(log_shares)
-    gradient[rows, targets] -= 1
-    return -log_shares[rows, targets], gradient
+    logits = logits - logits.max(axis=1, keepdims=True)
+    shares = np.exp(logits)
+    totals = shares.sum(axis=1, keepdims=True)
+    values = np.log(totals[:, 0]) - logits[rows, targets]
+    shares /= totals
+    shares[rows, targets] -= 1
+    return values, shares
 
 
 def _sigmoid(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,16 +82,21 @@ def fit(
     several, a softmax of L numbers is learned with it, by which the layers are mixed;
     equal shares are the start. ``weights`` are of the examples, [N]; ``start`` is a
     solution for another strength, from where this one is near.
+
+    States are expected to have mean 0. What is searched is the kernel of features that
+    are not correlated: the minimum is the same, and some tens of steps away instead of
+    hundreds.
     """
     layers, count, size = states.shape
     flat = states.reshape(layers, count * size)
+    apart = _apart(states[0] if layers == 1 else states.mean(axis=0))
     share = np.full(count, 1 / count) if weights is None else weights / weights.sum()
     share = share.astype(states.dtype)
     bounds = np.cumsum([layers, size * num_outputs])
 
     def unpack(point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         scores, kernel, bias = np.split(point, bounds)
-        return special.softmax(scores), kernel.reshape(size, num_outputs), bias
+        return special.softmax(scores), apart @ kernel.reshape(size, -1), bias
 
     def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
         shares, kernel, bias = unpack(point)
@@ -100,7 +108,7 @@ def fit(
         values, back = loss(mixed @ narrow + bias.astype(states.dtype), targets)
         back = (back * share[:, None]).astype(states.dtype)
         value = np.dot(values.astype(np.float64), share)
-        to_kernel = mixed.T @ back + strength * kernel
+        to_kernel = apart.T @ (mixed.T @ back + strength * kernel)
         to_scores = np.zeros(layers)
         if layers > 1:
             to_shares = (flat @ (back @ narrow.T).reshape(-1)).astype(np.float64)
@@ -111,17 +119,30 @@ def fit(
 
     point = np.zeros(layers + (size + 1) * num_outputs)
     if start is not None:
-        parts = (np.log(start.shares), start.kernel.reshape(-1), start.bias)
+        kernel = np.linalg.solve(apart, start.kernel)
+        parts = (np.log(start.shares), kernel.reshape(-1), start.bias)
         point = np.concatenate(parts)
     found = optimize.minimize(
         value_and_gradient,
         point,
         jac=True,
         method="L-BFGS-B",
-        # What float32 products can still tell apart.
-        options={"maxiter": _MOST_STEPS, "ftol": 1e-7, "gtol": 1e-6, "maxcor": 20},
+        # Beyond this float32 products tell little apart, and no score changes.
+        options={"maxiter": _MOST_STEPS, "ftol": 1e-6, "gtol": 1e-5, "maxcor": 20},
     )
     return Linear(*unpack(found.x))
+
+
+def _apart(features: np.ndarray) -> np.ndarray:
+    """[D, D]: features [N, D] times it have variance 1 and are not correlated.
+
+    Directions that hardly vary are not blown up to that.
+    """
+    size = features.shape[1]
+    covariance = (features.T @ features).astype(np.float64) / len(features)
+    least = 1e-3 * np.trace(covariance) / size + 1e-12
+    variances, directions = np.linalg.eigh(covariance)
+    return directions / np.sqrt(np.maximum(variances, 0) + least)
 
 
 def choose_strength(
