@@ -67,6 +67,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-grammar",
         "electra-inspect",
         "electra-optimum",
+        "electra-pairs",
         "electra-predict",
         "electra-pretrain",
         "electra-records",

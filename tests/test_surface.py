@@ -186,6 +186,7 @@ BLOCK = {
     "layer_norm_epsilon": 1e-6,
     "initializer_range": 0.05,
 }
+HEAD = {"dropout": 0.3, "pooling": "layers", "num_states": 3}
 EXAMPLES = {
     "Dropout": lambda: et.layers.Dropout(0.3),
     "MaskedLMHead": lambda: et.layers.MaskedLMHead(
@@ -289,9 +290,9 @@ EXAMPLES = {
         end_learning_rate=1e-5,
         combine="sequential",
     ),
-    "ClassificationHead": lambda: tasks.ClassificationHead(8, 3, dropout=0.3),
+    "ClassificationHead": lambda: tasks.ClassificationHead(8, 3, **HEAD),
     "SpanHead": lambda: SpanHead(8, dense_size=6, beam_size=3, answerability=False),
-    "TaggingHead": lambda: TaggingHead(8, 3, dropout=0.3),
+    "TaggingHead": lambda: TaggingHead(8, 3, **HEAD),
     "TaskModel": lambda: tasks.TaskModel(
         small_encoder(), tasks.ClassificationHead(8, 3), seed=4, name="mine"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import shlex
@@ -15,6 +16,7 @@ from electra_tf import cli
 from electra_tf.cli import Log
 from electra_tf.comparison.store import ENCODER, Store, encoder_folder
 from electra_tf.config import fields
+from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
@@ -51,11 +53,12 @@ _MAY_DIFFER = {
         *("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir"),
         *("log_steps", "export_saved_model"),
     ),
+    MinimalPairsConfig: ("model", "batch_size", "output"),
 }
 
 # Becomes a line of JSON on its way to the worker; ``jobs`` describes it.
 Job = dict[str, Any]
-_Config = TypeVar("_Config", PretrainConfig, FinetuneConfig)
+_Config = TypeVar("_Config", PretrainConfig, FinetuneConfig, MinimalPairsConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Entry(Generic[_Config]):
 
 
 System = Entry[PretrainConfig]
-Probe = Entry[FinetuneConfig]
+Probe = Entry[FinetuneConfig] | Entry[MinimalPairsConfig]
 
 
 def systems(config: CompareConfig) -> tuple[System, ...]:
@@ -107,7 +110,16 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
 
 def probes(config: CompareConfig) -> tuple[Probe, ...]:
     """The probes as their flags describe them."""
-    return tuple(_entries("probe", config.probe, FinetuneConfig, config))
+    # Whose model it is says the run.
+    model = ["--model=."]
+    found = (
+        *_entries("probe", config.probe, FinetuneConfig, config),
+        *_entries("pairs", config.pairs, MinimalPairsConfig, config, model),
+    )
+    for name, times in collections.Counter(probe.name for probe in found).items():
+        if times > 1:
+            raise ValueError(f"--pairs={name}: is a --probe, too; choose another name.")
+    return found
 
 
 def _entries(
@@ -256,8 +268,8 @@ def jobs(plan: Plan, store: Store) -> list[Job]:
     For each pretraining run with something left: its ``system``, ``seed`` and
     ``folder``; the flat config to ``pretrain`` with, or None if its encoders are there;
     ``is_untrained``: whether it is only initialized; the ``probes`` that are left
-    (``name``, ``point``, flat ``config``); its ``points``, ``flops``, and what to
-    ``keep`` of it.
+    (``name``, ``point``, ``kind``, flat ``config``); its ``points``, ``flops``, and
+    what to ``keep`` of it.
     """
     every = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
     return [job for job in every if job["pretrain"] or job["probes"]]
@@ -272,12 +284,18 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
         "seed": seed * config.probe_seeds,
         "cache_dir": str(store.folder / "cache"),
     }
-    configs = {probe.name: fields.to_flat(probe.config) | own for probe in plan.probes}
+    more = {FinetuneConfig: ("finetuning", own), MinimalPairsConfig: ("pairs", {})}
+    kinds = {probe.name: more[type(probe.config)] for probe in plan.probes}
     left = [
-        {"name": probe, "point": point, "config": flat}
+        {
+            "name": probe.name,
+            "point": point,
+            "kind": kinds[probe.name][0],
+            "config": fields.to_flat(probe.config) | kinds[probe.name][1],
+        }
         for point in plan.points(name)
-        for probe, flat in configs.items()
-        if store.find("probe", name, seed, point, probe) is None
+        for probe in plan.probes
+        if store.find("probe", name, seed, point, probe.name) is None
     ]
     is_trained = store.find("pretrain", name, seed) and all(
         (encoder_folder(folder, probe["point"]) / ENCODER).exists() for probe in left

@@ -25,10 +25,12 @@ from electra_tf import cli, files
 from electra_tf.comparison.plan import Job
 from electra_tf.comparison.store import ENCODER, Row, encoder_folder
 from electra_tf.config import fields
+from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.runs import finetuning, pretraining
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.runs import finetuning, minimal_pairs, pretraining
 from electra_tf.systems import build
 from electra_tf.training.callbacks import StepCallback
 from electra_tf.training.sinks import EVAL_PREFIX
@@ -39,7 +41,7 @@ _WORK_FILES = ("checkpoints", "tensorboard")
 
 
 class EncoderAt(StepCallback):
-    """Saves the encoder at some steps, last of the files that a probe needs.
+    """Saves the models at some steps, the encoder last of all that a probe needs.
 
     Must come before the callback that saves checkpoints: a resumed run does not pass
     the steps before its checkpoint again, so their encoders must be there by then. Each
@@ -59,7 +61,12 @@ class EncoderAt(StepCallback):
                 # The last point of a run is the run's own folder.
                 if home.path != self._run_folder:
                     PretrainingFolder(self._run_folder).copy_description(home)
-                home.save({"encoder": self.model.artifacts()["encoder"]})
+                _save(home, self.model)
+
+
+def _save(home: PretrainingFolder, model: PretrainingModel) -> None:
+    models = model.artifacts()
+    home.save(dict(sorted(models.items(), key=lambda named: named[0] == "encoder")))
 
 
 def run(job: Job, emit: Emit) -> int:
@@ -152,17 +159,40 @@ def _untrained(job: Job) -> Row:
     words = build.pretraining_data(config, cli.note).vocabulary
     model = build.compiled_model(config, len(words), build.special_ids(words))
     home.describe({"config": dict(job["pretrain"])}, words)
-    home.save({"encoder": model.artifacts()["encoder"]})
+    _save(home, model)
     nothing = dict.fromkeys(job["flops"], 0.0)
     return {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
 
 
 def _probed(job: Job, probe: Mapping[str, Any]) -> Row:
-    """Fine-tunes as run_finetuning.py does; returns the scores."""
+    """Probes an encoder, or the models beside it; returns the scores."""
     # The process has held other models before; the policy is the last one's.
     keras.backend.clear_session()
     gc.collect()
     keras.mixed_precision.set_global_policy("float32")
+    return _KINDS[probe.get("kind", "finetuning")](job, probe)
+
+
+def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
+    """Asks which of two sentences is better, as electra_tf.minimal_pairs does."""
+    folder = encoder_folder(job["folder"], probe["point"])
+    config = fields.from_flat(
+        probe["config"] | {"model": str(folder)}, MinimalPairsConfig
+    )
+    report = minimal_pairs.run(config, cli.note)
+    score, _, _ = report[minimal_pairs.ALL][minimal_pairs.ALL][config.by]
+    return {
+        "task": "minimal pairs",
+        "metric": f"accuracy by the {config.by} of {report['method']}",
+        "score": score,
+        "scores": [score],
+        "baseline": minimal_pairs.CHANCE,
+        "failed_seeds": [],
+    }
+
+
+def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row:
+    """Fine-tunes as run_finetuning.py does."""
     folder = Path(job["folder"], "probes", f"{probe['point']:g}", probe["name"])
     config = probe["config"] | {
         "encoder": str(encoder_folder(job["folder"], probe["point"]) / ENCODER),
@@ -184,6 +214,9 @@ def _probed(job: Job, probe: Mapping[str, Any]) -> Row:
         "baseline": summary["baseline"],
         "failed_seeds": report["failed_seeds"],
     }
+
+
+_KINDS = {"finetuning": _finetuned, "pairs": _paired}
 
 
 def main() -> int:

@@ -92,6 +92,45 @@ class InspectConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class MinimalPairsConfig(Group):
+    r"""Which of two sentences does a pretrained model find better? Trains nothing.
+
+    Examples:
+      python -m electra_tf.minimal_pairs --model=runs/small --data=blimp/
+      python -m electra_tf.minimal_pairs --model=runs/small --data=blimp/ \
+          --method=masked_lm --limit=100
+
+    --data are JSON lines as BLiMP's: sentence_good, sentence_bad, UID, field. Prints
+    the share of pairs in the right order, by paradigm and by field, with 95 %
+    intervals.
+    """
+
+    model: str | None = field(
+        None, "Folder of a finished pretraining run, or of an import.", required=True
+    )
+    data: tuple[str, ...] = field(
+        (), "Files of pairs, or folders of .jsonl files.", required=True
+    )
+    method: Literal["auto", "detection", "energy", "masked_lm"] = field(
+        "auto",
+        "detection: log P(original) of the discriminator; energy: Electric's; "
+        "masked_lm: of the generator, or of a masked-LM run, a pass per token; auto: "
+        "what the run was for.",
+    )
+    by: Literal["sum", "mean"] = field(
+        "sum", "What decides in a comparison: the sum over tokens, or their mean."
+    )
+    limit: int | None = field(
+        None, "Most pairs of each file; default: all.", allowed=at_least(1)
+    )
+    batch_size: int = field(64, "Rows at a time.", allowed=at_least(1))
+    output: str | None = field(None, "Also write the numbers to this file, as JSON.")
+    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
+    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
+    strip_accents: bool | None = field(None, "Likewise.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Group):
     r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.
 

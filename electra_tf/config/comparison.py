@@ -59,8 +59,15 @@ class CompareConfig(Group):
         "Once for each probe.",
         repeated=True,
     )
+    pairs: tuple[str, ...] = field(
+        (),
+        "A probe without training: 'NAME: FLAGS' of electra_tf.minimal_pairs, such as "
+        "'blimp: --data={data}/blimp'. Once for each.",
+        repeated=True,
+    )
     data_root: str = field(
-        "data", "Folder that {data} in --pretrain, --system and --probe stands for."
+        "data",
+        "Folder that {data} in --pretrain, --system, --probe and --pairs stands for.",
     )
     output_dir: str = field("runs/compare", "Folder for everything.")
     budget: str = field(

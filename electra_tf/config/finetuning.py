@@ -61,6 +61,12 @@ class FinetuneRunConfig(Group):
         "pretrained",
         "random: forget what the encoder has learned, to see what it was worth.",
     )
+    frozen: bool = field(
+        False,
+        "Leave the encoder as it is and train linear layers on its states, to "
+        "convergence: on each layer, and on a learned mixture, whose score decides. "
+        "Writes results.json and no model.",
+    )
     mixed_precision: Literal["none", "bfloat16"] = field(
         "none", "Compute dtype of training; scores and exports are float32."
     )
@@ -258,8 +264,24 @@ class RecipeConfig(Group):
     clip_norm: float = field(
         1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
     )
+    adam_bias_correction: bool = field(
+        False,
+        "Textbook Adam; the original has none, and its first updates are larger.",
+    )
+    dropout: float = field(
+        0.1, "Dropout of the encoder, whatever pretraining had.", allowed=BELOW_1
+    )
+    attention_dropout: float = field(
+        0.1, "Dropout of attention probabilities, likewise.", allowed=BELOW_1
+    )
     head_dropout: float = field(
         0.1, "Dropout before the linear layer.", allowed=BELOW_1
+    )
+    pooling: Literal["cls", "mean", "layers"] = field(
+        "cls",
+        "What the linear layer of a text task reads: cls: [CLS] of the last layer, as "
+        "the original; mean: of all tokens; layers: their mean, from a learned mixture "
+        "of all layers.",
     )
     early_stopping_patience: int = field(
         0,

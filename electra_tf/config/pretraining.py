@@ -96,8 +96,8 @@ class RunConfig(Group):
     init_from: str | None = field(
         None,
         "Start from the weights (not the optimizer) of this folder, and with its "
-        "vocabulary: a model_dir, one of its checkpoints, or what electra_tf.convert "
-        "has written.",
+        "vocabulary: a model_dir of any objective, one of its checkpoints, or what "
+        "electra_tf.convert has written.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(

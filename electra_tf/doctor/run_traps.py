@@ -172,7 +172,7 @@ def collapse(subject: Subject) -> Iterator[Finding]:
             f"the run was not finite at its end: {', '.join(sorted(lost))}",
             "Go back to a checkpoint from before and lower the learning rate.",
         )
-    auc = values.get("discriminator_auc")
+    auc = values.get("replaceable_auc", values.get("discriminator_auc"))
     if auc is None:
         return
     recall = values.get("discriminator_recall", 1.0)

@@ -119,6 +119,19 @@ class TextEncoder(Serializable, keras.Model):
                 weights, inputs and seed. Without one, training draws the next seed of
                 an own stream, different on every replica.
         """
+        return self.states(inputs, training, seed)[-1]
+
+    def states(
+        self,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns what goes into the first block, and what comes out of each.
+
+        ``num_layers + 1`` tensors [B, S, D]; the last one is the call's, whose
+        arguments these are.
+        """
         tokens = inputs["input_ids"]
         return self._encode(self.embeddings, tokens, inputs, training, seed)
 
@@ -135,7 +148,8 @@ class TextEncoder(Serializable, keras.Model):
         by bit; the vectors may as well come from relaxed samples. The other arguments
         are the call's, but input_ids are not read.
         """
-        return self._encode(self.embeddings.compose, words, inputs, training, seed)
+        embed = self.embeddings.compose
+        return self._encode(embed, words, inputs, training, seed)[-1]
 
     def _encode(
         self,
@@ -144,7 +158,7 @@ class TextEncoder(Serializable, keras.Model):
         inputs: Mapping[str, tf.Tensor],
         training: bool,
         seed: tf.Tensor | None,
-    ) -> tf.Tensor:
+    ) -> list[tf.Tensor]:
         shape = known_shape(tokens)[:2]
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
@@ -167,7 +181,9 @@ class TextEncoder(Serializable, keras.Model):
             rows = matmul(tf.reshape(hidden, [-1, self.embeddings.size]), kernel)
             rows += tf.cast(bias, rows.dtype)
             hidden = tf.reshape(rows, [*known_shape(hidden)[:2], self.hidden_size])
-        return self.transformer(hidden, input_mask, training=training, seed=seeds[1])
+        return self.transformer.states(
+            hidden, input_mask, training=training, seed=seeds[1]
+        )
 
     def variables_by_depth(self) -> list[list[keras.Variable]]:
         """Returns the variables in groups, from the input to the output.

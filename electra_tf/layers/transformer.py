@@ -226,12 +226,28 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Applies all blocks; arguments and result as those of a block."""
+        return self.states(hidden, input_mask, training=training, seed=seed)[-1]
+
+    def states(
+        self,
+        hidden: tf.Tensor,
+        input_mask: tf.Tensor,
+        *,
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns ``hidden`` and what each block makes of it, num_layers + 1 tensors.
+
+        Arguments as those of a block.
+        """
         seeds = [None] * self.num_layers
         if training and seed is not None:
             seeds = split_seed(seed, self.num_layers)
+        states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
-            hidden = block(hidden, input_mask, training=training, seed=block_seed)
-        return hidden
+            last = block(states[-1], input_mask, training=training, seed=block_seed)
+            states.append(last)
+        return states
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         """Returns the shape of ``hidden``, which blocks keep."""

@@ -97,11 +97,19 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
 
     def test_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Losses without dropout; the samples are a function of the batch alone."""
-        fingerprint = tf.reduce_sum(batch["input_ids"])
-        seed = fold_in(tf.constant([self.seed, -1]), fingerprint)
-        totals = self.loss_totals(batch)
+        totals, seed = self.loss_totals(batch), self.test_seed(batch)
         self.compute_losses(batch, totals, seed=seed, training=False)
         return self.metric_logs()
+
+    def test_seed(self, batch: Batch) -> tf.Tensor:
+        """Seed of everything random in ``test_step``, int32 [2]."""
+        fingerprint = tf.reduce_sum(batch["input_ids"])
+        return fold_in(tf.constant([self.seed, -1]), fingerprint)
+
+    def detection_labels(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """What a discriminator is to tell of a held-out batch; empty without one."""
+        del batch
+        return {}
 
     def _whole_batch_gradients(
         self, batch: Batch, totals: Batch, seed: tf.Tensor

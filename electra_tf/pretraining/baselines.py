@@ -42,9 +42,32 @@ class TrivialBaselines:
         self._mask_id = mask_id
         self._targets: list[np.ndarray] = []
         self._shown: list[np.ndarray] = []
+        # How often each token was read: half of the text, replaceable, replaced, V.
+        self._read = np.zeros([2, 2, 2, len(counts)], np.int64)
+        magnitudes = np.log2(np.asarray(counts, np.float64) + 1.0).astype(np.int64)
+        # What tokens may be told apart by.
+        self._groups = {
+            "kind": np.zeros_like(magnitudes),
+            "frequency": magnitudes,
+            "token": np.arange(len(counts)),
+        }
 
-    def update(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds the masked positions of one held-out batch."""
+    def update(
+        self,
+        batch: Mapping[str, np.ndarray],
+        labels: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Adds the masked positions of one held-out batch.
+
+        ``labels`` are the batch's ``PretrainingModel.detection_labels``, if any.
+        """
+        if labels:
+            asked = labels["is_asked"]
+            # Every other row: both halves hold parts of the same documents.
+            half = np.broadcast_to(np.arange(len(asked))[:, None] % 2, asked.shape)
+            names = ("is_replaceable", "is_replaced", "corrupted_ids")
+            place = [half, *(labels[name].astype(np.int64) for name in names)]
+            np.add.at(self._read, tuple(each[asked] for each in place), 1)
         used = batch["masked_lm_weights"] > 0
         self._targets.append(batch["masked_lm_ids"][used])
         if self._mask_id is not None:
@@ -83,6 +106,36 @@ class TrivialBaselines:
         """
         rate = replaced_fraction
         return {"loss": _entropy(rate), "accuracy": max(rate, 1 - rate), "auc": 0.5}
+
+    def detection(self, prefix: str, logs: Mapping[str, float]) -> dict[str, float]:
+        """The best loss (nats) and the best AUC of what looks at one token at a time.
+
+        ``prefix`` is that of the metrics: "discriminator" is about all tokens of the
+        loss, "replaceable" about those that can be replaced. Three predictors give each
+        token a probability: the replaced share of its kind (replaceable or not), of the
+        tokens that are about as frequent in the training text (within a factor of two),
+        and of the very token, the last two pulled towards the first by 1 to 1,000
+        pseudo-counts, whichever is best. Shares are of one half of the held-out text
+        and scored on the other: the samples are then of the generator that the
+        discriminator is up against, and nothing is scored on what it was fitted to. A
+        choice by the score flatters the predictor a little, not the model.
+
+        Without labels it is the constant predictor's.
+        """
+        kinds = slice(1, 2) if prefix == "replaceable" else slice(0, 2)
+        read = self._read[:, kinds]
+        if not read.any():
+            rate = logs.get("replaced_replaceable_fraction", base_rate(logs))
+            return self.discriminator(rate if kinds.start else base_rate(logs))
+        found = [
+            _detection(read, groups, strength)
+            for groups in self._groups.values()
+            for strength in (1.0, 10.0, 100.0, 1000.0)
+        ]
+        return {
+            "loss": min(loss for loss, _ in found),
+            "auc": max(auc for _, auc in found),
+        }
 
     def prediction(self, replaced_fraction: float) -> dict[str, float]:
         """Scores of predicting originals from corrupted tokens, alike at all of them.
@@ -137,6 +190,31 @@ MOST_COMMON = Trivial(
 
 def _summary(chances: np.ndarray, right: np.ndarray) -> dict[str, float]:
     return {"loss": float(-np.log(chances).mean()), "accuracy": float(right.mean())}
+
+
+def _detection(
+    read: np.ndarray, groups: np.ndarray, strength: float
+) -> tuple[float, float]:
+    """Loss in nats and AUC of the replaced share of each group of tokens.
+
+    ``read`` [2, K, 2, V] counts tokens by half, kind and label, and ``groups`` [V]
+    numbers the group of each token.
+    """
+    size = int(groups.max()) + 1
+    counts = np.zeros([*read.shape[:3], size])
+    np.add.at(counts, (..., groups), read)
+    negatives, positives = counts[:, :, 0], counts[:, :, 1]
+    total = counts.sum(axis=(0, 3))  # [K, 2]
+    prior = (total[:, 1] / np.maximum(total.sum(axis=1), 1))[None, :, None]
+    # Of the other half.
+    shares = (positives + strength * prior) / (positives + negatives + strength)
+    shares = np.clip(shares[::-1], 1e-12, 1 - 1e-12)
+    loss = -(positives * np.log(shares) + negatives * np.log(1 - shares)).sum()
+    order = np.unique(shares, return_inverse=True)[1].reshape(-1)
+    below, above = (np.bincount(order, x.reshape(-1)) for x in (negatives, positives))
+    right = (above * (np.cumsum(below) - below / 2)).sum()
+    pairs = max(below.sum() * above.sum(), 1)
+    return float(loss / counts.sum()), float(right / pairs)
 
 
 def _entropy(rate: float) -> float:

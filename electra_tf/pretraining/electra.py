@@ -6,7 +6,7 @@ V vocabulary, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -61,6 +61,8 @@ class Electra(PretrainingModel):
         sampling_dropout: False draws the samples from a second forward pass of the
             generator, without dropout, which no gradient flows through: one more
             forward pass per step. The original samples with dropout on.
+        special_ids: what the masking never chooses beside padding, [CLS], [SEP] and
+            [MASK]: such tokens are told from the others in the metrics.
     """
 
     # Of the generator; those of the objective are the objective's.
@@ -79,6 +81,7 @@ class Electra(PretrainingModel):
         generator_weight: float = 1.0,
         discriminator_weight: float = 50.0,
         sampling_dropout: bool = True,
+        special_ids: Sequence[int] = (),
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -89,6 +92,7 @@ class Electra(PretrainingModel):
         self.generator_weight = generator_weight
         self.discriminator_weight = discriminator_weight
         self.sampling_dropout = sampling_dropout
+        self.special_ids = tuple(special_ids)
         self._draw_from = self._same if sampling_dropout else self._without_dropout
         if not self.objective.built:
             self.objective.build((None, None, discriminator.hidden_size))
@@ -165,6 +169,26 @@ class Electra(PretrainingModel):
             **self.objective.answer(hidden, corrupted),
         }
 
+    def detection_labels(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """What the discriminator is to tell of a held-out batch, each [B, S].
+
+        corrupted_ids int32, is_replaced, is_replaceable, and is_asked, the positions of
+        the loss, bool; of the samples of ``test_step`` on one device. Empty if the
+        objective asks for something else.
+        """
+        _, _, corrupted = self._corrupt(batch, self.test_seed(batch), training=False)
+        asked = self.objective.asked(corrupted)
+        return (
+            {}
+            if asked is None
+            else {
+                "corrupted_ids": corrupted.inputs["input_ids"],
+                "is_replaced": corrupted.is_replaced,
+                "is_replaceable": corrupted.is_replaceable,
+                "is_asked": asked,
+            }
+        )
+
     def _corrupt(
         self, batch: Batch, seed: tf.Tensor, training: bool
     ) -> tuple[Any, tf.Tensor, Corrupted]:
@@ -195,7 +219,7 @@ class Electra(PretrainingModel):
         self, batch: Batch, prediction: Any, sampled_ids: tf.Tensor
     ) -> Corrupted:
         del prediction
-        return corrupt(batch, sampled_ids)
+        return corrupt(batch, sampled_ids, self.special_ids)
 
     def _generator_term(
         self, batch: Batch, mlm_logits: tf.Tensor, sampled_ids: tf.Tensor, totals: Batch

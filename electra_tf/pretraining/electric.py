@@ -48,6 +48,7 @@ class Noised(NamedTuple):
         inputs: encoder inputs, with ``input_ids`` the text with noise [B, S].
         is_masked: [B, S] bool, positions that were drawn.
         is_replaced: [B, S] bool, the same: every drawn position is noise.
+        is_replaceable: [B, S] bool, positions that may be drawn.
         log_noise: [B, S] float32, log q of the token in ``inputs`` given the
             *original* tokens around it; without gradient.
     """
@@ -55,6 +56,7 @@ class Noised(NamedTuple):
     inputs: dict[str, tf.Tensor]
     is_masked: tf.Tensor
     is_replaced: tf.Tensor
+    is_replaceable: tf.Tensor
     log_noise: tf.Tensor
 
 
@@ -143,7 +145,7 @@ class Electric(TwoTowerElectra):
         super().__init__(generator, discriminator, objective=objective, **kwargs)
 
     def _corrupted(self, batch: Batch, cloze: Cloze, sampled_ids: tf.Tensor) -> Noised:
-        corrupted = corrupt(batch, sampled_ids)
+        corrupted = corrupt(batch, sampled_ids, self.special_ids)
         positions = batch["masked_lm_positions"]
         # From the text and not from the samples: of two draws at a position one is
         # left. The context is the original one, as for the tokens that stayed.
@@ -155,7 +157,13 @@ class Electric(TwoTowerElectra):
             batch["masked_lm_weights"] > 0,
         )
         drawn = corrupted.is_masked
-        return Noised(corrupted.inputs, drawn, drawn, tf.stop_gradient(log_noise))
+        return Noised(
+            inputs=corrupted.inputs,
+            is_masked=drawn,
+            is_replaced=drawn,
+            is_replaceable=corrupted.is_replaceable,
+            log_noise=tf.stop_gradient(log_noise),
+        )
 
 
 def pseudo_log_likelihood(

@@ -25,7 +25,7 @@ from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, copy_own_weights
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.baselines import TrivialBaselines, base_rate
-from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import BucketAUC, TokenMean, TotalLoss
 from electra_tf.pretraining.samplers import Corrupted
 from electra_tf.training.cards import MetricCard, Panel, Trivial
 
@@ -36,6 +36,7 @@ REPLACED_FRACTION = MetricCard(
     format="{:.2%}",
     panel=Panel("Replaced tokens", "% of real tokens", scale=100.0),
 )
+_LOSS = Panel("Discriminator loss", "nats per token")
 _QUALITY = Panel("Discriminator quality", "%", scale=100.0)
 _SENTENCE_QUALITY = Panel("Sentence level", "%", scale=100.0)
 _TOKEN_QUALITY = Panel("Predicted tokens", "%", scale=100.0)
@@ -50,6 +51,14 @@ def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def _constant(name: str, rate: Callable[[Mapping[str, float]], float]) -> Callable:
     """The score of answering the base rate everywhere, as ``Trivial.value``."""
     return lambda trivial, logs: TrivialBaselines.discriminator(rate(logs))[name]
+
+
+def _best(name: str, prefix: str) -> Trivial:
+    """The best of what knows kinds, frequencies or single tokens; see ``detection``."""
+    return Trivial(
+        "best of kind, frequency, token",
+        lambda trivial, logs: trivial.detection(prefix, logs)[name],
+    )
 
 
 def _corrupted_rows(logs: Mapping[str, float]) -> float:
@@ -86,6 +95,11 @@ class Objective(Serializable, keras.layers.Layer):
         one of the ``totals`` of ``PretrainingModel.loss_totals``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss.")
+
+    def asked(self, corrupted: Corrupted) -> tf.Tensor | None:
+        """Where it asks whether a token was replaced, bool [B, S]; None: nowhere."""
+        del corrupted
+        return None
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """What is shown of every token in a text sample; nothing by default."""
@@ -130,20 +144,28 @@ class ReplacedTokenDetector(Discriminator):
 class _Positions:
     """Where a loss is taken: how to pick values [B, S], their weights, their count.
 
-    ``rates`` names metrics of the replaced share there, if not ``replaced_fraction``.
+    ``asked`` says of each position, bool [B, S], whether it is one of them; ``rates``
+    names metrics of the replaced share there, if not ``replaced_fraction``.
     """
 
     pick: Callable[[Corrupted, tf.Tensor], tf.Tensor]
     weights: Callable[[Corrupted], tf.Tensor]
+    asked: Callable[[Corrupted], tf.Tensor]
     total: str
     rates: tuple[str, ...] = ()
 
 
 _POSITIONS = {
-    "all": _Positions(lambda c, x: x, lambda c: c.inputs["input_mask"], "tokens"),
+    "all": _Positions(
+        lambda c, x: x,
+        lambda c: c.inputs["input_mask"],
+        lambda c: c.inputs["input_mask"] > 0,
+        "tokens",
+    ),
     "masked": _Positions(
         lambda c, x: tf.gather(x, c.batch["masked_lm_positions"], batch_dims=1),
         lambda c: c.batch["masked_lm_weights"],
+        lambda c: c.is_masked,
         "masked",
         rates=("replaced_masked_fraction",),
     ),
@@ -159,6 +181,9 @@ class ReplacedTokenDetection(Objective):
     15%" (section 3.5, Table 5), where a position that was drawn twice counts twice, as
     in the generator's loss. The mean is over tokens, not over sequences.
 
+    [CLS] and [SEP] are never replaced, and knowing that alone lifts the AUC. Metrics
+    named replaceable leave out what the masking cannot choose.
+
     ``positions`` are "all" or "masked"; anything else is a ValueError.
     """
 
@@ -169,9 +194,17 @@ class ReplacedTokenDetection(Objective):
             column="disc {:.4f}",
             label="discriminator loss (nats)",
             format="{:.4f}",
-            panel=Panel("Discriminator loss", "nats per token"),
+            panel=_LOSS,
             series="unweighted",
-            trivial=Trivial("base rate", _constant("loss", base_rate)),
+            trivial=_best("loss", "discriminator"),
+        ),
+        MetricCard(
+            "replaceable_loss",
+            label="  over replaceable tokens",
+            format="{:.4f}",
+            panel=_LOSS,
+            series="replaceable tokens",
+            trivial=_best("loss", "replaceable"),
         ),
         MetricCard(
             "discriminator_accuracy",
@@ -196,7 +229,15 @@ class ReplacedTokenDetection(Objective):
             label="discriminator AUC",
             panel=_QUALITY,
             series="AUC",
-            trivial=Trivial("chance", _constant("auc", base_rate)),
+            trivial=_best("auc", "discriminator"),
+        ),
+        MetricCard(
+            "replaceable_auc",
+            column="replaceable auc {:.3f}",
+            label="  over replaceable tokens",
+            panel=_QUALITY,
+            series="AUC, replaceable",
+            trivial=_best("auc", "replaceable"),
         ),
     )
 
@@ -217,6 +258,9 @@ class ReplacedTokenDetection(Objective):
             keras.metrics.Recall(name="discriminator_recall"),
             keras.metrics.AUC(name="discriminator_auc"),
         )
+        self._replaceable_loss = TokenMean(name="replaceable_loss")
+        self._replaceable_rate = TokenMean(name="replaced_replaceable_fraction")
+        self._replaceable_auc = BucketAUC(name="replaceable_auc")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the head for hidden states of shape [B, S, D]."""
@@ -228,7 +272,12 @@ class ReplacedTokenDetection(Objective):
     def step_metrics(self) -> list[keras.metrics.Metric]:
         """All over the loss's positions, but ``replaced_fraction`` of real tokens."""
         first = [self.loss_metric, self._replaced, *self._rates]
-        return [*first, self._accuracy, *self._detection]
+        means = [self._replaceable_loss, self._replaceable_rate]
+        return [*first, self._accuracy, *self._detection, *means, self._replaceable_auc]
+
+    def asked(self, corrupted: Corrupted) -> tf.Tensor:
+        """The positions of the loss, bool [B, S]."""
+        return self._where.asked(corrupted)
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -265,6 +314,11 @@ class ReplacedTokenDetection(Objective):
         probabilities = tf.sigmoid(scores)
         for metric in self._detection:
             metric.update_state(labels, probabilities, sample_weight=weights)
+        chosen = tf.cast(where.pick(corrupted, corrupted.is_replaceable), tf.float32)
+        chosen *= weights
+        self._replaceable_loss.update_state(values, chosen)
+        self._replaceable_rate.update_state(labels, chosen)
+        self._replaceable_auc.update_state(labels, scores, chosen)
         return losses.weighted_mean(values, weights, totals[where.total])
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
@@ -392,6 +446,10 @@ class JointObjective(Objective):
         first = self.first.loss(hidden, corrupted, totals, training=training)
         second = self.second.loss(hidden, corrupted, totals, training=training)
         return first + self.weight * second
+
+    def asked(self, corrupted: Corrupted) -> tf.Tensor | None:
+        """The positions of the first objective's question."""
+        return self.first.asked(corrupted)
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """Returns the answer of the first objective."""

@@ -9,7 +9,7 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
@@ -34,20 +34,34 @@ class Corrupted(NamedTuple):
         is_masked: [B, S] bool, positions that were chosen.
         is_replaced: [B, S] bool, chosen and different from the original. A sample
             that equals the original counts as real (section 2 of the paper).
+        is_replaceable: [B, S] bool, positions that the masking may choose.
     """
 
     inputs: dict[str, tf.Tensor]
     is_masked: tf.Tensor
     is_replaced: tf.Tensor
+    is_replaceable: tf.Tensor
     batch: Mapping[str, tf.Tensor]
 
 
-def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted:
+def candidates(batch: Mapping[str, tf.Tensor], special_ids: Sequence[int]) -> tf.Tensor:
+    """The tokens of a batch that are real and not special, bool [B, S]."""
+    ids = tf.expand_dims(batch["input_ids"], 2)
+    specials = tf.constant(list(special_ids), tf.int32)
+    return (batch["input_mask"] > 0) & ~tf.reduce_any(ids == specials, axis=2)
+
+
+def corrupt(
+    batch: Mapping[str, tf.Tensor],
+    sampled_ids: tf.Tensor,
+    special_ids: Sequence[int] = (),
+) -> Corrupted:
     """Puts samples in place of the originals at every chosen position.
 
     The samples go into the *original* ids, so the discriminator never sees [MASK]
     unless the generator drew it, and positions that were left visible are replaced
-    like the others. The batch has the tensors of ``features.PRETRAINING``.
+    like the others. The batch has the tensors of ``features.PRETRAINING``; the masking
+    never chooses ``special_ids``, nor padding.
     """
     original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
@@ -63,6 +77,7 @@ def corrupt(batch: Mapping[str, tf.Tensor], sampled_ids: tf.Tensor) -> Corrupted
         inputs={"input_ids": corrupted_ids, **kept},
         is_masked=is_masked > 0,
         is_replaced=corrupted_ids != original,
+        is_replaceable=candidates(batch, special_ids),
         batch=batch,
     )
 

@@ -23,6 +23,7 @@ from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.samplers import candidates
 
 
 class Cloze(NamedTuple):
@@ -97,9 +98,7 @@ class TwoTowerGenerator(PretrainingModel):
 
     def candidates(self, batch: Batch) -> tf.Tensor:
         """The tokens that are predicted, bool [B, S]: real and not special."""
-        ids = tf.expand_dims(batch["input_ids"], 2)
-        is_special = tf.reduce_any(ids == tf.constant(self.special_ids), axis=2)
-        return (batch["input_mask"] > 0) & ~is_special
+        return candidates(batch, self.special_ids)
 
     def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Those of every model, and the candidates over all replicas (float32)."""

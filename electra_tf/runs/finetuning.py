@@ -26,7 +26,7 @@ from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.runs import finetuning_tasks
+from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.runs.trainer import Scorer, Trainer, Watch, brief
 from electra_tf.serving import export
@@ -57,11 +57,46 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
             an export format cannot hold the model.
         OSError: a file is missing or cannot be written.
     """
+    if config.run.frozen:
+        return probe(config, log)
     began = time.monotonic()
     ready = prepare(config, log)
     report = finish(ready, train(ready))
     took = cli.duration(time.monotonic() - began)
     log(f"seed {report['exported_seed']} is in {ready.folder.path}; took {took}")
+    return report
+
+
+def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
+    """Trains linear layers on the frozen encoder; returns what results.json holds.
+
+    Its seeds are those of random encoders; a pretrained one has one score. Errors are
+    those of ``run``.
+    """
+    task, folder = _task(config, log)
+    frozen.check(task)
+    start = pretrained(config, log)
+    chosen, data, baseline = _data(config, task, start, log)
+    folder.begin(
+        data.task, start.tokenizer, chosen.max_seq_length, _about(config, chosen)
+    )
+    is_random = config.run.init == "random"
+    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    main, results, probes = data.eval_splits[0], [], {}
+    for seed in seeds if is_random else seeds[:1]:
+        encoder = start.encoder
+        if is_random:
+            keras.utils.set_random_seed(seed)
+            encoder = fresh_copy(encoder)
+        found = frozen.scores(encoder, data, config.run.eval_batch_size, log)
+        probes[seed] = found
+        for name, by_split in found.items():
+            folder.record({"seed": seed, "probe": name, **by_split[main]})
+        results.append(SeedResult(seed, next(iter(found.values())), ""))
+    report = summary(results, baseline, (main, data.task.main_metric))
+    report |= {"task": task.name, "init": config.run.init, "probes": probes}
+    log(table(report))
+    folder.finish(report)
     return report
 
 
@@ -112,38 +147,17 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
     """
     if config.run.export_onnx:
         export.require_onnx()
-    task = finetuning_tasks.task(config, log)
-    folder = FinetuningFolder(Path(config.output_dir))
-    folder.check(task.name, overwrite=config.run.overwrite)
+    task, folder = _task(config, log)
     strategy = equal_shares(config)
     with strategy.scope():
         start = pretrained(config, log)
-    chosen = settings(config, task, start)
-    if warning := untrained_positions(chosen, start):
-        log(warning)
-    data = TaskData(
-        task,
-        start.tokenizer,
-        chosen.max_seq_length,
-        train_fraction=config.data.train_fraction,
-        seed=config.run.seed,
-        cache_dir=config.cache_dir,
-        log=log,
-    )
+    chosen, data, baseline = _data(config, task, start, log)
     with strategy.scope():
         trainer = _trainer(config, start, chosen, data, log)
     scorer = Scorer(trainer.model, config.run.eval_batch_size)
-    baseline = {
-        split: data.task.baseline(data.train, data.examples[split])
-        for split in data.eval_splits
-    }
-    log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
     return Run(
         folder=folder,
-        described={
-            "config": fields.to_flat(config),
-            "settings": dataclasses.asdict(chosen),
-        },
+        described=_about(config, chosen),
         init=config.run.init,
         seeds=range(config.run.seed, config.run.seed + config.run.seeds),
         tokenizer=start.tokenizer,
@@ -156,6 +170,46 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
         exports=_exports(config, start.tokenizer, chosen.max_seq_length),
         log=log,
     )
+
+
+def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
+    """The task, before any data is read, and the folder that is free for it."""
+    task = finetuning_tasks.task(config, log)
+    folder = FinetuningFolder(Path(config.output_dir))
+    folder.check(task.name, overwrite=config.run.overwrite)
+    return task, folder
+
+
+def _data(
+    config: FinetuneConfig, task: Task, start: Pretrained, log: Log
+) -> tuple[Settings, TaskData, dict[str, dict[str, float]]]:
+    """The numbers of a run, its data, and the scores of not looking at it, by split."""
+    chosen = settings(config, task, start)
+    if warning := untrained_positions(chosen, start):
+        log(warning)
+    data = TaskData(
+        task,
+        start.tokenizer,
+        chosen.max_seq_length,
+        train_fraction=config.data.train_fraction,
+        seed=config.run.seed,
+        cache_dir=config.cache_dir,
+        log=log,
+    )
+    baseline = {
+        split: data.task.baseline(data.train, data.examples[split])
+        for split in data.eval_splits
+    }
+    log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
+    return chosen, data, baseline
+
+
+def _about(config: FinetuneConfig, chosen: Settings) -> dict[str, Any]:
+    """Flags and settings, for config.json."""
+    return {
+        "config": fields.to_flat(config),
+        "settings": dataclasses.asdict(chosen),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,8 +239,13 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     saved = models.load(
         path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
     )
-    # A saved encoder has the dtype of its pretraining; this run has its own.
-    encoder = fresh_copy(saved, _POLICIES[config.run.mixed_precision])
+    # A saved encoder has dtype and dropout of its pretraining; this run has its own.
+    encoder = fresh_copy(
+        saved,
+        _POLICIES[config.run.mixed_precision],
+        dropout=config.recipe.dropout,
+        attention_dropout=config.recipe.attention_dropout,
+    )
     encoder.set_weights(saved.get_weights())
     home = PretrainingFolder(path.parent)
     tokenizer = home.tokenizer(
@@ -299,6 +358,7 @@ def optimizer(
             combine=recipe.lr_schedule,
         ),
         weight_decay=chosen.weight_decay,
+        bias_correction=recipe.adam_bias_correction,
         clip_norm=recipe.clip_norm,
         learning_rate_multipliers=layerwise_multipliers(
             model, chosen.layerwise_decay, chosen.layerwise_exponent

@@ -81,7 +81,21 @@ def task(config: FinetuneConfig, log: Log) -> Task:
             f"--data_dir and {', '.join(given_files)} exclude each other: name the "
             "folder, or all files with --train, --eval and --test."
         )
-    return row.make(config, log)
+    made = row.make(config, log)
+    if config.recipe.pooling != "cls" and not isinstance(made, TextTask):
+        raise ValueError(
+            f"--task={name} does not read --pooling: leave it out. It is for tasks on "
+            "whole texts."
+        )
+    return made
+
+
+def _head(config: FinetuneConfig) -> dict[str, Any]:
+    """What the flags say of the head of a text task."""
+    return {
+        "dropout": config.recipe.head_dropout,
+        "pooling": config.recipe.pooling,
+    }
 
 
 def _glue(config: FinetuneConfig, log: Log) -> Task:
@@ -92,7 +106,7 @@ def _glue(config: FinetuneConfig, log: Log) -> Task:
             f"({glue.ROWS[name].folder} of GLUE)."
         )
     made = glue.glue_task(name, data.data_dir, log=log)
-    options: dict[str, Any] = {"dropout": config.recipe.head_dropout}
+    options: dict[str, Any] = _head(config)
     if isinstance(made, Classification):
         options["class_weights"] = data.class_weights
     doubles = made.double_pairs and data.pair_doubling
@@ -131,7 +145,7 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
         pair=len(data.text) == 2,
         eval_splits=("eval",),
         test_splits=("test",) if data.test else (),
-        dropout=config.recipe.head_dropout,
+        **_head(config),
         **own[kind],
     )
 
@@ -145,8 +159,8 @@ def _documentation(config: FinetuneConfig, log: Log) -> Task:
     log("reading the documentation of the installed packages")
     return dataclasses.replace(
         documentation_task(installed.prose),
-        dropout=config.recipe.head_dropout,
         class_weights=config.data.class_weights,
+        **_head(config),
     )
 
 

@@ -16,7 +16,8 @@ class HealthWarnings:
     Over ``windows`` consecutive windows after ``min_steps``:
 
     - collapse: the AUC stays below 0.55 and the loss at that of always predicting the
-      base rate, its entropy. Low recall alone is normal early on: 0.05 at 5,000 steps
+      base rate, its entropy; both over the tokens that can be replaced, where the run
+      reports that. Low recall alone is normal early on: 0.05 at 5,000 steps
       with an AUC of 0.68 is a healthy run. For discriminators that are asked whether
       a token was replaced.
     - no correction: a discriminator that predicts tokens gets fewer of them right than
@@ -65,6 +66,9 @@ class HealthWarnings:
     def _collapse(self, values: Values) -> str | None:
         auc, loss = values["discriminator_auc"], values["discriminator_loss"]
         chance = _entropy(_base_rate(values))
+        if "replaceable_auc" in values:
+            auc, loss = values["replaceable_auc"], values["replaceable_loss"]
+            chance = _entropy(values["replaced_replaceable_fraction"])
         if auc >= 0.55 or loss < 0.98 * chance:
             return None
         return (

@@ -361,8 +361,9 @@ def finish(run: Run) -> None:
         scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
         mask_id = data.vocabulary.mask_id if run.reads_mask else None
         trivial = TrivialBaselines(data.token_counts, mask_id)
-        for batch in run.held_out.as_numpy_iterator():
-            trivial.update(batch)
+        for batch in run.held_out:
+            labels = model.detection_labels(batch)
+            trivial.update(*tf.nest.map_structure(lambda x: x.numpy(), (batch, labels)))
         baselines = trivial.scores(scores, metric_cards())
         run.log(report.held_out_table(scores, baselines))
     if not run.is_chief:

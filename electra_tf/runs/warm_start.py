@@ -33,6 +33,10 @@ _SIZES = (
 )
 _GENERATOR = {"generator_hidden_size": "hidden_size", "generator_layers": "num_layers"}
 _CASING = ("lower_case", "strip_accents")
+# What a run is for is called so beside a generator, and so alone: one can start the
+# other.
+_MAIN = ("model/discriminator/", "model/encoder/")
+_ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
 
 
 def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
@@ -193,6 +197,9 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
 
     A folder's checkpoints come first, then its saved models: ``generator.keras`` and
     ``discriminator.keras`` with their heads, ``encoder.keras`` for what they leave.
+    What a run was for, the encoder of a masked LM or a discriminator, starts what this
+    one is for, whichever of the two it is. A head of another shape starts anew, and
+    between a run of one network and one of two so does a generator.
 
     Raises:
         ValueError: something does not fit; nothing is changed then.
@@ -206,10 +213,9 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     saved = {
         name: part for name, part in model.artifacts().items() if folder.has_model(name)
     }
-    if (path / CHECKPOINTS).is_dir():
-        return load_weights(path / CHECKPOINTS, trained)
-    if not saved:
-        return load_weights(path, trained)
+    if (path / CHECKPOINTS).is_dir() or not saved:
+        place = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
+        return load_weights(place, trained, aliases=_ALIASES, may_differ=_is_head)
     for name, part in saved.items():
         if not own >= {id(variable) for variable in learned_weights(part)}:
             raise ValueError(
@@ -218,10 +224,15 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
                 "start from the checkpoints of a run, or with --sharing=tied, nes, "
                 "untied or all."
             )
-    values, wrong = {}, []
+    values, wrong, unfit = {}, [], ()
+    alike = folder.has_model("discriminator") == ("discriminator" in model.artifacts())
     # The encoder last: it is part of the others, and they come with their heads.
     for name in sorted(saved, key="encoder".__eq__):
-        _collect(folder.model_path(name), saved[name], values, wrong)
+        problems = _collect(folder.model_path(name), saved[name], values)
+        if problems and name == "generator" and "encoder" in saved and not alike:
+            unfit = (name,)
+        else:
+            wrong += problems
     if wrong:
         raise ValueError(
             f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
@@ -233,19 +244,24 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         restored=tuple(n for n, v in trained.items() if id(v) in values),
         missing=tuple(n for n, v in trained.items() if id(v) not in values),
         unused=(),
+        unfit=unfit,
     )
+
+
+def _is_head(name: str) -> bool:
+    """Whether a variable of a checkpoint is part of no encoder."""
+    return "/transformer/" not in name and "embeddings" not in name
 
 
 def _collect(
     path: Path,
     part: keras.Model,
     values: dict[int, tuple[keras.Variable, np.ndarray]],
-    wrong: list[str],
-) -> None:
-    """Adds a file's value for each variable of ``part``, and what does not fit."""
-    here = learned_weights(part)
+) -> list[str]:
+    """Adds a file's value for each variable of ``part``; returns what does not fit."""
+    here, wrong = learned_weights(part), []
     if path.stem == "encoder" and all(id(variable) in values for variable in here):
-        return
+        return []
     loaded = models.load(path, keras.Model)
     there = learned_weights(loaded)
     # No shape tells the number of heads.
@@ -264,12 +280,13 @@ def _collect(
             for name in shapes | other_shapes
             if shapes.get(name) != other_shapes.get(name)
         ] or [f"{path.name}: the variables come in another order"]
-        return
+        return wrong
     for variable, other in zip(here, there, strict=True):
         value = other.numpy()
         _, known = values.setdefault(id(variable), (variable, value))
         if not np.array_equal(known, value):
             wrong.append(f"{path.name}: {other.path} differs from the generator's")
+    return wrong
 
 
 def _kind(variable: keras.Variable) -> tuple[str, tuple[int, ...]]:

@@ -185,6 +185,7 @@ def model(
         objective=objective,
         sampler=draw,
         sampling_dropout=not config.samples_apart,
+        special_ids=special_ids,
         generator_weight=config.objective.generator_weight,
         discriminator_weight=config.objective.discriminator_weight,
         name="electra",

@@ -1,6 +1,6 @@
 """The model that every task fine-tunes, and the heads for whole texts and for tags.
 
-Letters: B batch, S sequence, D hidden size, C outputs.
+Letters: B batch, S sequence, D hidden size, L layers, C outputs.
 """
 
 from __future__ import annotations
@@ -20,22 +20,58 @@ from electra_tf.layers.weights import add_dense
 Tensors = dict[str, tf.Tensor]
 
 
+def mean_over_tokens(hidden: tf.Tensor, inputs: Tensors) -> tf.Tensor:
+    """The mean of [B, S, D] over real tokens, special ones included: float32 [B, D]."""
+    weights = tf.cast(inputs["input_mask"], tf.float32)[..., tf.newaxis]
+    total = tf.reduce_sum(tf.cast(hidden, tf.float32) * weights, axis=1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
+
+
+POOLINGS = {
+    "cls": lambda hidden, inputs: hidden[:, 0],
+    "mean": mean_over_tokens,
+    "layers": mean_over_tokens,
+}
+
+
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ClassificationHead(Serializable, keras.layers.Layer):
-    """One linear layer on the [CLS] vector of the last block, after dropout.
+    """One linear layer on one vector of a text, after dropout.
 
-    The head of the original code: no pooler, no hidden layer, so its parameters are
-    hidden size * outputs + outputs. Also used for regression, with one output.
+    By default the head of the original code, on the [CLS] vector of the last block: no
+    pooler, no hidden layer, so its parameters are hidden size * outputs + outputs. Also
+    used for regression, with one output.
 
-    ``kwargs`` are those of ``keras.layers.Layer``.
+    ``pooling`` is "cls"; "mean", of the last block's vectors of all tokens; or
+    "layers", the same of a mixture of what goes into the first block and of what comes
+    out of each, ``num_states`` in all, with a softmax of as many learned numbers for
+    weights, equal at the start. A head that ``reads_layers`` is called with the list of
+    these. Anything else is a ValueError. ``kwargs`` are those of
+    ``keras.layers.Layer``.
     """
 
     every_position = False
 
     def __init__(
-        self, hidden_size: int, num_outputs: int, *, dropout: float = 0.1, **kwargs: Any
+        self,
+        hidden_size: int,
+        num_outputs: int,
+        *,
+        dropout: float = 0.1,
+        pooling: str = "cls",
+        num_states: int = 1,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        if pooling not in POOLINGS:
+            raise ValueError(
+                f"pooling is {pooling!r}; allowed are {', '.join(POOLINGS)}."
+            )
+        self.pooling = pooling
+        self.num_states = num_states
+        self.reads_layers = pooling == "layers"
+        self._pool = POOLINGS[pooling]
+        self._mix = self._mixture if self.reads_layers else lambda hidden: hidden
         self.hidden_size = hidden_size
         self.num_outputs = num_outputs
         self.dropout = dropout
@@ -46,21 +82,31 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         shape = (self.hidden_size, self.num_outputs)
         glorot = keras.initializers.GlorotUniform()
         self.kernel, self.bias = add_dense(self, "output", shape, glorot)
+        if self.reads_layers:
+            self.mixture = self.add_weight(
+                name="mixture", shape=(self.num_states,), initializer="zeros"
+            )
+
+    def _mixture(self, states: list[tf.Tensor]) -> tf.Tensor:
+        shares = tf.unstack(tf.nn.softmax(tf.convert_to_tensor(self.mixture)))
+        parts = zip(shares, states, strict=True)
+        return tf.add_n([share * tf.cast(state, tf.float32) for share, state in parts])
 
     def call(
         self,
-        hidden: tf.Tensor,
+        hidden: tf.Tensor | list[tf.Tensor],
         inputs: Tensors | None = None,
         *,
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns class_logits, float32 [B, C], from hidden [B, S, D].
+        """Returns class_logits, float32 [B, C], from hidden [B, S, D], one or all.
 
         ``seed``, int32 [2], is needed when training with dropout; ``inputs``, what the
-        encoder read, are not used.
+        encoder read, have the input_mask [B, S] that a mean needs.
         """
-        vectors = hidden if self.every_position else hidden[:, 0]
+        hidden = self._mix(hidden)
+        vectors = hidden if self.every_position else self._pool(hidden, inputs)
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
         # float32 whatever the policy: it is the last product before the loss.
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
@@ -86,8 +132,9 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
     """An encoder and a head: what every task fine-tunes.
 
     All variables exist after construction. ``head`` is a layer with
-    ``call(hidden, inputs, training=, seed=)``. Dropout masks are a function of
-    ``seed``, the number of training calls and the replica.
+    ``call(hidden, inputs, training=, seed=)``; if it ``reads_layers``, ``hidden`` is
+    the list of ``TextEncoder.states``. Dropout masks are a function of ``seed``, the
+    number of training calls and the replica.
     """
 
     def __init__(
@@ -103,6 +150,8 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         self.encoder = encoder
         self.head = head
         self.seed = seed
+        reads_layers = getattr(head, "reads_layers", False)
+        self._encode = encoder.states if reads_layers else encoder
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
         if not head.built:
             head.build((None, None, encoder.hidden_size))
@@ -124,7 +173,7 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
             seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
             # Replicas must not drop the same units: they see different rows.
             seeds = split_seed(fold_in(tf.cast(seed, tf.int32), replica_id()), 2)
-        hidden = self.encoder(inputs, training=training, seed=seeds[0])
+        hidden = self._encode(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 
     def reset_seed(self, seed: int) -> None:
@@ -146,27 +195,28 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         return self.head.compute_output_spec(hidden, inputs)
 
 
-def fresh_copy(model: keras.Model, dtype: str | None = None) -> Any:
+def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> Any:
     """Constructs a model anew from its configuration, with initial weights.
 
     The copy is not compiled and shares nothing with ``model``, a registered Keras model
     that creates its variables when constructed. ``dtype`` names the copy's dtype
-    policy; None keeps that of each layer.
+    policy; None keeps that of each layer. ``others`` are arguments, such as
+    ``dropout``, that every part which has them gets.
     """
     config = keras.saving.serialize_keras_object(model)
     config.pop("compile_config", None)
     if dtype is not None:
-        config = _with_dtype(config, dtype)
-    return keras.saving.deserialize_keras_object(config)
+        others["dtype"] = dtype
+    return keras.saving.deserialize_keras_object(_with_values(config, others))
 
 
-def _with_dtype(config: Any, dtype: str) -> Any:
-    # Every layer carries its own policy, so all of them have to change.
+def _with_values(config: Any, values: dict[str, Any]) -> Any:
+    # Every layer carries its own, so all of them have to change.
     if isinstance(config, dict):
         return {
-            key: dtype if key == "dtype" else _with_dtype(value, dtype)
+            key: values[key] if key in values else _with_values(value, values)
             for key, value in config.items()
         }
     if isinstance(config, list):
-        return [_with_dtype(value, dtype) for value in config]
+        return [_with_values(value, values) for value in config]
     return config

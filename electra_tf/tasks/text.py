@@ -42,8 +42,9 @@ class TextTask(Task):
     """A label for a text or for a ``pair`` of texts.
 
     Fields that ``Task`` has mean the same here. ``double_pairs`` trains every pair in
-    both orders; ``dropout`` is the rate before the linear layer; ``submission`` writes
-    a benchmark's file: (answers as strings, split, folder) to a path or None.
+    both orders; ``dropout`` is the rate before the linear layer, and ``pooling`` what
+    that reads (``ClassificationHead``); ``submission`` writes a benchmark's file:
+    (answers as strings, split, folder) to a path or None.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TextTask(Task):
     test_splits: tuple[str, ...] = ("test",)
     double_pairs: bool = False
     dropout: float = 0.1
+    pooling: str = "cls"
     submission: Callable[[Sequence[str], str, str], str | None] | None = None
 
     # Width of the linear layer.
@@ -101,11 +103,13 @@ class TextTask(Task):
         """Returns the weight of each row in the loss; None for equal ones."""
 
     def head(self, encoder: TextEncoder) -> ClassificationHead:
-        """Returns dropout and one linear layer on [CLS]."""
+        """Returns dropout and one linear layer."""
         return ClassificationHead(
             encoder.hidden_size,
             self.num_outputs,
             dropout=self.dropout,
+            pooling=self.pooling,
+            num_states=encoder.num_layers + 1,
             dtype=encoder.dtype_policy,
             name="classification_head",
         )

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import keras
@@ -149,27 +149,38 @@ class LoadReport:
     Attributes:
         missing: what the checkpoint lacks, whose values were kept.
         unused: what only the checkpoint has.
+        unfit: parts of other shapes, which were kept, too.
     """
 
     restored: tuple[str, ...]
     missing: tuple[str, ...]
     unused: tuple[str, ...]
+    unfit: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        kept = ""
+        if self.unfit:
+            kept = f"; of another shape, so it starts anew: {', '.join(self.unfit)}"
         return (
-            f"restored {len(self.restored)} variables; not in the checkpoint and kept "
-            f"as initialized: {', '.join(self.missing) or 'none'}; in the checkpoint "
-            f"and not used: {', '.join(self.unused) or 'none'}"
+            f"restored {len(self.restored)} variables{kept}; not in the checkpoint and "
+            f"kept as initialized: {', '.join(self.missing) or 'none'}; in the "
+            f"checkpoint and not used: {', '.join(self.unused) or 'none'}"
         )
 
 
 def load_weights(
-    path: str | os.PathLike, variables: Mapping[str, tf.Variable]
+    path: str | os.PathLike,
+    variables: Mapping[str, tf.Variable],
+    *,
+    aliases: Mapping[str, str] | None = None,
+    may_differ: Callable[[str], bool] = lambda name: False,
 ) -> LoadReport:
     """Copies the values a checkpoint has for ``variables``, and says what it did.
 
     ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, whose newest whole
-    checkpoint is taken. Only the given variables are changed.
+    checkpoint is taken. Only the given variables are changed. A variable that is not
+    there is also looked for with another beginning of its name, those of ``aliases``.
+    Of the layer of one whose shape ``may_differ``, and does, nothing is taken.
 
     Raises:
         OSError: no whole checkpoint at ``path``.
@@ -184,11 +195,19 @@ def load_weights(
         why = _listed(damaged) or "the folder has none"
         raise OSError(f"no whole checkpoint at {path}: {why}.")
     shapes = _shapes(prefix)
-    shared = [name for name in variables if name in shapes]
+    stored = {name: name for name in variables}
+    for ours, theirs in (aliases or {}).items():
+        for name in variables:
+            if name not in shapes and name.startswith(ours):
+                stored[name] = theirs + name.removeprefix(ours)
+    found = {name: shapes[stored[name]] for name in variables if stored[name] in shapes}
+    differ = [name for name in found if found[name] != list(variables[name].shape)]
+    unfit = {_layer(name) for name in differ if may_differ(name)}
+    shared = [name for name in found if _layer(name) not in unfit]
     wrong = [
-        f"{name}: checkpoint {shapes[name]}, model {list(variables[name].shape)}"
-        for name in shared
-        if shapes[name] != list(variables[name].shape)
+        f"{name}: checkpoint {found[name]}, model {list(variables[name].shape)}"
+        for name in differ
+        if not may_differ(name)
     ]
     if wrong:
         raise ValueError(
@@ -202,12 +221,17 @@ def load_weights(
         )
     reader = tf.train.load_checkpoint(prefix)
     for name in shared:
-        _raw(variables[name]).assign(reader.get_tensor(_key(name)))
+        _raw(variables[name]).assign(reader.get_tensor(_key(stored[name])))
     return LoadReport(
         restored=tuple(shared),
-        missing=tuple(name for name in variables if name not in shapes),
-        unused=tuple(sorted(shapes.keys() - variables.keys())),
+        missing=tuple(name for name in variables if name not in found),
+        unused=tuple(sorted(shapes.keys() - {*stored.values()})),
+        unfit=tuple(sorted(unfit)),
     )
+
+
+def _layer(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _raw(variable: tf.Variable | keras.Variable) -> tf.Variable:

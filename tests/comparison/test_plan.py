@@ -166,6 +166,22 @@ def test_mistakes(values, message):
         steps(**values)
 
 
+def test_pairs_are_probes_without_training(tmp_path):
+    given = config(
+        probe=("cola: --task=cola --data_dir=c",),
+        pairs=("blimp: --data={data}/blimp --limit=5",),
+        data_root="x",
+    )
+    first, second = plan.probes(given)
+    assert (first.name, second.name) == ("cola", "blimp")
+    assert (second.config.data, second.config.limit) == (("x/blimp",), 5)
+    assert not {"model", "batch_size"} & second.settings().keys()
+    with pytest.raises(ValueError, match="--pairs=cola: is a --probe, too"):
+        plan.probes(dataclasses.replace(given, pairs=("cola: --data=x",)))
+    with pytest.raises(ValueError, match="--pairs=b"):
+        plan.probes(dataclasses.replace(given, pairs=("b: --method=mine",)))
+
+
 def test_mistakes_in_probes():
     with pytest.raises(ValueError, match=r"--probe=a: .*epochs"):
         plan.probes(config(probe=("a: --epochs=0",)))

@@ -61,9 +61,16 @@ def job(folder, **values):
 
 def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_path):
     chosen = job(tmp_path, records=[str(records / "train-*.tfrecord")])
+    pair = {"sentence_good": "wa wb wc", "sentence_bad": "wa wc wb"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    config = {"data": [str(tmp_path / "pairs.jsonl")]}
+    chosen["probes"] = [{"name": "p", "point": 1.0, "kind": "pairs", "config": config}]
     emitted = []
     assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
-    (row,) = emitted
+    row, probed = emitted
+    assert (probed["probe"], probed["baseline"]) == ("p", 50.0)
+    assert probed["score"] in (0.0, 50.0, 100.0)
+    assert probed["metric"] == "accuracy by the sum of detection"
     assert row["flops"] == {"matmul": 0.0, "original": 0.0}
     assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
     config = fields.from_flat(chosen["pretrain"], PretrainConfig)
@@ -109,6 +116,8 @@ def test_encoders_are_saved_at_their_steps(tmp_path):
     assert not folders[2].exists()
     assert {path.name for path in folders[5].iterdir()} == {
         "encoder.keras",
+        "generator.keras",
+        "discriminator.keras",
         "vocab.txt",
         "config.json",
     }

@@ -41,10 +41,14 @@ def test_matches_definition():
     hidden = reference.embed(bottom, IDS, SEGMENTS)
     hidden = hidden @ bottom["embeddings_projection_kernel"]
     hidden = hidden + bottom["embeddings_projection_bias"]
+    expected = [hidden]
     for weights in layers:
         hidden = reference.block(weights, hidden, MASK, num_heads=2)
+        expected.append(hidden)
     output = check_compiles(encoder, INPUTS)
     np.testing.assert_allclose(output, hidden, atol=2e-5)
+    for found, state in zip(encoder.states(INPUTS), expected, strict=True):
+        np.testing.assert_allclose(found, state, atol=2e-5)
 
 
 def test_optional_inputs():

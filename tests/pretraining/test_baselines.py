@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score
 
 from electra_tf.data.records import token_counts
 from electra_tf.pretraining.baselines import TrivialBaselines
@@ -78,6 +78,57 @@ def test_discriminator_baseline_is_the_constant_predictor():
     assert scores["loss"] == pytest.approx(log_loss(labels, np.full(100, 0.07)))
     assert scores["accuracy"] == pytest.approx(0.93)
     assert scores["auc"] == 0.5
+
+
+def test_detection_by_kind_frequency_or_token_is_scikit_learns():
+    """Shares of one half scored on the other, with the best of all strengths."""
+    rng = np.random.default_rng(1)
+    rows, length, vocab = 60, 20, 12
+    ids = rng.integers(0, vocab, [rows, length])
+    kind = rng.random([rows, length]) < 0.9
+    # Token 3 is replaced far more often than others; nothing of the other kind is.
+    replaced = kind & (rng.random([rows, length]) < np.where(ids == 3, 0.6, 0.1))
+    asked = rng.random([rows, length]) < 0.95
+    counts = 2 ** np.arange(vocab)
+    baselines = TrivialBaselines(counts)
+    batch = {"masked_lm_ids": ids, "masked_lm_weights": np.ones_like(ids)}
+    for part in (slice(0, 40), slice(40, 60)):
+        labels = {
+            "corrupted_ids": ids[part],
+            "is_replaced": replaced[part],
+            "is_replaceable": kind[part],
+            "is_asked": asked[part],
+        }
+        baselines.update({n: v[part] for n, v in batch.items()}, labels)
+    half = np.broadcast_to(np.arange(rows)[:, None] % 2, ids.shape)
+    for prefix, kinds in (("replaceable", [True]), ("discriminator", [False, True])):
+        where = asked & np.isin(kind, kinds)
+        found = []
+        for key in (np.zeros_like(ids), np.floor(np.log2(counts + 1))[ids], ids):
+            for strength in (1, 10, 100, 1000):
+                guess = np.zeros(ids.shape)
+                for row, column in zip(*np.nonzero(where), strict=True):
+                    own = where & (kind == kind[row, column])
+                    other = own & (half != half[row, 0]) & (key == key[row, column])
+                    prior = replaced[own].mean()
+                    hits = replaced[other].sum() + strength * prior
+                    guess[row, column] = hits / (other.sum() + strength)
+                truth, guess = replaced[where], guess[where].clip(1e-12)
+                found.append((log_loss(truth, guess), roc_auc_score(truth, guess)))
+        scores = baselines.detection(prefix, {})
+        assert scores["loss"] == pytest.approx(min(loss for loss, _ in found))
+        assert scores["auc"] == pytest.approx(max(auc for _, auc in found))
+        assert scores["auc"] > 0.6
+
+
+def test_detection_without_labels_is_the_constant_predictor():
+    logs = {"replaced_fraction": 0.07, "replaced_replaceable_fraction": 0.08}
+    baselines = TrivialBaselines(np.array([0, 1, 3, 1]))
+    for prefix, rate in (("discriminator", 0.07), ("replaceable", 0.08)):
+        expected = TrivialBaselines.discriminator(rate)
+        found = baselines.detection(prefix, logs)
+        assert found["loss"] == expected["loss"]
+        assert found["auc"] == 0.5
 
 
 def test_keeping_or_redrawing_by_hand():

@@ -4,11 +4,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.metrics import log_loss, roc_auc_score
 
 import electra_tf as et
 from electra_tf.layers import TextEmbedding
 from electra_tf.pretraining import GreedySampler
+from electra_tf.pretraining.metrics import BucketAUC
 from tests import tiny
+from tests.layers.helpers import randomize
 from tests.strategy import two_cpus
 
 
@@ -50,12 +53,64 @@ def test_fit_evaluate_and_metric_names():
         "discriminator_precision",
         "discriminator_recall",
         "discriminator_auc",
+        "replaceable_loss",
+        "replaceable_auc",
+        "replaced_replaceable_fraction",
     }
     logs = model.evaluate(tiny.dataset(3), verbose=0, return_dict=True)
     assert logs["loss"] == pytest.approx(
         logs["generator_loss"] + 50 * logs["discriminator_loss"], rel=1e-5
     )
     assert int(model.step) == 6
+
+
+@pytest.mark.parametrize("positions", ["all", "masked"])
+def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
+    model = tiny.electra(
+        special_ids=(tiny.CLS, tiny.SEP, tiny.MASK),
+        question=lambda _: et.ReplacedTokenDetection(positions, name="objective"),
+    )
+    randomize(model.trainable_variables)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
+    data = tiny.dataset(4, mask_rate=0.4)
+    logs = model.evaluate(data, verbose=0, return_dict=True)
+    labels, logits, everywhere = [], [], []
+    for batch in data:
+        asked = model.detection_labels(batch)
+        where = asked["is_asked"] & asked["is_replaceable"]
+        inputs = {**batch, "input_ids": asked["corrupted_ids"]}
+        labels += asked["is_replaced"][where].numpy().tolist()
+        logits += model(inputs)[where].numpy().tolist()
+        everywhere += asked["is_replaced"][asked["is_asked"]].numpy().tolist()
+        ids = batch["input_ids"].numpy()
+        expected = ~np.isin(ids, [tiny.PAD, tiny.CLS, tiny.SEP, tiny.MASK])
+        np.testing.assert_array_equal(asked["is_replaceable"], expected)
+    probabilities = tf.sigmoid(logits).numpy()
+    assert len(labels) < len(everywhere) or positions == "masked"
+    assert logs["replaceable_loss"] == pytest.approx(log_loss(labels, probabilities))
+    assert logs["replaced_replaceable_fraction"] == pytest.approx(np.mean(labels))
+    expected = roc_auc_score(labels, logits)
+    # Some 40 labels of either kind: two logits in one bucket make 3e-3.
+    assert logs["replaceable_auc"] == pytest.approx(expected, abs=6e-3)
+    same = logs["replaceable_loss"] == pytest.approx(logs["discriminator_loss"])
+    assert same == (positions == "masked")
+
+
+def test_bucket_auc_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    labels = rng.random([7, 300]) < 0.1
+    logits = (rng.normal(-2, 1.5, labels.shape) + 1.2 * labels).astype(np.float32)
+    weights = rng.random(labels.shape) < 0.8
+    metric = BucketAUC("auc")
+    assert float(metric.result()) == 0
+    for row in range(7):
+        metric.update_state(labels[row], logits[row], weights[row])
+    expected = roc_auc_score(labels[weights], logits[weights])
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-4)
+    metric.reset_state()
+    # Beyond the last bucket, all tied.
+    metric.update_state([0.0, 1.0, 1.0], tf.constant([90.0, 99.0, -99.0]), [1, 1, 1])
+    assert float(metric.result()) == pytest.approx(0.25)
 
 
 def test_loss_at_initialization_is_ln_v_plus_50_ln_2():

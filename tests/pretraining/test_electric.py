@@ -45,7 +45,9 @@ def noised_row(log_noise, drawn):
     ids = tf.zeros([1, len(drawn)], tf.int32)
     is_masked = tf.constant([drawn])
     inputs = {"input_ids": ids, "input_mask": tf.ones_like(ids)}
-    return Noised(inputs, is_masked, is_masked, tf.constant([log_noise], tf.float32))
+    log_noise = tf.constant([log_noise], tf.float32)
+    everywhere = tf.ones_like(is_masked)
+    return Noised(inputs, is_masked, is_masked, everywhere, log_noise)
 
 
 def test_logit_is_bayes_rule():

@@ -184,7 +184,11 @@ def finished(tmp_path_factory, pretrained):
         "epochs": 20.0,
         "learning_rate": 3e-3,
         "layerwise_decay": 1.0,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
         "head_dropout": 0.0,
+        "pooling": "layers",
+        "adam_bias_correction": True,
         "max_seq_length": 16,
         "train_batch_size": 16,
         "log_steps": 40,
@@ -325,6 +329,7 @@ def bad(tmp_path, pretrained, **values):
         ({"data_dir": "."}, "--task=classification does not read --data_dir"),
         ({"task": "ner", "data_dir": "."}, "--data_dir and --train, --eval exclude"),
         ({"task": "ner", "label": ["tag"]}, "--task=ner does not read --label:"),
+        ({"task": "ner", "pooling": "mean"}, "--task=ner does not read --pooling"),
         ({"label_range": ["0", "5"]}, "does not read --label_range.*for regression"),
         ({"task": "multilabel", "class_weights": "balanced"}, "read --class_weights"),
         ({"train": None}, "needs --train"),
@@ -498,6 +503,14 @@ def test_presets_and_flags(pretrained):
     assert settings(pretrained, "rte", **common_values)[0].epochs == 10
 
 
+def test_dropout_is_the_runs_own(pretrained):
+    """Pretraining had 0.0, and the original fine-tunes with 0.1 always."""
+    for values, rates in (({}, (0.1, 0.1)), ({"attention_dropout": 0.0}, (0.1, 0.0))):
+        _, start = settings(pretrained, max_seq_length=32, **values)
+        assert (start.encoder.dropout, start.encoder.attention_dropout) == rates
+        assert start.encoder.embeddings.dropout == 0.1
+
+
 def test_longer_than_pretraining_is_a_warning(pretrained):
     # Pitfall 25: position embeddings beyond the trained length are noise.
     long, start = settings(pretrained, max_seq_length=64)
@@ -533,6 +546,10 @@ def test_optimizer_warms_up_for_a_tenth_of_the_steps(pretrained):
     assert schedule.combine == "product"
     assert float(schedule(20)) == pytest.approx(3e-4 * 0.9)
     assert optimizer.clip_norm == 1.0
+    assert not optimizer.bias_correction
+    chosen = config(adam_bias_correction=True)
+    corrected = finetuning.optimizer(chosen.recipe, resolved, model, 200)
+    assert corrected.bias_correction
 
 
 @pytest.mark.parametrize("path", CFGS, ids=lambda path: path.stem)

@@ -65,6 +65,16 @@ def test_the_base_rate_is_that_of_the_positions_of_the_loss():
     assert warnings_of([better] * 9) == []
 
 
+def test_collapse_is_judged_over_replaceable_tokens():
+    """Knowing [CLS] and [SEP] alone is no health: H(0.07) = 0.2536 nats."""
+    values = {**COLLAPSED, "discriminator_auc": 0.58, "discriminator_loss": 0.21}
+    assert warnings_of([values] * 9) == []
+    own = {"replaceable_loss": 0.2536, "replaced_replaceable_fraction": 0.07}
+    (message,) = warnings_of([{**values, **own, "replaceable_auc": 0.51}] * 9)
+    assert "AUC 0.510, loss 0.2536 where a constant guess has 0.2536" in message
+    assert warnings_of([{**COLLAPSED, **own, "replaceable_auc": 0.6}] * 9) == []
+
+
 def test_both_can_be_reported():
     assert len(warnings_of([COLLAPSED] * 3 + [STRONG] * 3)) == 2
 

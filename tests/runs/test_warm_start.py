@@ -19,7 +19,7 @@ from electra_tf.config.pretraining import (
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.runs import warm_start
 from electra_tf.systems import build
-from electra_tf.training.checkpoints import named_variables
+from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from tests import tiny
 from tests.flag_parsing import SMALL, parse
 from tests.layers.helpers import randomize
@@ -138,6 +138,34 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
     (tmp_path / "discriminator.keras").symlink_to(trained[0] / "discriminator.keras")
     with pytest.raises(ValueError, match="embeddings/word_embeddings differs from"):
         warm_start.load(str(tmp_path), tiny.electra(seed=2))
+
+
+@pytest.mark.parametrize("files", ["checkpoints", "models"])
+@pytest.mark.parametrize(("there", "here"), [("mlm", "electra"), ("electra", "mlm")])
+def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
+    """A masked LM starts a discriminator, and the other way round; heads stay fresh."""
+    sizes = (*SMALL, "--generator_hidden_size=0.5")
+    source = build.model(parse(*sizes, f"--objective={there}"), 61, (2, 3, 4))
+    randomize(source.trainable_variables)
+    if files == "models":
+        for name, part in source.artifacts().items():
+            part.save(tmp_path / f"{name}.keras")
+    else:
+        store = CheckpointStore(tmp_path / "checkpoints", named_variables(source))
+        store.save(3)
+    model = build.model(parse(*sizes, f"--objective={here}"), 61, (2, 3, 4))
+    before = values(model)
+    report = warm_start.load(str(tmp_path), model)
+    ours, theirs = model.artifacts()["encoder"], source.artifacts()["encoder"]
+    pairs = zip(ours.trainable_variables, theirs.trainable_variables, strict=True)
+    for own, other in pairs:
+        np.testing.assert_array_equal(own.numpy(), other.numpy(), err_msg=own.path)
+    kept = {n for n, v in values(model).items() if np.array_equal(v, before[n])}
+    own = {v.path for v in ours.trainable_variables}
+    assert kept == {n for n in before if n.removeprefix("model/") not in own}
+    assert not {*report.restored} & kept
+    said = "model/masked_lm_head" if files == "checkpoints" else "generator"
+    assert f"so it starts anew: {said};" in str(report)
 
 
 def test_a_damaged_file_is_named(tmp_path):

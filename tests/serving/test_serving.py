@@ -116,7 +116,10 @@ def test_fresh_process_gives_the_answers_of_python_to_the_bit(tmp_path):
 
 @pytest.mark.slow
 def test_fresh_process_gives_the_answers_that_are_scored(tmp_path):
-    task, model, path = make(tmp_path, pair=True)
+    labels = ("neg", "n\u00e9utral", "pos")
+    task, model, path = make(tmp_path, pair=True, labels=labels, pooling="layers")
+    model.head.mixture.assign([0.5, -1.0, 1.0])
+    serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
     # Zero bytes cannot be passed on a command line.
     columns = [[t.replace("\0", "") for t in HARD], ["good"] * len(HARD)]
     rows, in_batches = python_answers(task, model, *columns)

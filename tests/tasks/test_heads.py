@@ -5,14 +5,18 @@ import tensorflow as tf
 
 from electra_tf.tasks import Classification, ClassificationHead, TaskModel
 from electra_tf.tasks.batching import make_batch
+from electra_tf.tasks.heads import fresh_copy
+from tests.layers.helpers import randomize
 from tests.tasks import common
 
 
 def task(**kwargs):
-    examples = common.sentiment(12)
-    return Classification(
-        name="mood", source=common.splits(train=examples), labels=("neg", "pos")
-    ), examples
+    examples, source = common.sentiment(12), common.splits
+    labels = ("neg", "pos")
+    made = Classification(
+        name="mood", source=source(train=examples), labels=labels, **kwargs
+    )
+    return made, examples
 
 
 def batch(count=8):
@@ -38,8 +42,50 @@ def test_logits_are_a_linear_function_of_the_first_vector():
     np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
 
 
-def test_fit_predict_save_and_load(tmp_path):
-    mood, _ = task()
+@pytest.mark.parametrize("pooling", ["mean", "layers"])
+def test_pooling_by_hand(pooling):
+    mood, _ = task(pooling=pooling)
+    model = mood.build_model(common.encoder())
+    randomize(model.head.variables)
+    inputs, _ = batch()
+    states = [state.numpy() for state in model.encoder.states(inputs)]
+    shares, count = [0.0, 0.0, 1.0], 16 * 2 + 2
+    if pooling == "layers":
+        shares = np.exp(model.head.mixture.numpy())
+        shares, count = shares / shares.sum(), count + 3
+    assert sum(v.numpy().size for v in model.head.variables) == count
+    mixed = sum(share * state for share, state in zip(shares, states, strict=True))
+    rows = zip(mixed, inputs["input_mask"].astype(bool), strict=True)
+    vectors = np.stack([row[mask].mean(axis=0) for row, mask in rows])
+    expected = vectors @ model.head.kernel.numpy() + model.head.bias.numpy()
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
+
+
+def test_unknown_pooling_is_refused():
+    with pytest.raises(ValueError, match="allowed are cls, mean, layers"):
+        ClassificationHead(16, 2, pooling="max")
+
+
+def test_a_copy_can_have_other_dropout():
+    """The encoder's rates are the fine-tuning run's, not those of pretraining."""
+    saved = common.encoder(dropout=0.0)
+    copy = fresh_copy(saved, dropout=0.1, attention_dropout=0.2)
+    copy.set_weights(saved.get_weights())
+    assert (copy.dropout, copy.attention_dropout) == (0.1, 0.2)
+    assert copy.embeddings.dropout == 0.1
+    assert {(b.dropout, b.attention_dropout) for b in copy.transformer.blocks} == {
+        (0.1, 0.2)
+    }
+    inputs, _ = batch()
+    np.testing.assert_array_equal(copy(inputs), saved(inputs))
+    seed = tf.constant([0, 1])
+    dropped, kept = (x(inputs, training=True, seed=seed) for x in (copy, saved))
+    assert np.abs(dropped - kept).max() > 0.1
+
+
+@pytest.mark.parametrize("pooling", ["cls", "layers"])
+def test_fit_predict_save_and_load(tmp_path, pooling):
+    mood, _ = task(pooling=pooling)
     model = mood.build_model(common.encoder(dropout=0.0))
     inputs, targets = batch(12 - 4)
     history = model.fit(inputs, targets, epochs=2, verbose=0)
@@ -49,7 +95,7 @@ def test_fit_predict_save_and_load(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded, TaskModel)
     np.testing.assert_allclose(loaded.predict(inputs, verbose=0), expected, atol=1e-6)
-    assert loaded.head.dropout == 0.1
+    assert (loaded.head.dropout, loaded.head.pooling) == (0.1, pooling)
 
 
 def test_padding_does_not_change_the_answer():

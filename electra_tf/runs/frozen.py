@@ -1,0 +1,184 @@
+"""Frozen probes: what a linear layer finds in the states of an encoder.
+
+The encoder is not trained; each layer's states, and a learned mixture of all of them,
+are read by one linear layer that is trained to convergence (``linear.py``). Nothing is
+left to chance but the encoder, so that an encoder has one score, not one per seed. As
+in the probes of Tenney et al., 2019, and the mixtures of ELMo (Peters et al., 2018).
+
+Letters: L layers (what goes into the first block counts as one), N words or texts, D
+hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.cli import Log
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.runs import linear
+from electra_tf.runs.finetuning_tasks import TaskData
+from electra_tf.tasks.base import Ragged, Rows, Task
+from electra_tf.tasks.batching import make_batch
+from electra_tf.tasks.heads import Tensors, mean_over_tokens
+
+# The name of the score that decides is this and the first of the readings.
+MIXTURE = "mixture"
+_States = dict[str, np.ndarray]
+
+
+def _words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
+    return tf.boolean_mask(state, inputs["is_word"] > 0)
+
+
+# What is read of the states [B, S, D] of a layer, by kind of task: vectors [N, D].
+_TEXT = {"mean": mean_over_tokens, "cls": lambda state, inputs: state[:, 0]}
+READINGS = dict.fromkeys(linear.LOSSES, _TEXT) | {"tagging": {"words": _words}}
+
+
+def check(task: Task) -> None:
+    """ValueError if there is no frozen probe of such a task."""
+    if task.kind not in READINGS:
+        raise ValueError(
+            f"--frozen reads one vector per text or word, and --task={task.name} asks "
+            "for spans: leave --frozen out."
+        )
+
+
+def scores(
+    encoder: TextEncoder, data: TaskData, batch_size: int, log: Log
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Trains all probes of a task and scores them; by probe, split and score.
+
+    Probes are called after what they read and the layer: "mean 0", "cls mixture". The
+    first one is the mixture that decides.
+    """
+    task, train = data.task, data.train_rows
+    loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
+    targets, weights, groups = _asked(train)
+    outputs = task.num_outputs if task.kind != "tagging" else len(task.tags.learned)
+    if task.kind in ("multilabel", "regression"):
+        targets = targets.reshape(len(targets), outputs)
+    train_states = _states(encoder, train, readings, batch_size)
+    split_states = {
+        split: _states(encoder, data.rows[split], readings, batch_size)
+        for split in data.eval_splits
+    }
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for reading in readings:
+        states = train_states.pop(reading)
+        shift, scale = _standardize(states)
+        mean = states.mean(axis=0, keepdims=True)
+        strength = linear.choose_strength(
+            mean, targets, groups, outputs, loss, weights=weights
+        )
+        del mean
+        layers = len(states)
+        parts = {MIXTURE: slice(0, layers)}
+        parts |= {str(layer): slice(layer, layer + 1) for layer in range(layers)}
+        for name, part in parts.items():
+            probe = linear.fit(
+                states[part],
+                targets,
+                outputs,
+                loss,
+                strength=strength,
+                weights=weights,
+            )
+            by_split = {}
+            for split, vectors in split_states.items():
+                rows = data.rows[split]
+                logits = probe((vectors[reading][part] - shift[part]) / scale[part])
+                answers = task.decode(_by_row(logits, rows), rows, data.examples[split])
+                by_split[split] = task.score(answers, data.examples[split])
+            found[f"{reading} {name}"] = by_split
+            score = by_split[data.eval_splits[0]][task.main_metric]
+            shares = " ".join(f"{share:.2f}" for share in probe.shares)
+            more = f"  shares {shares}" if name == MIXTURE else ""
+            log(f"{reading} {name}: {task.main_metric} {score:.2f}{more}")
+        log(f"{reading}: strength {strength:g}, {states.shape[1]:,} vectors")
+    return found
+
+
+def _asked(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Targets, weights and row numbers of what is trained on: texts, or words."""
+    (column,) = rows.targets.values()
+    if not isinstance(column, Ragged):
+        return column, rows.weights, rows.example
+    is_word = rows.weights.values > 0
+    owners = np.repeat(rows.example, column.lengths)
+    return column.values[is_word], None, owners[is_word]
+
+
+def _is_word(rows: Rows) -> Ragged | None:
+    """Where rows of tagging have the first piece of a word; None of other rows."""
+    if "word" in rows.notes:
+        word = rows.notes["word"]
+        return Ragged((word.values >= 0).astype(np.int32), word.splits)
+    if isinstance(rows.weights, Ragged):
+        return Ragged((rows.weights.values > 0).astype(np.int32), rows.weights.splits)
+    return None
+
+
+def _states(
+    encoder: TextEncoder, rows: Rows, readings: Mapping, batch_size: int
+) -> _States:
+    """What every layer says, float32 [L, N, D] by reading, in the order of the rows."""
+    is_word = _is_word(rows)
+    counts = np.ones(len(rows), np.int64)
+    if is_word is not None:
+        counts = np.add.reduceat(is_word.values, is_word.splits[:-1])
+    begins = np.concatenate([[0], np.cumsum(counts)])
+    shape = (encoder.num_layers + 1, int(begins[-1]), encoder.hidden_size)
+    found = {reading: np.empty(shape, np.float32) for reading in readings}
+
+    @tf.function(reduce_retracing=True)
+    def read(inputs: Tensors) -> Tensors:
+        states = encoder.states(inputs)
+        return {
+            name: tf.stack(
+                [tf.cast(pick(state, inputs), tf.float32) for state in states]
+            )
+            for name, pick in readings.items()
+        }
+
+    order = np.argsort(rows.lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        length = int(rows.lengths[chosen].max())
+        inputs = dict(make_batch(rows, chosen, length)[0])
+        if is_word is not None:
+            inputs["is_word"] = is_word.pad(chosen, length)
+        inputs = {name: tf.constant(value) for name, value in inputs.items()}
+        places = [np.arange(begins[row], begins[row + 1]) for row in chosen]
+        for name, vectors in read(inputs).items():
+            found[name][:, np.concatenate(places)] = vectors.numpy()
+    return found
+
+
+def _standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gives each feature of [L, N, D] mean 0 and variance 1, in place.
+
+    One strength then suits all layers, and a mixture compares like with like. Returns
+    what was taken off, and what it was divided by, float32 [L, 1, D].
+    """
+    shift = states.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
+    scale = np.empty_like(shift)
+    for layer, moved in enumerate(states):
+        moved -= shift[layer]
+        scale[layer] = np.sqrt(np.square(moved).mean(axis=0, dtype=np.float64))
+        scale[layer] = np.maximum(scale[layer], 1e-6)
+        moved /= scale[layer]
+    return shift, scale
+
+
+def _by_row(logits: np.ndarray, rows: Rows) -> list[np.ndarray]:
+    """Logits [N, C] as a model returns them: of a text [C], of tagging [S, C]."""
+    is_word = _is_word(rows)
+    if is_word is None:
+        return list(logits)
+    everywhere = np.zeros([len(is_word.values), logits.shape[1]], np.float32)
+    everywhere[is_word.values > 0] = logits
+    return np.split(everywhere, is_word.splits[1:-1])

@@ -1,0 +1,143 @@
+"""Frozen probes: what they read, by hand, and what a run of them leaves."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.runs import finetuning, linear
+from tests.tasks import common
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    return common.save_pretrained(tmp_path_factory.mktemp("pretrained"))
+
+
+def run(folder, encoder, **values):
+    said = []
+    values = {"frozen": True, "encoder": str(encoder), "max_seq_length": 16} | values
+    values["output_dir"] = str(folder / "out")
+    report = finetuning.run(fields.from_flat(values, FinetuneConfig), said.append)
+    return report, Path(values["output_dir"]), said
+
+
+def table(path, examples):
+    rows = "".join(f"{e.texts[0]},{e.label}\n" for e in examples)
+    path.write_text("text,label\n" + rows)
+    return str(path)
+
+
+def states(path, examples):
+    """The states of every layer and the mask, without padding, one text at a time."""
+    encoder, tokenizer = keras.saving.load_model(path), common.tokenizer()
+    for example in examples:
+        (ids,) = tokenizer.encode([example.texts[0]])
+        ids = np.array([[2, *ids[:14], 3]], np.int32)
+        yield [state.numpy()[0] for state in encoder.states({"input_ids": ids})]
+
+
+def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
+    train, test = common.sentiment(60), common.sentiment(21, offset=60)
+    # Some labels are wrong, so that not every score is 100.
+    train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
+    monkeypatch.setattr(linear, "choose_strength", lambda *arguments, **options: 0.01)
+    report, folder, said = run(
+        tmp_path,
+        pretrained,
+        task="classification",
+        train=table(tmp_path / "train.csv", train),
+        eval=table(tmp_path / "eval.csv", test),
+    )
+    found = report["probes"][0]
+    names = ["mixture", "0", "1", "2"]
+    assert [*found] == [f"{r} {name}" for r in ("mean", "cls") for name in names]
+    for reading in ("mean", "cls"):
+        for layer in range(3):
+
+            def vectors(examples, reading=reading, layer=layer):
+                read = (every[layer] for every in states(pretrained, examples))
+                return [x[0] if reading == "cls" else x.mean(axis=0) for x in read]
+
+            scaler = StandardScaler().fit(vectors(train))
+            # With two classes it has one vector in the place of two of half its size.
+            peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
+            peer.fit(scaler.transform(vectors(train)), [e.label for e in train])
+            right = peer.score(scaler.transform(vectors(test)), [e.label for e in test])
+            score = found[f"{reading} {layer}"]["eval"]["accuracy"]
+            assert score == pytest.approx(100 * right)
+    main = report["summary"]["eval"]["accuracy"]
+    assert main["mean"] == found["mean mixture"]["eval"]["accuracy"]
+    assert main["baseline"] == pytest.approx(100 * 11 / 21, abs=5)
+    assert json.loads((folder / "results.json").read_text())["task"] == "classification"
+    assert not (folder / "model.keras").exists()
+    assert any("mean mixture: accuracy" in line and "shares" in line for line in said)
+
+
+def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
+    """Tags that are a function of the word are found in the layer of the words."""
+    tags = {"good": "A", "bad": "A", "movie": "N", "book": "N", "the": "D", "is": "V"}
+    rng = np.random.default_rng(0)
+
+    def write(name, count):
+        blocks = []
+        for _ in range(count):
+            words = rng.choice(sorted(tags), rng.integers(2, 9))
+            lines = [f"{word} {tags[word]}\n" for word in words]
+            # Cut into pieces, and its own tag.
+            lines.append("xyz X\n")
+            blocks.append("".join(lines))
+        (tmp_path / name).write_text("\n".join(blocks))
+        return str(tmp_path / name)
+
+    report, _, _ = run(
+        tmp_path,
+        pretrained,
+        task="tagging",
+        tag_metric="accuracy",
+        train=write("train.txt", 60),
+        eval=write("dev.txt", 15),
+    )
+    found = report["probes"][0]
+    assert [*found] == ["words mixture", "words 0", "words 1", "words 2"]
+    scores = {name: split["dev"] for name, split in found.items()}
+    assert scores["words 0"]["accuracy"] == 100
+    assert scores["words mixture"]["accuracy"] >= 99
+    assert scores["words 0"]["words_cut"] == 0
+
+
+def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
+    examples = common.sentiment(40)
+    values = [3.0 + 2.0 * (e.label == "pos") for e in examples]
+    labeled = [
+        common.Example(e.id, e.texts, value)
+        for e, value in zip(examples, values, strict=True)
+    ]
+    report, _, _ = run(
+        tmp_path,
+        pretrained,
+        task="regression",
+        train=table(tmp_path / "train.csv", labeled),
+        eval=table(tmp_path / "eval.csv", labeled[:20]),
+        init="random",
+        seeds=2,
+    )
+    assert [*report["probes"]] == [0, 1]
+    first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
+    assert first != second
+    # On the scale of the labels, and better than their mean.
+    assert report["summary"]["eval"]["mse"]["baseline"] == pytest.approx(1.0)
+    assert max(first, second) < 0.9
+
+
+def test_spans_are_refused(tmp_path, pretrained):
+    path = tmp_path / "squad.json"
+    path.write_text('{"data": []}')
+    with pytest.raises(ValueError, match="leave --frozen out"):
+        run(tmp_path, pretrained, task="squad1", train=str(path), eval=str(path))

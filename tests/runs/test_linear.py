@@ -1,0 +1,122 @@
+"""The solver of frozen probes, against scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy import optimize
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from electra_tf.runs import linear
+
+
+def data(count=300, size=6, outputs=4, layers=1, seed=0):
+    """Features in float64, so that both solvers reach the same minimum."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=[layers, count, size])
+    logits = states[-1] @ rng.normal(size=[size, outputs]) + rng.normal(size=outputs)
+    return states, logits + rng.normal(size=logits.shape)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classes_are_those_of_scikit_learn(weighted):
+    states, logits = data()
+    targets = logits.argmax(axis=1)
+    weights = np.linspace(0.5, 1.5, 300) if weighted else None
+    strength = 0.01
+    found = linear.fit(
+        states,
+        targets,
+        4,
+        linear.LOSSES["classification"],
+        strength=strength,
+        weights=weights,
+    )
+    peer = LogisticRegression(C=1 / (strength * 300), tol=1e-8, max_iter=1000)
+    peer.fit(states[0], targets, sample_weight=weights)
+    expected = peer.decision_function(states[0])
+    logits = found(states)
+    # A constant per example is free in a softmax.
+    centered = [x - x.mean(axis=1, keepdims=True) for x in (logits, expected)]
+    np.testing.assert_allclose(*centered, atol=2e-2)
+    np.testing.assert_array_equal(found.shares, [1.0])
+
+
+def test_several_labels_are_as_many_logistic_regressions():
+    states, logits = data(outputs=3)
+    targets = (logits > 0).astype(np.float64)
+    loss, strength = linear.LOSSES["multilabel"], 0.01
+    found = linear.fit(states, targets, 3, loss, strength=strength)
+    for number in range(3):
+        peer = LogisticRegression(C=1 / (strength * 300), tol=1e-8)
+        peer.fit(states[0], targets[:, number])
+        expected = peer.decision_function(states[0])
+        np.testing.assert_allclose(found(states)[:, number], expected, atol=2e-2)
+
+
+def test_numbers_are_ridge_regression():
+    states, logits = data(outputs=1)
+    found = linear.fit(states, logits, 1, linear.LOSSES["regression"], strength=0.1)
+    peer = Ridge(alpha=0.1 * 300).fit(states[0], logits)
+    expected = peer.predict(states[0])
+    np.testing.assert_allclose(found(states)[:, 0], expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
+def test_the_mixture_has_the_right_gradient(kind, monkeypatch):
+    states, logits = data(count=20, size=3, outputs=2, layers=3)
+    targets = {"classification": logits.argmax(axis=1), "regression": logits}
+    targets = targets.get(kind, (logits > 0) * 1.0)
+    asked = []
+
+    def checked(function, point, **options):
+        point = np.random.default_rng(1).normal(size=len(point))
+        numeric = optimize.approx_fprime(point, lambda x: function(x)[0], 1e-6)
+        np.testing.assert_allclose(function(point)[1], numeric, atol=1e-4)
+        asked.append(len(point))
+        return optimize.OptimizeResult(x=point)
+
+    monkeypatch.setattr(linear.optimize, "minimize", checked)
+    linear.fit(states, targets, 2, linear.LOSSES[kind], strength=0.3)
+    assert asked == [3 + 3 * 2 + 2]
+
+
+def test_the_mixture_finds_the_layer_that_knows():
+    states, logits = data(layers=3)
+    targets, loss = logits.argmax(axis=1), linear.LOSSES["classification"]
+    found = linear.fit(states.astype(np.float32), targets, 4, loss, strength=1e-3)
+    assert found.shares[2] > 0.9
+    np.testing.assert_allclose(found.shares.sum(), 1)
+    best = linear.fit(states[2:], targets, 4, loss, strength=1e-3)
+    right = [(x.argmax(axis=1) == targets).mean() for x in (found(states), logits)]
+    assert abs(right[0] - (best(states[2:]).argmax(1) == targets).mean()) < 0.03
+
+
+def test_noise_wants_more_strength_than_a_rule():
+    rng = np.random.default_rng(0)
+    states, loss = rng.normal(size=[1, 400, 40]), linear.LOSSES["classification"]
+    groups = np.arange(400)
+    noise = rng.integers(0, 2, 400)
+    rule = (states[0, :, 0] > 0).astype(int)
+    chosen = [
+        linear.choose_strength(states, targets, groups, 2, loss)
+        for targets in (noise, rule)
+    ]
+    assert chosen[0] == linear.STRENGTHS[0]
+    assert chosen[1] < chosen[0]
+
+
+def test_groups_are_not_cut_in_two(monkeypatch):
+    seen = []
+    states, logits = data(count=200)
+    groups = np.repeat(np.arange(20), 10)
+    real = linear.fit
+
+    def fit(states, *arguments, **options):
+        seen.append(states.shape[1])
+        return real(states, *arguments, **options)
+
+    monkeypatch.setattr(linear, "fit", fit)
+    targets, loss = logits.argmax(axis=1), linear.LOSSES["classification"]
+    linear.choose_strength(states, targets, groups, 4, loss)
+    assert seen == [180] * len(linear.STRENGTHS)
+    one = np.zeros(200, int)
+    assert linear.choose_strength(states, targets, one, 4, loss) == linear.STRENGTHS[0]

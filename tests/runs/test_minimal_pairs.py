@@ -1,0 +1,184 @@
+"""Minimal pairs: scores by hand, counts, and what is refused."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+import electra_tf as et
+from electra_tf.cli import note
+from electra_tf.config import fields
+from electra_tf.config.commands import MinimalPairsConfig
+from electra_tf.pretraining import Electric, pseudo_log_likelihood
+from electra_tf.runs import minimal_pairs
+from electra_tf.runs.minimal_pairs import Pair, Result
+from tests import tiny, tiny_run
+from tests.layers.helpers import randomize
+from tests.tasks import common
+
+PAIRS = [
+    ("the movie is good", "the movie was good", "agreement", "syntax"),
+    ("a book", "a very bad book", "size", "semantics"),
+    ("the song is fine", "the song fine is", "order", "syntax"),
+    ("a great movie", "great a movie", "order", "syntax"),
+]
+
+
+def write(folder, pairs=PAIRS):
+    for good, bad, paradigm, field in pairs:
+        row = {"sentence_good": good, "sentence_bad": bad}
+        row |= {"UID": paradigm, "field": field}
+        with open(folder / f"{paradigm}.jsonl", "a") as file:
+            file.write(json.dumps(row) + "\n")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def electra(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("electra")
+    return tiny_run.save(folder / "run"), write(folder)
+
+
+def run(model, data, **values):
+    values = {"model": str(model), "data": (data,), "batch_size": 3} | values
+    return minimal_pairs.run(fields.from_flat(values, MinimalPairsConfig), note)
+
+
+def rows():
+    tokenizer = common.tokenizer()
+    texts = [text for good, bad, *_ in PAIRS for text in (good, bad)]
+    for ids in tokenizer.encode(texts):
+        yield np.array([[2, *ids, 3]], np.int32)
+
+
+def expected(scores):
+    """Accuracies by sum and by mean over all pairs, of arrays per sentence."""
+    pairs = [*zip(scores[::2], scores[1::2], strict=True)]
+    return [
+        100 * np.mean([by(good) > by(bad) for good, bad in pairs])
+        for by in (np.sum, np.mean)
+    ]
+
+
+def test_detection_is_log_p_of_original(electra):
+    folder, data = electra
+    report = run(folder, data)
+    assert report["method"] == "detection"
+    model = keras.saving.load_model(folder / "discriminator.keras")
+    found = []
+    for ids in rows():
+        replaced = tf.sigmoid(model({"input_ids": ids})).numpy()[0, 1:-1]
+        found.append(np.log(1 - replaced))
+    row = report["all"]["all"]
+    assert [row["sum"][0], row["mean"][0]] == pytest.approx(expected(found))
+    assert {n: r["pairs"] for n, r in report["paradigms"].items()} == {
+        "agreement": 1,
+        "order": 2,
+        "size": 1,
+    }
+    assert {n: r["pairs"] for n, r in report["fields"].items()} == {
+        "semantics": 1,
+        "syntax": 3,
+    }
+    tokenizer = common.tokenizer()
+    texts = [text for good, bad, *_ in PAIRS for text in (good, bad)]
+    scores = minimal_pairs.token_scores(
+        "detection", model, tokenizer, texts, batch_size=3
+    )
+    for one, other in zip(scores, found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_masked_lm_masks_one_token_at_a_time(electra):
+    folder, _ = electra
+    model = keras.saving.load_model(folder / "generator.keras")
+    texts = [text for good, bad, *_ in PAIRS for text in (good, bad)]
+    scores = minimal_pairs.token_scores(
+        "masked_lm", model, common.tokenizer(), texts, batch_size=5
+    )
+    for found, ids in zip(scores, rows(), strict=True):
+        for place in range(1, ids.shape[1] - 1):
+            masked = ids.copy()
+            masked[0, place] = 4
+            batch = {
+                "masked_input_ids": masked,
+                "input_mask": np.ones_like(ids),
+                "segment_ids": np.zeros_like(ids),
+                "masked_lm_positions": np.array([[place]], np.int32),
+            }
+            log_shares = tf.nn.log_softmax(model(batch))[0, 0].numpy()
+            assert found[place - 1] == pytest.approx(
+                log_shares[ids[0, place]], abs=1e-4
+            )
+
+
+def test_energies_are_electrics(tmp_path):
+    model = tiny.two_tower(Electric, vocab=len(common.TOKENS))
+    randomize(model.trainable_variables)
+    folder = tiny_run.save(tmp_path / "run", model, objective="electric")
+    report = run(folder, write(tmp_path))
+    assert report["method"] == "energy"
+    texts = [text for good, bad, *_ in PAIRS for text in (good, bad)]
+    sums = pseudo_log_likelihood(model, common.tokenizer(), texts, max_seq_length=32)
+    right = np.mean(sums[::2] > sums[1::2])
+    assert report["all"]["all"]["sum"][0] == pytest.approx(100 * right)
+    with pytest.raises(ValueError, match=r"TwoTowerGenerator.*another --method"):
+        run(folder, str(tmp_path), method="masked_lm")
+
+
+def test_a_masked_lm_run_is_asked_for_its_own(tmp_path, electra):
+    folder = tmp_path / "run"
+    tiny_run.save(folder, objective="mlm")
+    (folder / "discriminator.keras").unlink()
+    assert run(folder, electra[1])["method"] == "masked_lm"
+    with pytest.raises(FileNotFoundError, match=r"no discriminator.keras, which --me"):
+        run(folder, electra[1], method="detection")
+
+
+def test_a_head_of_another_kind_is_refused(tmp_path, electra):
+    question = et.pretraining.TokenPrediction
+    model = tiny_run.electra(question=lambda table: question(table, name="objective"))
+    folder = tiny_run.save(tmp_path / "run", model)
+    with pytest.raises(ValueError, match="only --method=masked_lm"):
+        run(folder, electra[1])
+
+
+def test_ties_count_as_half_and_means_are_not_sums():
+    pairs = [Pair("", "", "p", "f")] * 3
+    scores = [[-1.0, -1.0, -1.0], [-2.0], [-1.0], [-1.0], [-1.0], [-2.0, -3.0]]
+    found = minimal_pairs.count(pairs, [np.array(each) for each in scores])
+    assert found["all"]["all"] == Result(3, 1.5, 2.5)
+
+
+@pytest.mark.parametrize(("right", "pairs"), [(0, 5), (60, 100), (1000, 1000)])
+def test_intervals_are_scipys(right, pairs):
+    peer = stats.binomtest(right, pairs).proportion_ci(method="wilson")
+    found = Result(pairs, right, right).accuracy("mean")
+    assert found == pytest.approx(
+        [100 * right / pairs, 100 * peer.low, 100 * peer.high]
+    )
+
+
+def test_the_table_has_a_line_per_paradigm_and_field(electra):
+    text = minimal_pairs.table(run(*electra))
+    names = [line.split()[0] for line in text.splitlines()[1:] if line.strip()]
+    assert names == ["agreement", "order", "size", "semantics", "syntax", "all"]
+
+
+def test_limits_and_mistakes(tmp_path, electra):
+    folder, data = electra
+    assert run(folder, data, limit=1)["all"]["all"]["pairs"] == 3
+    with pytest.raises(FileNotFoundError, match="correct --data"):
+        run(folder, str(tmp_path / "none.jsonl"))
+    with pytest.raises(ValueError, match="has no pairs"):
+        run(folder, str(tmp_path))
+    (tmp_path / "x.jsonl").write_text('{"sentence_good": "a"}\n')
+    with pytest.raises(ValueError, match="line 1 has no sentence_good"):
+        run(folder, str(tmp_path))
+    (tmp_path / "x.jsonl").unlink()
+    write(tmp_path, [("good " * 40, "bad", "x", "")])
+    with pytest.raises(ValueError, match="takes from 1 to 30"):
+        run(folder, str(tmp_path))
