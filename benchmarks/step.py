@@ -61,7 +61,7 @@ SIZES = {
 GENERATOR = 0.25
 
 
-def config_of(size: Size, precision: str):
+def config_of(size: Size, precision: str, remat: bool = False):
     """The ``PretrainConfig`` of a run of that size."""
     from electra_tf.config import pretraining as groups
 
@@ -77,6 +77,7 @@ def config_of(size: Size, precision: str):
             num_heads=size.heads,
             intermediate_size=4 * size.width,
             embedding_size=size.embedding,
+            remat=remat,
         ),
         generator=groups.GeneratorConfig(generator_hidden_size=GENERATOR),
     )
@@ -108,14 +109,14 @@ def batches(size: Size, count: int = 4) -> list[dict[str, np.ndarray]]:
     return made
 
 
-def ours(size: Size, precision: str) -> Callable[[], None]:
+def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], None]:
     """A function that takes one step as a run does; the first call compiles."""
     import tensorflow as tf
 
     from electra_tf.systems import build
     from electra_tf.training.callbacks import first_nonfinite
 
-    model = build.compiled_model(config_of(size, precision), size.vocab)
+    model = build.compiled_model(config_of(size, precision, remat), size.vocab)
     given = batches(size)
     stacked = {name: np.stack([b[name] for b in given]) for name in given[0]}
     data = tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)
@@ -207,7 +208,12 @@ def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
 
     dtype = tf.float32 if precision == "float32" else tf.bfloat16
     rows, width = size.rows * size.length, size.width
-    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+    shapes = [
+        (width, 3 * width),
+        (width, width),
+        (width, 4 * width),
+        (4 * width, width),
+    ]
     pairs = [
         (tf.ones([rows, i], dtype), tf.random.normal([i, o], dtype=dtype))
         for i, o in shapes
@@ -277,7 +283,9 @@ def main() -> None:
     """Measures, prints and writes."""
     parser = harness.arguments(__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument(
+        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
+    )
     parser.add_argument("--rows", type=int, help="rows of a batch")
     parser.add_argument("--length", type=int, help="tokens of a row")
     parser.add_argument("--seconds", type=float, default=3.0, help="a side and round")
