@@ -2,8 +2,8 @@
 
     python benchmarks/optimizer_speed.py
 
-Updates of all candidates take turns in one process; the unit is `keras.optimizers.AdamW`
-with `global_clipnorm`, which does the same work.
+Updates of all candidates take turns in one process; the unit is Keras's AdamW with
+`global_clipnorm`, which does the same work.
 """
 
 import os
