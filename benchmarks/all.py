@@ -22,16 +22,33 @@ PAGE = HERE.parent / "docs" / "performance.md"
 PICTURE = HERE.parent / "docs" / "images" / "performance.png"
 BEGIN = "<!-- written by benchmarks/all.py -->"
 END = "<!-- end of what benchmarks/all.py writes -->"
+# Scripts in the order of the page, each with the arguments of its runs.
 SCRIPTS = {
-    "step": [],
-    "records": [],
-    "finetuning": [],
-    "serving": [],
-    "startup": [],
-    "growth": [],
-    "precision": [],
-    "encoder_speed": [],
-    "optimizer_speed": [],
+    "step": [
+        *(["--size=tiny"], ["--size=mini"], ["--size=small"]),
+        ["--size=small", "--precision=float32"],
+    ],
+    "records": [[]],
+    "finetuning": [[]],
+    "serving": [[]],
+    "startup": [[]],
+    "growth": [[]],
+    "precision": [[]],
+    "encoder_speed": [["--ablate"]],
+    "optimizer_speed": [[]],
+}
+
+
+HEADS = {
+    "step": "Training step",
+    "records": "Raw text to records",
+    "finetuning": "Fine-tuning",
+    "serving": "Serving",
+    "startup": "Start-up and fixed costs",
+    "growth": "Growth",
+    "precision": "bfloat16 against float32",
+    "encoder_speed": "Encoder stack against keras_hub",
+    "optimizer_speed": "Optimizer",
 }
 
 
@@ -43,7 +60,7 @@ def number(value):
 def table(result):
     """The rows of one script as Markdown."""
     lines = [
-        f"### {result['name']}",
+        f"### {HEADS[result['name']]}",
         "",
         f"    {result['command']}",
         "",
@@ -92,8 +109,8 @@ def draw(results):
 
 def collect():
     """Writes the tables of all results there are into the page, and the picture."""
-    paths = [RESULTS / f"{name}.json" for name in SCRIPTS]
-    results = [json.loads(path.read_text()) for path in paths if path.exists()]
+    paths = [path for name in SCRIPTS for path in sorted(RESULTS.glob(f"{name}*.json"))]
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     machines = {
         f"{r['hardware']['cores']} cores of {r['hardware']['processor']} "
         f"({', '.join(r['hardware']['vector_units'])}), Python "
@@ -127,9 +144,10 @@ def main():
     for name in [] if arguments.collect else names:
         print(f"== {name}", file=sys.stderr)
         # A process each: threads and caches of one peer do not disturb the next script.
-        command = [sys.executable, str(HERE / f"{name}.py"), *SCRIPTS[name]]
-        if subprocess.run(command, check=False).returncode:
-            failed.append(name)
+        for given in SCRIPTS[name]:
+            command = [sys.executable, str(HERE / f"{name}.py"), *given]
+            if subprocess.run(command, check=False).returncode:
+                failed.append(" ".join([name, *given]))
     collect()
     if failed:
         sys.exit(f"error: these benchmarks failed: {', '.join(failed)}")

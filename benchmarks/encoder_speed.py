@@ -1,23 +1,19 @@
 """How fast one training step of the encoder stack is, against keras_hub's layers.
 
-    python benchmarks/encoder_speed.py --output encoder_speed.json
+    python benchmarks/encoder_speed.py
 
 A step is forward and backward (no optimizer) through the Transformer stack of
-ELECTRA-Small with dropout 0.1. All contenders run interleaved in one process; only
-ratios within one run mean anything, and the first contender is the unit. With
+ELECTRA-Small with dropout 0.1. All contenders run interleaved in one process. With
 `--ablate`, further contenders each do one fused operation in plain TensorFlow instead.
 """
 
-import argparse
-import json
 import os
-import platform
-import statistics
 import time
 from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import keras
 import numpy as np
 import tensorflow as tf
@@ -104,6 +100,19 @@ def training_step(contender, policy):
     return step
 
 
+def timed(step, inputs):
+    """Seconds of one call, as a function; the call here compiles."""
+    seeds = iter(range(1, 1 << 30))
+    step(*inputs, tf.constant([0, 0])).numpy()
+
+    def run():
+        start = time.perf_counter()
+        step(*inputs, tf.constant([next(seeds), 1])).numpy()
+        return time.perf_counter() - start
+
+    return run
+
+
 def batch(rows, length, policy):
     """Random hidden states; a quarter of the rows is half padding."""
     rng = np.random.default_rng(0)
@@ -119,67 +128,33 @@ def batch(rows, length, policy):
     )
 
 
-def measure(steps, inputs, rounds):
-    """Seconds of each step in each round, interleaved."""
-    seconds = {name: [] for name in steps}
-    for step in steps.values():
-        step(*inputs, tf.constant([0, 0])).numpy()
-    for index in range(rounds):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step(*inputs, tf.constant([index, 1])).numpy()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def summarize(seconds):
-    """Speed of each contender relative to the first, by minimum and by median."""
-    unit = next(iter(seconds.values()))
-    return {
-        name: {
-            "speed_by_minimum": min(unit) / min(values),
-            "speed_by_median": statistics.median(unit) / statistics.median(values),
-        }
-        for name, values in seconds.items()
-    }
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.arguments(__doc__.splitlines()[0], rounds=10)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--policies", nargs="+", default=["mixed_bfloat16", "float32"])
     parser.add_argument("--ablate", action="store_true")
-    parser.add_argument("--output", help="JSON file to write")
     arguments = parser.parse_args()
     contenders = {**CONTENDERS, **(ABLATIONS if arguments.ablate else {})}
-    results = {}
+    rows = []
     for policy in arguments.policies:
-        steps = {
-            name: training_step(contender, policy)
+        inputs = batch(arguments.rows, arguments.length, policy)
+        sides = {
+            name: timed(training_step(contender, policy), inputs)
             for name, contender in contenders.items()
         }
-        inputs = batch(arguments.rows, arguments.length, policy)
-        results[policy] = summarize(measure(steps, inputs, arguments.rounds))
-        print(f"\n{policy:26}{'by minimum':>12}{'by median':>12}")
-        for name, row in results[policy].items():
-            print(
-                f"  {name:24}{row['speed_by_minimum']:12.2f}"
-                f"{row['speed_by_median']:12.2f}"
+        figures = harness.interleave(sides, arguments.rounds)
+        rows += [
+            harness.row(
+                f"stack of small, {policy}: {name}",
+                figures,
+                ours=name,
+                peer="keras_hub",
+                unit="seconds",
             )
-    report = {
-        "arguments": vars(arguments),
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "speed_relative_to_first": results,
-    }
-    if arguments.output:
-        with open(arguments.output, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=2)
+            for name in list(contenders)[1:]
+        ]
+    harness.report("encoder_speed", rows, arguments.output)
 
 
 if __name__ == "__main__":

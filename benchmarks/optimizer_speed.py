@@ -1,21 +1,17 @@
-"""Time of one optimizer update on the variables of ELECTRA-Small, as ratios.
+"""Time of one optimizer update on the variables of ELECTRA-Small.
 
-Updates of all candidates are interleaved in one process; the ratio of the fastest
-update of each to that of `keras.optimizers.AdamW` with `global_clipnorm` is reported,
-since that is the one doing the same work. The first call (tracing, compiling) is
-reported too.
+    python benchmarks/optimizer_speed.py
 
-    python benchmarks/optimizer_speed.py --rounds=40 --json=optimizer_speed.json
+Updates of all candidates take turns in one process; the unit is Keras's AdamW with
+`global_clipnorm`, which does the same work.
 """
 
-import argparse
-import json
 import os
-import platform
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import keras
 import numpy as np
 import tensorflow as tf
@@ -67,59 +63,47 @@ def candidates():
     }
 
 
-def measure(rounds):
-    rng = np.random.default_rng(0)
-    shapes = small_shapes()
-    gradients = [tf.constant(rng.normal(0, 0.01, s), tf.float32) for s in shapes]
-    updates, first = {}, {}
-    for name, (optimizer, options) in candidates().items():
+def timed(update):
+    """Seconds of one call, as a function; the call here compiles."""
+    update()
+
+    def run():
         start = time.perf_counter()
-        updates[name] = make_update(optimizer, shapes, gradients, **options)
-        updates[name]()
-        first[name] = time.perf_counter() - start
-    times = {name: [] for name in updates}
-    for _ in range(rounds):
-        for name, update in updates.items():
-            start = time.perf_counter()
-            update()
-            times[name].append(time.perf_counter() - start)
-    base = min(times[BASELINE]), float(np.median(times[BASELINE]))
-    return {
-        name: {
-            "ratio_of_minima": round(min(seconds) / base[0], 3),
-            "ratio_of_medians": round(float(np.median(seconds)) / base[1], 3),
-            "minimum_ms": round(1e3 * min(seconds), 2),
-            "first_call_s": round(first[name], 2),
-        }
-        for name, seconds in times.items()
-    }
+        update()
+        return time.perf_counter() - start
+
+    return run
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--json", help="file to write the result to")
-    args = parser.parse_args()
-    result = {
-        "parameters": int(sum(np.prod(s) for s in small_shapes())),
-        "variables": len(small_shapes()),
-        "rounds": args.rounds,
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "updates": measure(args.rounds),
+    parser = harness.arguments(__doc__.splitlines()[0], rounds=40)
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(0)
+    shapes = small_shapes()
+    gradients = [tf.constant(rng.normal(0, 0.01, s), tf.float32) for s in shapes]
+    sides = {
+        name: timed(make_update(optimizer, shapes, gradients, **options))
+        for name, (optimizer, options) in candidates().items()
     }
-    print("| update | of minima | of medians | first call, s |")
-    print("|---|---|---|---|")
-    for name, row in result["updates"].items():
-        print(
-            f"| {name} | {row['ratio_of_minima']:.2f} | "
-            f"{row['ratio_of_medians']:.2f} | {row['first_call_s']:.1f} |"
+    figures = harness.interleave(sides, arguments.rounds)
+    rows = [
+        harness.row(
+            f"update of small: {name}",
+            figures,
+            ours=name,
+            peer=BASELINE,
+            unit="seconds",
         )
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
+        for name in list(sides)[1:]
+    ]
+    parameters = int(sum(np.prod(shape) for shape in shapes))
+    harness.report(
+        "optimizer_speed",
+        rows,
+        arguments.output,
+        parameters=parameters,
+        variables=len(shapes),
+    )
 
 
 if __name__ == "__main__":

@@ -303,6 +303,13 @@ class EncoderConfig(Group):
         "Start of the position table, which is trained in any case. sinusoidal: sines "
         "and cosines, which tell from the first step how far tokens are apart.",
     )
+    remat: bool = field(
+        False,
+        "Gradient checkpointing: keep only the input of each layer and run the layer "
+        "again in the backward pass. Less memory, about a quarter more time, the same "
+        "result. FLOPs are counted without it.",
+        resumable=True,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,6 +30,7 @@ class TextEncoder(Serializable, keras.Model):
     Args:
         intermediate_size: width of the feed-forward networks; None is 4 * hidden_size.
         seed: start of the dropout stream of training calls that bring no seed.
+        remat: as in ``TransformerEncoder``.
 
     Raises:
         ValueError: when the heads do not divide the hidden size, or the sequence is
@@ -56,6 +57,7 @@ class TextEncoder(Serializable, keras.Model):
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
         seed: int = 0,
+        remat: bool = False,
         name: str | None = None,
         **kwargs,
     ):
@@ -71,6 +73,7 @@ class TextEncoder(Serializable, keras.Model):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.seed = seed
+        self.remat = remat
         self.seed_generator = keras.random.SeedGenerator(
             seed, name=f"{self.name}_dropout"
         )
@@ -84,6 +87,7 @@ class TextEncoder(Serializable, keras.Model):
             direction=direction,
             layer_norm_epsilon=layer_norm_epsilon,
             initializer_range=initializer_range,
+            remat=remat,
             dtype=self.dtype_policy,
             name="transformer",
         )

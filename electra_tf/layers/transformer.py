@@ -13,6 +13,8 @@ F feed-forward size. In every call, ``training`` says whether dropout is on; the
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -166,7 +168,10 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
 class TransformerEncoder(Serializable, keras.layers.Layer):
     """A stack of ``TransformerEncoderBlock``s, whose arguments it passes on.
 
-    ``blocks`` are in the order from the input to the output.
+    ``blocks`` are in the order from the input to the output. With ``remat``, training
+    keeps only the input of each block and runs the block again in the backward pass
+    (gradient checkpointing; Chen et al., 2016): memory of one block instead of all, for
+    a second forward pass, and the same result, since dropout follows from the seeds.
     """
 
     def __init__(
@@ -182,6 +187,7 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         direction: str = "both",
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
+        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -196,6 +202,7 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
+        self.remat = remat
         self.blocks = [
             TransformerEncoderBlock(
                 intermediate_size,
@@ -245,8 +252,13 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             seeds = split_seed(seed, self.num_layers)
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
-            last = block(states[-1], input_mask, training=training, seed=block_seed)
-            states.append(last)
+            # The mask and the seed by closure: only what has a gradient is an argument.
+            run = functools.partial(
+                block, input_mask=input_mask, training=training, seed=block_seed
+            )
+            if self.remat and training:
+                run = tf.recompute_grad(run)
+            states.append(run(states[-1]))
         return states
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:

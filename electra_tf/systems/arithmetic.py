@@ -305,15 +305,21 @@ def _layer_count(e: EncoderShape) -> int:
     return 4 * (d * d + d) + (2 * d * f + f + d) + 4 * d
 
 
-def kept_per_token(encoder: EncoderShape, sequence_length: int) -> int:
+def kept_per_token(
+    encoder: EncoderShape, sequence_length: int, *, remat: bool = False
+) -> int:
     """Activation values needed backward of each token: 2 E + L (12 D + 2 F + N S).
 
     12 D: input, query, key, value, context, both residual sums, both layer norms, and
     their dropout; 2 F: before and after the activation; N S: attention probabilities,
-    kept once with their dropout in the sign. All towers count.
+    kept once with their dropout in the sign. All towers count. With ``remat`` it is
+    2 E + L D, the inputs of the layers, and the values of the one layer at work.
     """
     e = encoder
     layer = 12 * e.hidden_size + 2 * e.feed_forward_size + e.num_heads * sequence_length
+    if remat:
+        inputs = 2 * e.embedding_size + e.num_layers * e.hidden_size
+        return e.num_towers * inputs + layer
     return e.num_towers * (2 * e.embedding_size + e.num_layers * layer)
 
 

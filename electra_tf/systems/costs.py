@@ -186,7 +186,9 @@ def _activations(config: PretrainConfig, phase: PhaseCost) -> int:
     kept = logits = 0
     for network in phase.networks:
         if network.is_trained:
-            kept += arithmetic.kept_per_token(network.encoder, length)
+            kept += arithmetic.kept_per_token(
+                network.encoder, length, remat=config.encoder.remat
+            )
         for head in network.heads:
             if arithmetic.head(head.name).has_logits:
                 positions = round(_share(config, head) * rows * length)

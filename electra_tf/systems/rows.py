@@ -269,6 +269,7 @@ def encoder(
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         initializer_range=config.initializer_range,
+        remat=config.remat,
         name=name,
         **options,
     )

@@ -152,6 +152,33 @@ def test_training_with_a_seed_is_pure():
     assert np.abs(first - other).max() > 0.1
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_remat_runs_blocks_again_and_changes_no_bit(policy):
+    plain, again = (make(dtype=policy, remat=remat) for remat in (False, True))
+    again.set_weights(plain.get_weights())
+    again.embeddings.set_weights(plain.embeddings.get_weights())
+
+    def gradients(encoder):
+        @tf.function
+        def run():
+            with tf.GradientTape() as tape:
+                hidden = encoder(INPUTS, training=True, seed=SEED)
+                loss = tf.reduce_sum(tf.cast(hidden, tf.float32) ** 3)
+            variables = [v.value for v in encoder.trainable_variables]
+            return [loss, *tape.gradient(loss, variables)]
+
+        operations = run.get_concrete_function().graph.get_operations()
+        products = [operation for operation in operations if operation.type == "MatMul"]
+        return len(products), [tf.convert_to_tensor(value) for value in run()]
+
+    kept, expected = gradients(plain)
+    repeated, actual = gradients(again)
+    for one, other in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(one, other)
+    # The four products of each block's weights, forward, once more.
+    assert repeated == kept + 2 * 4
+
+
 def test_training_without_a_seed_draws_new_masks():
     encoder = make()
     step = tf.function(lambda: encoder(INPUTS, training=True))

@@ -206,6 +206,16 @@ def test_two_towers_are_two_encoders_and_a_wider_head(sharing):
     assert memory["activations"] - one["activations"] == more
 
 
+def test_remat_keeps_the_inputs_of_layers_and_one_layer():
+    config = config_of(num_layers=3, generator="unigram")
+    again = config_of(num_layers=3, generator="unigram", remat=True)
+    layer = 12 * D + 2 * 4 * D + 2 * S
+    saved = 3 * layer - (3 * D + layer)
+    before, after = costs.memory(config, V), costs.memory(again, V)
+    assert before["activations"] - after["activations"] == 4 * B * S * saved
+    assert costs.run_flops(config, V) == costs.run_flops(again, V)
+
+
 def test_what_is_frozen_has_neither_gradient_nor_slots():
     frozen = config_of(**FROZEN)
     model = build.model(frozen, V)

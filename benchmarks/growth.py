@@ -1,0 +1,192 @@
+"""How speed and memory grow: with the batch, the length, the size, and the step.
+
+    python benchmarks/growth.py
+    python benchmarks/growth.py --parts=length,remat
+
+Each point is a process of its own, so that its peak memory is its own: the training
+step of ``step.py`` in bfloat16, and the products of one layer in the same rounds, which
+say what share of the matmul rate the step reaches. FLOPs are those of the products, so
+a share that stays level means time that grows as the arithmetic does. "resume" is what
+a run waits for its first batch at a later step.
+"""
+
+import dataclasses
+import multiprocessing
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import harness
+import step as training_step
+from step import SIZES, Size
+
+SMALL = SIZES["small"]
+LENGTHS = (64, 128, 256, 512)
+# As many tokens at every length, so that only the length differs.
+TOKENS = 4096
+AT_512 = {
+    "2 x 256": Size(2, 256, 4, 128, 30522, 8, 512),
+    "12 x 256 (small)": Size(12, 256, 4, 128, 30522, 8, 512),
+    "12 x 512 (medium)": Size(12, 512, 8, 512, 30522, 4, 512),
+    "12 x 768 (base)": Size(12, 768, 12, 768, 30522, 4, 512),
+}
+PARTS = {
+    "batch": {
+        f"small, {rows} x 128": (dataclasses.replace(SMALL, rows=rows), False)
+        for rows in (8, 16, 32, 64, 128)
+    },
+    "length": {
+        f"small, {TOKENS // length} x {length}": (
+            dataclasses.replace(SMALL, rows=TOKENS // length, length=length),
+            False,
+        )
+        for length in LENGTHS
+    },
+    "size": {
+        f"{name}, {size.rows} x 512": (size, False) for name, size in AT_512.items()
+    },
+    "remat": {
+        f"{name}, {size.rows} x 512, {'--remat' if remat else 'plain'}": (size, remat)
+        for name, size in AT_512.items()
+        if size.layers == 12
+        for remat in (False, True)
+    },
+}
+RESUMES = (0, 1_000, 10_000, 100_000)
+
+
+def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
+    """Sends speed, share of the matmul rate and peak memory of one point."""
+    import electra_tf.systems.build  # noqa: F401  # not part of the step's memory
+    from electra_tf.systems import costs
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = training_step.ours(size, "bfloat16", remat=remat)
+    step()
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    multiply, product_flops = training_step.products(size, "bfloat16")
+    multiply()
+    tokens = size.rows * size.length
+    sides = {
+        "step": training_step.rate(step, tokens, seconds),
+        "products": training_step.rate(multiply, product_flops, 0.3),
+    }
+    figures = harness.interleave(sides, rounds)
+    config = training_step.config_of(size, "bfloat16", remat=remat)
+    (phase,) = costs.phases(config, size.vocab)
+    flops = costs.step_flops(config, phase, rule="matmul") / tokens
+    shares = [
+        speed * flops / matmul
+        for speed, matmul in zip(figures["step"], figures["products"], strict=True)
+    ]
+    pipe.send(
+        {
+            "tokens_per_second": statistics.median(figures["step"]),
+            "share": 100 * statistics.median(shares),
+            "peak_mb": peak,
+            "flops_per_token": flops,
+        }
+    )
+
+
+def point(*arguments) -> dict:
+    """Runs ``_point`` in a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_point, args=(*arguments, sender))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    finally:
+        process.join()
+
+
+def first_batch(start_step: int, folder: Path) -> float:
+    """Seconds until the first batch of a run that goes on at ``start_step``."""
+    from electra_tf.config import pretraining as groups
+    from electra_tf.systems import build
+
+    config = groups.PretrainConfig(
+        run=groups.RunConfig(train_batch_size=32, model_dir=str(folder)),
+        data=groups.DataConfig(
+            corpus=(str(folder / "text"),), vocab_size=2000, max_seq_length=64
+        ),
+    )
+    data = build.pretraining_data(config, lambda line: None)
+    start = time.perf_counter()
+    next(iter(build.train_dataset(config, data, start_step=start_step)))
+    return time.perf_counter() - start
+
+
+def write_text(folder: Path) -> None:
+    """Enough text for some thousand records, in random words."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghij"), 5)) for _ in range(3000)]
+    documents = (
+        "\n".join(" ".join(rng.choice(words, 15)) + "." for _ in range(20))
+        for _ in range(1500)
+    )
+    (folder / "text").mkdir()
+    (folder / "text" / "words.txt").write_text("\n\n".join(documents) + "\n")
+
+
+def draw(results: dict, path: Path) -> None:
+    """One panel for each part: the share of the matmul rate, point by point."""
+    import matplotlib.figure
+
+    parts = {name: points for name, points in results.items() if name in PARTS}
+    figure = matplotlib.figure.Figure(
+        figsize=(4.2 * len(parts), 3.6), layout="constrained"
+    )
+    axes = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
+    for axis, (name, points) in zip(axes, parts.items(), strict=True):
+        labels = [label.replace(", ", "\n") for label in points]
+        axis.plot(labels, [p["share"] for p in points.values()], "o-", color="#0B62A4")
+        axis.set_title(name, fontsize=10)
+        axis.tick_params(labelsize=7)
+        axis.grid(alpha=0.25)
+    axes[0].set_ylim(0, 100)
+    axes[0].set_ylabel("% of the matmul rate")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Measures, prints, draws and writes."""
+    parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
+    parser.add_argument("--parts", default=",".join([*PARTS, "resume"]))
+    parser.add_argument("--seconds", type=float, default=2.0, help="a point and round")
+    options = parser.parse_args()
+    results, rows = {}, []
+    for part in options.parts.split(","):
+        for label, (size, remat) in PARTS.get(part, {}).items():
+            figures = point(size, remat, options.rounds, options.seconds)
+            results.setdefault(part, {})[label] = figures
+            for key, unit in (
+                ("tokens_per_second", "tokens/s"),
+                ("share", "% of the matmul rate"),
+                ("peak_mb", "MB at the peak"),
+            ):
+                rows.append({"what": f"{part}: {label}", "unit": unit})
+                rows[-1]["ours"] = figures[key]
+    if "resume" in options.parts.split(","):
+        with tempfile.TemporaryDirectory() as name:
+            write_text(Path(name))
+            first_batch(0, Path(name))
+            for step in RESUMES:
+                times = [first_batch(step, Path(name)) for _ in range(options.rounds)]
+                label = f"first batch of a run that goes on at step {step:,}"
+                rows.append({"what": label, "unit": "seconds"})
+                rows[-1]["ours"] = statistics.median(times)
+    if results:
+        pictures = harness.RESULTS.parent.parent / "docs" / "images"
+        draw(results, pictures / "growth.png")
+    harness.report("growth", rows, options.output, points=results)
+
+
+if __name__ == "__main__":
+    main()

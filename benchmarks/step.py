@@ -1,0 +1,369 @@
+"""One training step of ELECTRA, against Hugging Face's modules on PyTorch.
+
+    python benchmarks/step.py --size small
+    python benchmarks/step.py --size tiny --precision float32 --rounds 3
+
+Ours is the compiled train function that ``run_pretraining.py`` fits with, and the look
+at the logs that a run takes after each step: forward, backward, clip, AdamW, metrics.
+The peer is what a careful user would write: ``ElectraForMaskedLM`` and
+``ElectraForPreTraining`` with tied embeddings, vocabulary logits at the masked
+positions only, SDPA, fused AdamW, in bfloat16 by autocast or with bfloat16 weights,
+whichever is faster here; it has no metrics but the loss. Both get the same batches in
+memory, and all cores. In the float32 rows nothing is in bfloat16 on either side.
+
+The matmul rate is what TensorFlow reaches on the products of one discriminator layer,
+forward, in the same rounds. FLOPs are those of the products only
+(``systems.costs.step_flops``, rule "matmul"), so that recomputed activations and
+dropout earn nothing. Peak memory is of a process of its own, above what it had after
+its imports.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import argparse
+import dataclasses
+import itertools
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import harness
+import numpy as np
+
+OURS = "electra_tf"
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """What is trained, and on which batches; the generator is a quarter as wide."""
+
+    layers: int
+    width: int
+    heads: int
+    embedding: int
+    vocab: int
+    rows: int
+    length: int
+
+
+SIZES = {
+    "tiny": Size(2, 256, 4, 128, 8192, 64, 64),
+    "mini": Size(4, 256, 4, 128, 8192, 64, 64),
+    "small": Size(12, 256, 4, 128, 30522, 32, 128),
+    "base": Size(12, 768, 12, 768, 30522, 4, 512),
+}
+GENERATOR = 0.25
+
+
+def config_of(size: Size, precision: str, remat: bool = False):
+    """The ``PretrainConfig`` of a run of that size."""
+    from electra_tf.config import pretraining as groups
+
+    return groups.PretrainConfig(
+        run=groups.RunConfig(
+            train_batch_size=size.rows,
+            mixed_precision="none" if precision == "float32" else precision,
+        ),
+        data=groups.DataConfig(max_seq_length=size.length, vocab_size=size.vocab),
+        encoder=groups.EncoderConfig(
+            num_layers=size.layers,
+            hidden_size=size.width,
+            num_heads=size.heads,
+            intermediate_size=4 * size.width,
+            embedding_size=size.embedding,
+            remat=remat,
+        ),
+        generator=groups.GeneratorConfig(generator_hidden_size=GENERATOR),
+    )
+
+
+def batches(size: Size, count: int = 4) -> list[dict[str, np.ndarray]]:
+    """Batches of random tokens with the names and types of ``features.PRETRAINING``."""
+    masked = int(0.155 * size.length)
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(count):
+        ids = rng.integers(5, size.vocab, (size.rows, size.length), np.int32)
+        positions = np.stack(
+            [np.sort(rng.choice(size.length, masked, False)) for _ in range(size.rows)]
+        ).astype(np.int32)
+        shown = ids.copy()
+        np.put_along_axis(shown, positions, 4, axis=1)
+        made.append(
+            {
+                "input_ids": ids,
+                "masked_input_ids": shown,
+                "input_mask": np.ones_like(ids),
+                "segment_ids": np.zeros_like(ids),
+                "masked_lm_positions": positions,
+                "masked_lm_ids": np.take_along_axis(ids, positions, axis=1),
+                "masked_lm_weights": np.ones(positions.shape, np.float32),
+            }
+        )
+    return made
+
+
+def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], None]:
+    """A function that takes one step as a run does; the first call compiles."""
+    import tensorflow as tf
+
+    from electra_tf.systems import build
+    from electra_tf.training.callbacks import first_nonfinite
+
+    model = build.compiled_model(config_of(size, precision, remat), size.vocab)
+    given = batches(size)
+    stacked = {name: np.stack([b[name] for b in given]) for name in given[0]}
+    data = tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)
+    iterator = iter(data)
+    model.make_train_function()
+
+    def step() -> None:
+        logs = model.train_function(iterator)
+        # The guard of a run looks at the logs of every step.
+        bad = first_nonfinite(model, logs)
+        if bad:
+            raise FloatingPointError(bad)
+
+    return step
+
+
+def peer(size: Size, mode: str) -> Callable[[], None]:
+    """The same step in PyTorch; modes are "float32", "autocast" and "weights"."""
+    import torch
+    from torch.nn import functional
+    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+    torch.manual_seed(0)
+    torch.set_num_threads(os.cpu_count())
+
+    def network(kind: type, share: float) -> torch.nn.Module:
+        width = round(size.width * share)
+        return kind(
+            ElectraConfig(
+                vocab_size=size.vocab,
+                embedding_size=size.embedding,
+                hidden_size=width,
+                num_hidden_layers=size.layers,
+                num_attention_heads=max(1, round(size.heads * share)),
+                intermediate_size=4 * width,
+                attn_implementation="sdpa",
+            )
+        ).train()
+
+    generator = network(ElectraForMaskedLM, GENERATOR)
+    discriminator = network(ElectraForPreTraining, 1.0)
+    discriminator.electra.embeddings = generator.electra.embeddings
+    table = generator.electra.embeddings.word_embeddings.weight
+    generator.generator_lm_head.weight = table
+    both = torch.nn.ModuleList([generator, discriminator])
+    if mode == "weights":
+        both.to(torch.bfloat16)
+    weights = list(both.parameters())
+    optimizer = torch.optim.AdamW(weights, 5e-4, eps=1e-6, fused=True)
+    given = [{n: torch.from_numpy(v) for n, v in b.items()} for b in batches(size)]
+    # PyTorch indexes with int64; the conversion is not part of the step.
+    given = [{n: v.long() for n, v in batch.items()} for batch in given]
+    stream = itertools.cycle(given)
+
+    def losses(batch: dict) -> torch.Tensor:
+        positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
+        encoded = {
+            "attention_mask": batch["input_mask"],
+            "token_type_ids": batch["segment_ids"],
+        }
+        hidden = generator.electra(batch["masked_input_ids"], **encoded)[0]
+        hidden = hidden[torch.arange(size.rows)[:, None], positions]
+        hidden = generator.generator_predictions(hidden)
+        logits = generator.generator_lm_head(hidden).float().flatten(0, 1)
+        masked_lm = functional.cross_entropy(logits, targets.flatten())
+        drawn = torch.multinomial(logits.detach().softmax(-1), 1).view_as(positions)
+        corrupted = batch["input_ids"].scatter(1, positions, drawn)
+        replaced = (corrupted != batch["input_ids"]).float()
+        scores = discriminator(corrupted, **encoded).logits.float()
+        detection = functional.binary_cross_entropy_with_logits(scores, replaced)
+        return masked_lm + 50.0 * detection
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+            loss = losses(next(stream))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0, foreach=True)
+        optimizer.step()
+        if not np.isfinite(loss.item()):
+            raise FloatingPointError("the peer's loss is not finite")
+
+    return step
+
+
+def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
+    """The four products of a layer as TensorFlow runs them, and their FLOPs."""
+    import tensorflow as tf
+
+    dtype = tf.float32 if precision == "float32" else tf.bfloat16
+    rows, width = size.rows * size.length, size.width
+    shapes = [
+        (width, 3 * width),
+        (width, width),
+        (width, 4 * width),
+        (4 * width, width),
+    ]
+    pairs = [
+        (tf.ones([rows, i], dtype), tf.random.normal([i, o], dtype=dtype))
+        for i, o in shapes
+    ]
+
+    @tf.function
+    def run() -> list[tf.Tensor]:
+        return [tf.matmul(a, b) for a, b in pairs]
+
+    flops = sum(2.0 * rows * i * o for i, o in shapes)
+    return lambda: [x.shape for x in run()], flops
+
+
+def rate(step: Callable[[], None], units: float, seconds: float) -> Callable[[], float]:
+    """Units per second of calling ``step`` for about that long, at least twice."""
+
+    def measure() -> float:
+        start, count = time.perf_counter(), 0
+        while count < 2 or time.perf_counter() - start < seconds:
+            step()
+            count += 1
+        return count * units / (time.perf_counter() - start)
+
+    return measure
+
+
+def _peak(name: str, size: Size, mode: str, pipe) -> None:
+    """Sends what three steps of a side add to the memory of this fresh process, MB."""
+    if name == OURS:
+        import electra_tf.systems.build  # noqa: F401
+    else:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = (ours if name == OURS else peer)(size, mode)
+    for _ in range(3):
+        step()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pipe.send((after - before) / 1024)
+
+
+def peak_memory(name: str, size: Size, mode: str) -> float:
+    """Peak memory of a side, in MB above its imports."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_peak, args=(name, size, mode, sender))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    finally:
+        process.join()
+
+
+def faster(steps: dict[str, Callable[[], None]]) -> str:
+    """The name of the fastest of several ways, which are warmed up by this."""
+    times = {}
+    for name, step in steps.items():
+        step()
+        start = time.perf_counter()
+        step()
+        times[name] = time.perf_counter() - start
+    return min(times, key=times.get)
+
+
+def main() -> None:
+    """Measures, prints and writes."""
+    parser = harness.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument(
+        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
+    )
+    parser.add_argument("--rows", type=int, help="rows of a batch")
+    parser.add_argument("--length", type=int, help="tokens of a row")
+    parser.add_argument("--seconds", type=float, default=3.0, help="a side and round")
+    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
+    arguments = parser.parse_args()
+    changed = {"rows": arguments.rows, "length": arguments.length}
+    size = dataclasses.replace(
+        SIZES[arguments.size], **{n: v for n, v in changed.items() if v}
+    )
+    precision = arguments.precision
+    tokens = size.rows * size.length
+    shape = f"{arguments.size} step, {size.rows} x {size.length}, {precision}"
+
+    step = ours(size, precision)
+    step()
+    multiply, product_flops = products(size, precision)
+    multiply()
+    sides = {
+        OURS: rate(step, tokens, arguments.seconds),
+        "products": rate(multiply, product_flops, 0.3),
+    }
+    if arguments.peer:
+        modes = ["float32"] if precision == "float32" else ["autocast", "weights"]
+        peers = {mode: peer(size, mode) for mode in modes}
+        mode = faster(peers)
+        name = f"transformers on PyTorch ({mode})"
+        sides[name] = rate(peers[mode], tokens, arguments.seconds)
+        del peers
+    figures = harness.interleave(sides, arguments.rounds)
+
+    from electra_tf.systems import costs
+
+    config = config_of(size, precision)
+    (phase,) = costs.phases(config, size.vocab)
+    flops = costs.step_flops(config, phase, rule="matmul") / tokens
+    shares = [
+        100 * speed * flops / matmul
+        for speed, matmul in zip(figures[OURS], figures["products"], strict=True)
+    ]
+    rows = [
+        {
+            "what": f"{shape}: share of the matmul rate",
+            "unit": "%",
+            "ours": statistics.median(shares),
+            "range": [min(shares), max(shares)],
+        },
+        {
+            "what": "matmul rate of a layer's products",
+            "unit": "GFLOP/s",
+            "ours": statistics.median(figures["products"]) / 1e9,
+        },
+    ]
+    if arguments.peer:
+        bar = {"small": 2.2, "tiny": 3.0, "mini": 3.0}.get(arguments.size)
+        bar = bar if precision == "bfloat16" else None
+        speed = harness.row(
+            shape, figures, ours=OURS, peer=name, unit="tokens/s", bar=bar
+        )
+        rows.insert(0, speed)
+    if arguments.memory:
+        line = {"what": f"{shape}: peak memory", "unit": "MB"}
+        line["ours"] = peak_memory(OURS, size, precision)
+        if arguments.peer:
+            other = peak_memory(name, size, mode)
+            ratio = other / line["ours"]
+            line |= {"peer": other, "peer_name": name, "ratio": ratio}
+            line |= {"ratio_range": [ratio, ratio]}
+        rows.append(line)
+    harness.report(
+        "step",
+        rows,
+        arguments.output or harness.RESULTS / f"step_{arguments.size}_{precision}.json",
+        flops_per_token=flops,
+        size=dataclasses.asdict(size),
+        figures=figures,
+    )
+
+
+if __name__ == "__main__":
+    main()
