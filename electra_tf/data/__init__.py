@@ -11,7 +11,7 @@ _HOMES = {
     "WordPiece": "electra_tf.data.tokenizer",
     "masking_for": "electra_tf.data.pipeline",
     "open_corpus": "electra_tf.data.corpora",
-    "parse_batch": "electra_tf.data.records",
+    "parse_batch": "electra_tf.data.pipeline",
     "pretraining_dataset": "electra_tf.data.pipeline",
     "read_manifest": "electra_tf.data.records",
     "train_vocabulary": "electra_tf.data.vocabulary",

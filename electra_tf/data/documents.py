@@ -18,7 +18,7 @@ Line = Sequence[int]
 # (queued lines, first segment's budget, max_seq_length, rng) to the two segments and
 # the lines that stay queued.
 Splitter = Callable[
-    [list[Line], int, int, random.Random], tuple[list[int], list[int], list[Line]]
+    [list[Line], int, int, random.Random], tuple[np.ndarray, np.ndarray, list[Line]]
 ]
 
 SINGLE_SEGMENT_RATE = 0.1
@@ -29,6 +29,8 @@ _UNLIMITED = 100_000
 
 class ExampleBuilder:
     """Builds examples ``[CLS] first [SEP]`` or ``[CLS] first [SEP] second [SEP]``.
+
+    An example is an integer array; lines of int32 give examples of int32.
 
     Examples never mix documents. Feed the lines of a document to ``add_line``, then
     call ``end_document``; both return the examples that became complete.
@@ -63,15 +65,14 @@ class ExampleBuilder:
                 f"max_seq_length must be at least {MIN_TARGET}, got {max_seq_length}"
             )
         self._max_seq_length = max_seq_length
-        self._cls_id = cls_id
-        self._sep_id = sep_id
+        self._cls, self._sep = np.array([[cls_id], [sep_id]], np.int32)
         self._rng = rng
         self._split = SEGMENTING[segmenting]
         self._queue: list[Line] = []
         self._queued = 0
         self._target = max_seq_length
 
-    def add_line(self, tokens: Line) -> list[list[int]]:
+    def add_line(self, tokens: Line) -> list[np.ndarray]:
         """Queues a line's ids; returns the examples, mostly none, that it completes."""
         if len(tokens):
             self._queue.append(tokens)
@@ -82,21 +83,21 @@ class ExampleBuilder:
             examples.append(self._next_example())
         return examples
 
-    def end_document(self) -> list[list[int]]:
+    def end_document(self) -> list[np.ndarray]:
         """Returns the examples made of what is still queued, however short."""
         examples = []
         while self._queue:
             examples.append(self._next_example())
         return examples
 
-    def build(self, documents: Iterable[Iterable[Line]]) -> Iterator[list[int]]:
+    def build(self, documents: Iterable[Iterable[Line]]) -> Iterator[np.ndarray]:
         """Yields the examples of whole documents."""
         for document in documents:
             for line in document:
                 yield from self.add_line(line)
             yield from self.end_document()
 
-    def _next_example(self) -> list[int]:
+    def _next_example(self) -> np.ndarray:
         is_single = self._rng.random() < SINGLE_SEGMENT_RATE
         # Three special tokens stand in an example of two segments.
         budget = _UNLIMITED if is_single else (self._target - 3) // 2
@@ -107,37 +108,38 @@ class ExampleBuilder:
         self._target = self._max_seq_length
         if self._rng.random() < SHORT_TARGET_RATE:
             self._target = self._rng.randint(MIN_TARGET, self._max_seq_length)
-        example = [self._cls_id, *first, self._sep_id]
-        return [*example, *second, self._sep_id] if second else example
+        example = [self._cls, first, self._sep]
+        return np.concatenate([*example, second, self._sep] if len(second) else example)
 
 
 def split_original(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
-) -> tuple[list[int], list[int], list[Line]]:
+) -> tuple[np.ndarray, np.ndarray, list[Line]]:
     """The original's rule: every line to one of the segments, then cut both.
 
     A line goes to the first segment if that is empty, or stays under its budget, or,
     with probability 0.5, if it crosses it while the second is empty. As each line is
     decided alone, one can join the first after an earlier one went to the second.
     """
-    first: list[int] = []
-    second: list[int] = []
+    first, second, size = [], [], 0
     for line in lines:
         if (
             not first
-            or len(first) + len(line) < budget
-            or (not second and len(first) < budget and rng.random() < 0.5)
+            or size + len(line) < budget
+            or (not second and size < budget and rng.random() < 0.5)
         ):
-            first.extend(line)
+            first.append(line)
+            size += len(line)
         else:
-            second.extend(line)
-    first = first[: max_seq_length - 2]
-    return first, second[: max(0, max_seq_length - len(first) - 3)], []
+            second.append(line)
+    ids = np.concatenate(first)[: max_seq_length - 2]
+    room = max(0, max_seq_length - len(ids) - 3)
+    return ids, np.concatenate(second)[:room] if second else ids[:0], []
 
 
 def split_carry(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
-) -> tuple[list[int], list[int], list[Line]]:
+) -> tuple[np.ndarray, np.ndarray, list[Line]]:
     """Segments in text order; what does not fit stays queued.
 
     Deviation: the first segment takes the leading lines only (by the original's
@@ -161,7 +163,7 @@ def split_carry(
     cut = min(wanted, max_seq_length - 2)
     end = min(len(tokens), max(cut, max_seq_length - 3))
     rest = tokens[end:]
-    return tokens[:cut].tolist(), tokens[cut:end].tolist(), [rest] if len(rest) else []
+    return tokens[:cut], tokens[cut:end], [rest] if len(rest) else []
 
 
 SEGMENTING: dict[str, Splitter] = {"carry": split_carry, "original": split_original}

@@ -24,6 +24,7 @@ from electra_tf.files import AnyPath
 # Deviation: the paper and the original mask anew in every pass; here a record has ten
 # masks unless `mask_variants` says otherwise.
 _STATIC_VARIANTS = 10
+_NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 
@@ -150,10 +151,28 @@ def _check_first_records(paths: Sequence[str]) -> None:
     for path in paths:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
-                records.parse_batch(batch)
+                parse_batch(batch)
             # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
             except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path}: {records.NO_INPUT_IDS}") from error
+                raise ValueError(f"{path}: {_NO_INPUT_IDS}") from error
+
+
+def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
+    """Token ids of a batch of records, without padding: [B, None] int32, ragged.
+
+    Takes records, [B] string, of ours or of the original builder. Where a record has an
+    ``input_mask``, only the ids under its ones are kept; one without ``input_ids``
+    raises ``tf.errors.InvalidArgumentError``.
+    """
+    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+    features = {"input_ids": feature, "input_mask": feature}
+    parsed = tf.io.parse_example(serialized, features)
+    ids, mask = parsed["input_ids"], parsed["input_mask"]
+    tf.debugging.assert_positive(ids.row_lengths(), _NO_INPUT_IDS)
+    masked = tf.reduce_sum(mask, axis=1)
+    lengths = tf.where(mask.row_lengths() > 0, masked, ids.row_lengths())
+    dense = tf.cast(ids.to_tensor(), tf.int32)
+    return tf.RaggedTensor.from_tensor(dense, lengths=lengths)
 
 
 def _endless_records(
@@ -229,7 +248,7 @@ def _batch_maker(
         # another shard, order or batch.
         fingerprints = tf.strings.to_hash_bucket_fast(serialized, tf.int64.max)
         keys = row_keys(fingerprints, passes % variants, seed=seed)
-        ids = records.parse_batch(serialized)
+        ids = parse_batch(serialized)
         lengths = ids.row_lengths()
         longest = tf.constant(length, lengths.dtype)
         tf.debugging.assert_less_equal(lengths, longest, too_long)

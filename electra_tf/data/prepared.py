@@ -42,7 +42,7 @@ class PretrainingData:
         Of the first 200,000 records, which fix the frequencies well enough.
         """
         stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
-        batches = stream.batch(1000).map(lambda b: records.parse_batch(b).flat_values)
+        batches = stream.batch(1000).map(lambda b: pipeline.parse_batch(b).flat_values)
         vocabulary = self.vocabulary
         counts = records.token_counts(batches.as_numpy_iterator(), len(vocabulary))
         counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0

@@ -8,22 +8,21 @@ well.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
+import functools
+import itertools
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from electra_tf import files
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
+_WRITTEN_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,39 +126,60 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
 
 def serialize(example: Sequence[int]) -> bytes:
     """A record: a ``tf.train.Example`` with the int64 list ``input_ids``."""
-    ids = tf.train.Feature(int64_list=tf.train.Int64List(value=example))
-    features = tf.train.Features(feature={"input_ids": ids})
-    return tf.train.Example(features=features).SerializeToString(deterministic=True)
-
-
-def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
-    """Token ids of a batch of records, without padding: [B, None] int32, ragged.
-
-    Takes records, [B] string, of ours or of the original builder. Where a record has an
-    ``input_mask``, only the ids under its ones are kept; one without ``input_ids``
-    raises ``tf.errors.InvalidArgumentError``.
-    """
-    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-    features = {"input_ids": feature, "input_mask": feature}
-    parsed = tf.io.parse_example(serialized, features)
-    ids, mask = parsed["input_ids"], parsed["input_mask"]
-    tf.debugging.assert_positive(ids.row_lengths(), NO_INPUT_IDS)
-    masked = tf.reduce_sum(mask, axis=1)
-    lengths = tf.where(mask.row_lengths() > 0, masked, ids.row_lengths())
-    dense = tf.cast(ids.to_tensor(), tf.int32)
-    return tf.RaggedTensor.from_tensor(dense, lengths=lengths)
+    ids = _varints(np.asarray(example))[0].tobytes()
+    return _heads(len(ids))[1] + ids
 
 
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
     """Writes the token ids of examples as one TFRecord file, whole or not at all."""
     records = tokens = 0
+    examples = iter(examples)
     with files.replacing(path) as part:
-        with _os_errors(path), tf.io.TFRecordWriter(str(part)) as writer:
-            for example in examples:
-                writer.write(serialize(example))
-                records += 1
-                tokens += len(example)
+        with open(part, "wb") as file:
+            while some := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
+                file.write(_framed(some))
+                records += len(some)
+                tokens += sum(map(len, some))
         return _shard(path, part, records, tokens)
+
+
+def _framed(examples: Sequence[Sequence[int]]) -> bytes:
+    """What ``tf.io.TFRecordWriter`` writes for the examples, made of all at once."""
+    ids, sizes = _varints(np.concatenate(examples))
+    ends = np.cumsum(sizes)[np.cumsum([len(example) for example in examples]) - 1]
+    ids, ends = ids.tobytes(), ends.tolist()
+    frames, records = [], []
+    for start, end in itertools.pairwise([0, *ends]):
+        frame, head = _heads(end - start)
+        frames.append(frame)
+        records.append(head + ids[start:end])
+    checksums = _masked_crcs(records).tobytes()
+    for number, record in enumerate(records):
+        frames[number] += record + checksums[4 * number : 4 * number + 4]
+    return b"".join(frames)
+
+
+def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Protocol buffers' form of numbers >= 0: bytes of all, and how many each has."""
+    width = max(1, -(-int(values.max()).bit_length() // 7))
+    # Seven bits a byte, the lowest first; the top bit says that more follow.
+    rest = values[:, None] >> np.arange(0, 7 * width, 7)
+    used = rest > 0
+    used[:, 0] = True
+    digits = (rest & 127 | (rest > 127) << 7).astype(np.uint8)
+    return digits[used], used.sum(axis=1)
+
+
+@functools.lru_cache(10_000)
+def _heads(size: int) -> tuple[bytes, bytes]:
+    """What stands before ``size`` bytes of ids: frame header, start of the record."""
+    head = b""
+    # From the inside: Int64List.value, Feature.int64_list, the map's entry (key and
+    # value), Features.feature, Example.features; each with its length.
+    for field in (b"\x0a", b"\x1a", b"\x0a\x09input_ids\x12", b"\x0a", b"\x0a"):
+        head = field + _varints(np.array([len(head) + size]))[0].tobytes() + head
+    length = struct.pack("<Q", len(head) + size)
+    return length + struct.pack("<I", _masked_crc(length)), head
 
 
 def join_shards(
@@ -184,21 +204,6 @@ def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
         size=part.stat().st_size,
         sha256=files.sha256(part),
     )
-
-
-@contextlib.contextmanager
-def _os_errors(path: files.AnyPath) -> Iterator[None]:
-    """Turns TensorFlow's file errors into the OSError they stand for."""
-    codes = {
-        tf.errors.ResourceExhaustedError: errno.ENOSPC,
-        tf.errors.PermissionDeniedError: errno.EACCES,
-        tf.errors.NotFoundError: errno.ENOENT,
-    }
-    try:
-        yield
-    except tf.errors.OpError as error:
-        code = codes.get(type(error), errno.EIO)
-        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def count_records(path: files.AnyPath) -> int:
@@ -252,6 +257,24 @@ def _masked_crc(data: bytes) -> int:
         crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
+    """``_masked_crc`` of each, [N] uint32: the first bytes of all, then the second."""
+    table, data = np.array(_CRC, np.uint32), np.frombuffer(b"".join(records), np.uint8)
+    sizes = np.array([len(record) for record in records])
+    starts = np.cumsum(sizes) - sizes
+    # The longest first: those that go on at some byte are the first ones.
+    order = np.argsort(-sizes, kind="stable")
+    sizes, starts = sizes[order], starts[order]
+    crc = np.full(len(records), 0xFFFFFFFF, np.uint32)
+    for byte in range(sizes[0]):
+        on = slice(np.searchsorted(-sizes, -byte))
+        crc[on] = table[(crc[on] ^ data[starts[on] + byte]) & 0xFF] ^ (crc[on] >> 8)
+    crc ^= np.uint32(0xFFFFFFFF)
+    masked = np.empty_like(crc)
+    masked[order] = (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
+    return masked
 
 
 def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:

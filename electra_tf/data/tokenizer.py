@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -70,8 +71,11 @@ class WordPiece(tf.Module):
             token_out_type=tf.int32,
             unknown_token=vocabulary.unk,
         )
+        # Autograph would read the source of all that is called, for half a second.
         self._tokenize = tf.function(
-            self.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
+            self.tokenize,
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
         )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -130,8 +134,11 @@ class WordPiece(tf.Module):
         """Ids of each text, int32, tokenized in batches: the offline ``tokenize``."""
         rows = []
         for start in range(0, len(texts), _BATCH):
-            ids = self._tokenize(tf.constant(texts[start : start + _BATCH], tf.string))
-            rows += np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
+            batch = self._tokenize(
+                tf.constant(texts[start : start + _BATCH], tf.string)
+            )
+            ids, splits = batch.values.numpy(), batch.row_splits.numpy().tolist()
+            rows += [ids[a:b] for a, b in itertools.pairwise(splits)]
         return rows
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -7,7 +7,6 @@ unit need not be built again after an interruption.
 
 from __future__ import annotations
 
-import array
 import collections
 import concurrent.futures
 import contextlib
@@ -18,18 +17,17 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.data.corpora import Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.records import Shard, write_shard
-from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 
 MIN_UNIT_BYTES = 1 << 16
@@ -176,6 +174,8 @@ class UnitBuilder:
 
     def __init__(self, recipe: Recipe):
         self._recipe = recipe
+        with _without_keras():
+            from electra_tf.data.tokenizer import WordPiece
         self._tokenizer = WordPiece(
             recipe.vocabulary,
             lower_case=recipe.lower_case,
@@ -196,9 +196,7 @@ class UnitBuilder:
                 is_held_out = document_hash(document) in recipe.held_out
                 split = "eval" if is_held_out else "train"
                 ids = itertools.islice(encoded, len(document))
-                for example in builders[split].build([ids]):
-                    # Lists of Python integers would take ten times the memory.
-                    examples[split].append(array.array("i", example))
+                examples[split] += builders[split].build([ids])
             size = sum(len(line) + 1 for document in batch for line in document)
             lines = sum(map(len, batch))
             counts.update(documents=len(batch), lines=lines, characters=size)
@@ -209,16 +207,34 @@ class UnitBuilder:
             path = recipe.file(unit, f"{split}.tfrecord")
             shards[split] = write_shard(path, built) if built else None
         unk = recipe.vocabulary.unk_id
-        unknown = sum(example.count(unk) for example in examples["train"])
+        unknown = sum(int((row == unk).sum()) for row in examples["train"])
         result = UnitResult(**counts, **shards, unknown=unknown)
         # Last: a build that is resumed takes a unit with a result as finished.
         files.write_json(recipe.file(unit, "json"), dataclasses.asdict(result))
         return result
 
-    def _encode(self, lines: Iterator[str]) -> Iterator[list[int]]:
+    def _encode(self, lines: Iterator[str]) -> Iterator[Sequence[int]]:
         # Some at a time: the ids of a document of megabytes are not all kept at once.
         while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
-            yield from (ids.tolist() for ids in self._tokenizer.encode(some))
+            yield from self._tokenizer.encode(some)
+
+
+@contextlib.contextmanager
+def _without_keras() -> Iterator[None]:
+    """Lets TensorFlow and its text operations be imported without Keras.
+
+    They import it if it is there, though text needs none of it, and half of the time
+    that a process takes to start would be Keras's. It can be imported afterwards.
+    """
+    hidden = {"keras": None, "tensorflow_text.python.keras": types.ModuleType("keras")}
+    if "keras" in sys.modules:
+        hidden = {}
+    sys.modules.update(hidden)
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -319,9 +335,8 @@ def _start(recipe: Recipe, counts: Any) -> None:
     # The parent deals with Ctrl-C; a worker whose parent was killed must not stay.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # Text needs no GPU, and a worker would take all its memory.
-    tf.config.set_visible_devices([], "GPU")
-    tf.config.threading.set_intra_op_parallelism_threads(1)
+    # Before TensorFlow is loaded. Text needs no GPU; a worker would take its memory.
+    os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
 
     def report(documents: int, characters: int) -> None:
         with counts.get_lock():

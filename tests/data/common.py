@@ -1,5 +1,7 @@
 """A corpus of made-up words, records built of it, and what is in them."""
 
+import io
+import os
 import pathlib
 import random
 import subprocess
@@ -8,7 +10,7 @@ import sys
 import tensorflow as tf
 
 from electra_tf.data.building import build_records
-from electra_tf.data.records import parse_batch
+from electra_tf.data.pipeline import parse_batch
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 WORDS = ["w" + "abcdefghij"[i // 10] + "abcdefghij"[i % 10] for i in range(100)]
@@ -28,6 +30,25 @@ def build(corpus, folder, **options):
     options = {"vocabulary": VOCABULARY, "num_processes": 1, **options}
     options = {"log": lambda message: None, **options}
     return build_records([str(corpus)], folder, **options)
+
+
+def failing_open(number, successes):
+    """An `open` whose files, counted together, fail after some writes."""
+    left = [successes]
+
+    def opened(*arguments):
+        file = io.FileIO(*arguments)
+
+        class Failing(io.BufferedWriter):
+            def write(self, data):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise OSError(number, os.strerror(number))
+                return super().write(data)
+
+        return Failing(file)
+
+    return opened
 
 
 def contents(folder):

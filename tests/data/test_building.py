@@ -6,7 +6,6 @@ import gzip
 import json
 
 import pytest
-import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.data import building, corpora, installed, records, units
@@ -14,7 +13,14 @@ from electra_tf.data.building import prepare_vocabulary
 from electra_tf.data.records import MANIFEST, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from tests.data.common import VOCABULARY, build, contents, examples, text
+from tests.data.common import (
+    VOCABULARY,
+    build,
+    contents,
+    examples,
+    failing_open,
+    text,
+)
 
 
 @pytest.fixture
@@ -137,14 +143,9 @@ def test_interrupted_while_shards_get_their_names(corpus, tmp_path, monkeypatch)
 
 
 def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
-    written = []
-
-    def full(self, record):
-        written.append(record)
-        if len(written) > 50:
-            raise tf.errors.ResourceExhaustedError(None, None, "full")
-
-    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
+    monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 10)
+    full = failing_open(errno.ENOSPC, 5)
+    monkeypatch.setattr(records, "open", full, raising=False)
     with pytest.raises(OSError, match="No space left") as caught:
         build(corpus, tmp_path / "records")
     assert caught.value.errno == errno.ENOSPC

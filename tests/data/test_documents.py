@@ -27,10 +27,15 @@ class Scripted(random.Random):
         return self.integers.pop(0)
 
 
+class Lists(ExampleBuilder):
+    """Gives lists, which have `index` and `count`."""
+
+    def _next_example(self):
+        return super()._next_example().tolist()
+
+
 def builder(rng, segmenting="original", length=128):
-    return ExampleBuilder(
-        length, cls_id=CLS, sep_id=SEP, rng=rng, segmenting=segmenting
-    )
+    return Lists(length, cls_id=CLS, sep_id=SEP, rng=rng, segmenting=segmenting)
 
 
 def lines_of(*lengths):
@@ -226,6 +231,17 @@ def test_long_lines_give_the_examples_of_plain_lists(length, seed, monkeypatch):
     )
     assert found == expected
     assert all(type(token) is int for token in found[0])
+
+
+@pytest.mark.parametrize("segmenting", ["original", "carry"])
+def test_examples_have_the_type_of_the_lines(segmenting):
+    build = ExampleBuilder(
+        16, cls_id=CLS, sep_id=SEP, rng=random.Random(0), segmenting=segmenting
+    )
+    lines = np.arange(600, dtype=np.int32).reshape(-1, 5)
+    examples = list(build.build([lines, lines[:1]]))
+    assert {example.dtype for example in examples} == {np.dtype(np.int32)}
+    assert len(examples) > 20
 
 
 def test_the_rest_of_a_long_line_is_not_copied():

@@ -6,7 +6,12 @@ import tensorflow as tf
 
 from electra_tf.data import records
 from electra_tf.data.masking import LinearMaskRate, Masking
-from electra_tf.data.pipeline import HELD_OUT, expand_files, pretraining_dataset
+from electra_tf.data.pipeline import (
+    HELD_OUT,
+    expand_files,
+    parse_batch,
+    pretraining_dataset,
+)
 from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -214,7 +219,7 @@ def test_records_of_something_else_are_refused(record, tmp_path):
         stream(str(path), 1)
     batch = tf.constant([records.serialize(example(1)), record])
     with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)):
-        records.parse_batch(batch)
+        parse_batch(batch)
 
 
 def test_a_negative_seed_is_refused(files):

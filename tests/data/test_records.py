@@ -1,20 +1,23 @@
 import dataclasses
 import errno
 import json
+import os
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf.data import records
+from electra_tf.data.pipeline import parse_batch
 from electra_tf.data.records import (
     Manifest,
     count_records,
     join_shards,
-    parse_batch,
     read_manifest,
     verify,
     write_shard,
 )
+from tests.data import common
 
 EXAMPLES = [[2, 7, 3], [2, 30_521, 8, 3, 9, 3], [2, 3]]
 
@@ -107,26 +110,35 @@ def test_a_failing_writer_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("error", "number", "message"),
-    [
-        (tf.errors.ResourceExhaustedError, errno.ENOSPC, "No space left on device"),
-        (tf.errors.PermissionDeniedError, errno.EACCES, "Permission denied"),
-        (tf.errors.NotFoundError, errno.ENOENT, "No such file or directory"),
-        (tf.errors.DataLossError, errno.EIO, "Input/output error"),
-    ],
-)
-def test_tensorflow_errors_become_os_errors(
-    error, number, message, tmp_path, monkeypatch
-):
-    def failing(self, record):
-        raise error(None, None, "of TensorFlow")
-
-    monkeypatch.setattr(tf.io.TFRecordWriter, "write", failing)
-    with pytest.raises(OSError, match=f"{message}: .*a'$") as caught:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
+def test_errors_of_the_disk_name_the_file(number, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 2)
+    monkeypatch.setattr(records, "open", common.failing_open(number, 1), raising=False)
+    with pytest.raises(OSError, match=f"{os.strerror(number)}: .*a'$") as caught:
         write_shard(tmp_path / "a", EXAMPLES)
     assert caught.value.errno == number
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("length", [1, 7, 125, 512, 5000])
+@pytest.mark.parametrize("largest", [1, 127, 128, 30_521, 2**21, 2**31 - 1])
+def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatch):
+    """Of `tf.train.Example` and `TFRecordWriter`, of examples of many lengths."""
+    monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 4)
+    rng = np.random.default_rng(length)
+    rows = [rng.integers(0, largest, n, endpoint=True) for n in range(1, length, 97)]
+    rows += [rng.integers(0, largest, n, endpoint=True) for n in (length, 3, length)]
+    rows += [np.full(4, largest), np.zeros(2, np.int32)]
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
+        for row in rows:
+            ids = tf.train.Feature(int64_list=tf.train.Int64List(value=row.tolist()))
+            features = tf.train.Features(feature={"input_ids": ids})
+            record = tf.train.Example(features=features).SerializeToString()
+            assert records.serialize(row) == record
+            writer.write(record)
+    shard = write_shard(tmp_path / "ours", [row.astype(np.int32) for row in rows])
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    assert (shard.records, shard.tokens) == (len(rows), sum(map(len, rows)))
 
 
 def test_a_missing_folder_is_created(tmp_path):
