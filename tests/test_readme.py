@@ -10,7 +10,7 @@ from electra_tf.config import commands, fields
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.config.records import RecordsConfig
+from electra_tf.config.records import GrammarConfig, RecordsConfig
 from electra_tf.data.building import build_records, prepare_vocabulary
 from electra_tf.features import PRETRAINING
 
@@ -98,10 +98,13 @@ CONFIGS = (
     FinetuneConfig,
     CompareConfig,
     RecordsConfig,
+    GrammarConfig,
     commands.PredictConfig,
     commands.InspectConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,
+    commands.MinimalPairsConfig,
+    commands.OptimumConfig,
 )
 
 

@@ -160,6 +160,7 @@ def small_encoder(name="encoder", direction="right_to_left"):
         layer_norm_epsilon=1e-6,
         initializer_range=0.05,
         seed=5,
+        remat=True,
         name=name,
     )
 
@@ -212,7 +213,9 @@ EXAMPLES = {
     "SharedWordEmbedding": lambda: et.layers.SharedWordEmbedding(
         et.layers.TextEmbedding(11, 6, num_segments=3), dropout=0.2, name="borrowing"
     ),
-    "TransformerEncoder": lambda: et.layers.TransformerEncoder(2, 8, 2, 12, **BLOCK),
+    "TransformerEncoder": lambda: et.layers.TransformerEncoder(
+        2, 8, 2, 12, remat=True, **BLOCK
+    ),
     "TransformerEncoderBlock": lambda: et.layers.TransformerEncoderBlock(
         12, 2, **BLOCK
     ),
