@@ -127,7 +127,7 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
 def serialize(example: Sequence[int]) -> bytes:
     """A record: a ``tf.train.Example`` with the int64 list ``input_ids``."""
     ids = _varints(np.asarray(example))[0].tobytes()
-    return _heads(len(ids))[1] + ids
+    return _head(len(ids)) + ids
 
 
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
@@ -147,15 +147,13 @@ def _framed(examples: Sequence[Sequence[int]]) -> bytes:
     """What ``tf.io.TFRecordWriter`` writes for the examples, made of all at once."""
     ids, sizes = _varints(np.concatenate(examples))
     ends = np.cumsum(sizes)[np.cumsum([len(example) for example in examples]) - 1]
-    ids, ends = ids.tobytes(), ends.tolist()
-    frames, records = [], []
-    for start, end in itertools.pairwise([0, *ends]):
-        frame, head = _heads(end - start)
-        frames.append(frame)
-        records.append(head + ids[start:end])
+    ids, ends = ids.tobytes(), [0, *ends.tolist()]
+    records = [_head(b - a) + ids[a:b] for a, b in itertools.pairwise(ends)]
     checksums = _masked_crcs(records).tobytes()
+    frames = []
     for number, record in enumerate(records):
-        frames[number] += record + checksums[4 * number : 4 * number + 4]
+        checksum = checksums[4 * number : 4 * number + 4]
+        frames += _before_record(len(record)), record, checksum
     return b"".join(frames)
 
 
@@ -171,15 +169,21 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(10_000)
-def _heads(size: int) -> tuple[bytes, bytes]:
-    """What stands before ``size`` bytes of ids: frame header, start of the record."""
+def _head(size: int) -> bytes:
+    """What stands in a record before ``size`` bytes of ids."""
     head = b""
     # From the inside: Int64List.value, Feature.int64_list, the map's entry (key and
     # value), Features.feature, Example.features; each with its length.
     for field in (b"\x0a", b"\x1a", b"\x0a\x09input_ids\x12", b"\x0a", b"\x0a"):
         head = field + _varints(np.array([len(head) + size]))[0].tobytes() + head
-    length = struct.pack("<Q", len(head) + size)
-    return length + struct.pack("<I", _masked_crc(length)), head
+    return head
+
+
+@functools.lru_cache(10_000)
+def _before_record(size: int) -> bytes:
+    """What stands in a TFRecord file before a record: its size, with a checksum."""
+    length = struct.pack("<Q", size)
+    return length + _masked_crcs([length]).tobytes()
 
 
 def join_shards(
@@ -220,8 +224,8 @@ def count_records(path: files.AnyPath) -> int:
                 raise ValueError(
                     f"{path}: cut off at byte {position}, in the header of a record"
                 )
-            length, checksum = struct.unpack("<QI", header)
-            if checksum != _masked_crc(header[:8]):
+            (length,) = struct.unpack_from("<Q", header)
+            if header != _before_record(length):
                 raise ValueError(
                     f"{path}: no record starts at byte {position} (bad checksum): not "
                     "a TFRecord file, compressed, or damaged"
@@ -237,31 +241,23 @@ def count_records(path: files.AnyPath) -> int:
     return count
 
 
-def _crc_table() -> list[int]:
-    """CRC-32C (Castagnoli), reflected: remainder of each byte."""
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
+def _crc_table() -> np.ndarray:
+    """CRC-32C (Castagnoli), reflected: remainder of each byte, [256] uint32."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0)) ^ table >> 1
     return table
 
 
 _CRC = _crc_table()
 
 
-def _masked_crc(data: bytes) -> int:
-    """CRC-32C as TFRecord files hold it: rotated, plus a constant."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
-    """``_masked_crc`` of each, [N] uint32: the first bytes of all, then the second."""
-    table, data = np.array(_CRC, np.uint32), np.frombuffer(b"".join(records), np.uint8)
+    """CRC-32C of each, [N] uint32, as TFRecord files hold it: rotated, plus a constant.
+
+    Takes the first byte of all records, then the second, and so on.
+    """
+    data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records])
     starts = np.cumsum(sizes) - sizes
     # The longest first: those that go on at some byte are the first ones.
@@ -270,9 +266,9 @@ def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
     crc = np.full(len(records), 0xFFFFFFFF, np.uint32)
     for byte in range(sizes[0]):
         on = slice(np.searchsorted(-sizes, -byte))
-        crc[on] = table[(crc[on] ^ data[starts[on] + byte]) & 0xFF] ^ (crc[on] >> 8)
+        crc[on] = _CRC[(crc[on] ^ data[starts[on] + byte]) & 0xFF] ^ (crc[on] >> 8)
     crc ^= np.uint32(0xFFFFFFFF)
-    masked = np.empty_like(crc)
+    masked = np.empty(len(crc), "<u4")
     masked[order] = (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
     return masked
 

@@ -1,0 +1,169 @@
+"""Raw text to records against Hugging Face's `encode_batch` alone, and how both grow.
+
+    python benchmarks/records.py
+    python benchmarks/records.py --corpus=wiki.txt --rounds=5
+
+Our side is the command `electra_tf.data.build_records` as a user gives it: starting
+Python, reading, tokenizing, building examples, serializing, writing. The other side is
+`tokenizers` alone, warm, on the same lines that are in memory already, with the same
+vocabulary and as many threads as there are cores.
+
+By default the text is the documentation of the installed packages. A text smaller than
+`--megabytes` is repeated, a larger one cut off.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import harness
+from tokenizers import BertWordPieceTokenizer
+
+from electra_tf.data import open_corpus
+from electra_tf.data.building import prepare_vocabulary
+
+ROOT = Path(__file__).parent.parent
+LINES_AT_ONCE = 10_000
+
+
+def write_text(corpus, path, size):
+    """Writes documents of the corpus, again and again, until they have ``size``."""
+    documents = [
+        "\n".join(document) for document in open_corpus([corpus])[0].documents()
+    ]
+    written = 0
+    with open(path, "w", encoding="utf-8") as file:
+        while written < size:
+            for document in documents:
+                file.write(f"{document}\n\n")
+                written += len(document.encode()) + 2
+                if written >= size:
+                    break
+
+
+def resident_bytes(process):
+    """Memory of a process and of all below it; pages they share count for each."""
+    parents, sizes = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(folder.name)] = int(status[1])
+        sizes[int(folder.name)] = int(status[21]) * os.sysconf("SC_PAGE_SIZE")
+    family = {process}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(sizes.get(pid, 0) for pid in family)
+
+
+def build(text, vocabulary, processes):
+    """Builds the records of a text; seconds, peak memory in bytes."""
+    with tempfile.TemporaryDirectory(dir=text.parent) as folder:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "electra_tf.data.build_records"),
+                *(f"--corpus={text}", f"--vocab_file={vocabulary}"),
+                *(f"--output_dir={folder}/records", f"--num_processes={processes}"),
+            ],
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        peak, ended = [0], threading.Event()
+
+        def watch():
+            while not ended.wait(0.1):
+                peak[0] = max(peak[0], resident_bytes(process.pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        code = process.wait()
+        seconds = time.perf_counter() - start
+        ended.set()
+        watcher.join()
+    if code:
+        raise RuntimeError(f"build_records ended with {code}")
+    return seconds, peak[0]
+
+
+def encode(lines, tokenizer):
+    """Seconds of `encode_batch` for all lines."""
+    start = time.perf_counter()
+    for first in range(0, len(lines), LINES_AT_ONCE):
+        tokenizer.encode_batch(lines[first : first + LINES_AT_ONCE])
+    return time.perf_counter() - start
+
+
+def growth(text, vocabulary, processes, rounds):
+    """Seconds and peak memory of builds of an eighth of the text to all of it."""
+    data = text.read_bytes()
+    points = []
+    for divisor in (8, 4, 2, 1):
+        part = text.with_name(f"part-{divisor}.txt")
+        part.write_bytes(data[: len(data) // divisor].rpartition(b"\n\n")[0])
+        runs = [build(part, vocabulary, processes) for _ in range(rounds)]
+        points.append(
+            {
+                "megabytes": part.stat().st_size / 1e6,
+                "seconds": statistics.median(seconds for seconds, _ in runs),
+                "peak_megabytes": statistics.median(peak for _, peak in runs) / 1e6,
+            }
+        )
+    return points
+
+
+def main():
+    parser = harness.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--corpus", default="installed", help="file or other source")
+    parser.add_argument("--vocab_file", help="by default trained on the corpus")
+    parser.add_argument("--megabytes", type=float, default=50.9)
+    parser.add_argument("--growth_rounds", type=int, default=2)
+    options = parser.parse_args()
+    cores = os.cpu_count()
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder, "text.txt")
+        write_text(options.corpus, text, options.megabytes * 1e6)
+        vocabulary = options.vocab_file
+        if not vocabulary:
+            vocabulary = Path(folder, "vocab.txt")
+            prepare_vocabulary([str(text)], vocabulary, size=30522)
+        lines = [line for line in text.read_text("utf-8").split("\n") if line]
+        size = text.stat().st_size / 1e6
+        os.environ["RAYON_NUM_THREADS"] = str(cores)
+        tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
+        tokenizer.encode_batch(lines[:1000])
+        sides = {
+            "electra_tf": lambda: size / build(text, vocabulary, cores)[0],
+            "encode_batch": lambda: size / encode(lines, tokenizer),
+        }
+        figures = harness.interleave(sides, options.rounds)
+        points = growth(text, vocabulary, cores, options.growth_rounds)
+    what = f"raw text to records, {size:.1f} MB"
+    names = {"ours": "electra_tf", "peer": "encode_batch", "unit": "MB/s"}
+    rows = [harness.row(what, figures, bar=2.0, **names)]
+    for point in points:
+        of = f"{point['megabytes']:.1f} MB of text"
+        rows += [
+            {"what": f"build of {of}", "unit": "s", "ours": point["seconds"]},
+            {
+                "what": f"peak memory, all processes, {of}",
+                "unit": "MB",
+                "ours": point["peak_megabytes"],
+            },
+        ]
+    (first, last) = points[0], points[-1]
+    slope = last["seconds"] - first["seconds"]
+    rate = (last["megabytes"] - first["megabytes"]) / slope
+    rows.append({"what": "further text, once started", "unit": "MB/s", "ours": rate})
+    harness.report("records", rows, options.output, growth=points)
+
+
+if __name__ == "__main__":
+    main()
