@@ -148,7 +148,9 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
                     "give JSON lines as BLiMP's."
                 )
             paradigm = row.get("UID") or path.stem
-            pairs.append(Pair(*sides, paradigm, row.get("field") or ""))
+            # Spelled in two ways in BLiMP itself.
+            field = (row.get("field") or "").replace("/", "_")
+            pairs.append(Pair(*sides, paradigm, field))
     if not pairs:
         raise ValueError(
             f"--data={','.join(patterns)} has no pairs: name .jsonl files or a folder "
