@@ -207,7 +207,12 @@ def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
 
     dtype = tf.float32 if precision == "float32" else tf.bfloat16
     rows, width = size.rows * size.length, size.width
-    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+    shapes = [
+        (width, 3 * width),
+        (width, width),
+        (width, 4 * width),
+        (4 * width, width),
+    ]
     pairs = [
         (tf.ones([rows, i], dtype), tf.random.normal([i, o], dtype=dtype))
         for i, o in shapes
@@ -277,7 +282,9 @@ def main() -> None:
     """Measures, prints and writes."""
     parser = harness.arguments(__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument(
+        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
+    )
     parser.add_argument("--rows", type=int, help="rows of a batch")
     parser.add_argument("--length", type=int, help="tokens of a row")
     parser.add_argument("--seconds", type=float, default=3.0, help="a side and round")
