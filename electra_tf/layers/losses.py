@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
+from electra_tf.layers import fused
 from electra_tf.layers.replicas import all_replicas_sum
 
 __all__ = [
@@ -40,6 +43,19 @@ def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=ids, logits=tf.cast(logits, tf.float32)
     )
+
+
+def token_cross_entropy_for(
+    compute_dtype: str,
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """The ``token_cross_entropy`` of a model that computes in that dtype.
+
+    Both are float32 and differ in rounding. A model in float32 throughout keeps
+    TensorFlow's kernel, so that a run begun before there was another goes on to the
+    bit; in a low precision, whose rounding is far coarser, speed decides.
+    """
+    whole = compute_dtype in ("float32", "float64")
+    return token_cross_entropy if whole else fused.token_cross_entropy
 
 
 def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

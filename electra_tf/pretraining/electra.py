@@ -96,6 +96,7 @@ class Electra(PretrainingModel):
         self._draw_from = self._same if sampling_dropout else self._without_dropout
         if not self.objective.built:
             self.objective.build((None, None, discriminator.hidden_size))
+        self._cross_entropy = losses.token_cross_entropy_for(self.compute_dtype)
         self._generator_loss = TokenMean(name="generator_loss")
         self._generator_accuracy = TokenMean(name="generator_accuracy")
         self._sampled_accuracy = TokenMean(name="sampled_accuracy")
@@ -225,7 +226,7 @@ class Electra(PretrainingModel):
         self, batch: Batch, mlm_logits: tf.Tensor, sampled_ids: tf.Tensor, totals: Batch
     ) -> tf.Tensor:
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        values = losses.token_cross_entropy(mlm_logits, targets)
+        values = self._cross_entropy(mlm_logits, targets)
         predicted = tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
         self._generator_loss.update_state(values, weights)
         self._generator_accuracy.update_state(predicted == targets, weights)

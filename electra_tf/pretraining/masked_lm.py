@@ -59,6 +59,7 @@ class MaskedLM(PretrainingModel):
         self.encoder = encoder
         self.head = MaskedLMHead(encoder.embeddings, name="masked_lm_head")
         self.head.build((None, None, encoder.hidden_size))
+        self._cross_entropy = losses.token_cross_entropy_for(self.compute_dtype)
         self._loss = TokenMean(name="masked_lm_loss")
         self._accuracy = TokenMean(name="masked_lm_accuracy")
         self._total_loss = TotalLoss([(self._loss, 1.0)])
@@ -121,7 +122,7 @@ class MaskedLM(PretrainingModel):
         check_batch(PRETRAINING, batch)
         mlm_logits = self(batch, training=training, seed=seed)
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        values = losses.token_cross_entropy(mlm_logits, targets)
+        values = self._cross_entropy(mlm_logits, targets)
         predicted = tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
         self._loss.update_state(values, weights)
         self._accuracy.update_state(predicted == targets, weights)

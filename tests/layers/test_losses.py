@@ -20,6 +20,31 @@ def test_token_cross_entropy_is_stable_and_float32():
     np.testing.assert_allclose(result, [600.0], rtol=1e-2)
 
 
+@pytest.mark.parametrize("shape", [(5,), (2, 3)])
+def test_token_cross_entropy_of_a_low_precision(shape):
+    # Logits so large that an exp without the maximum taken off would be infinite.
+    rng = np.random.default_rng(0)
+    logits = tf.constant(rng.normal(0, 60, (*shape, 50)), tf.float32)
+    ids = tf.constant(rng.integers(50, size=shape), tf.int32)
+    upstream = tf.constant(rng.normal(size=shape), tf.float32)
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        function = tf.function(losses.token_cross_entropy_for(dtype))
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            values = function(logits, ids)
+        found.append((values, tape.gradient(values, logits, upstream)))
+    for exact, fast in zip(*found, strict=True):
+        assert fast.dtype == tf.float32
+        np.testing.assert_allclose(fast, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_float32_keeps_its_cross_entropy():
+    # Golden runs go on to the bit with this one.
+    assert losses.token_cross_entropy_for("float32") is losses.token_cross_entropy
+    assert losses.token_cross_entropy_for("float16") is not losses.token_cross_entropy
+
+
 def test_binary_cross_entropy_by_hand():
     result = losses.binary_cross_entropy([True, False, True], [0.0, np.log(3.0), 500.0])
     np.testing.assert_allclose(result, [np.log(2), np.log(4), 0.0], atol=1e-6)
