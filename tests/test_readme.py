@@ -100,6 +100,7 @@ CONFIGS = (
     RecordsConfig,
     commands.PredictConfig,
     commands.InspectConfig,
+    commands.MinimalPairsConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,
 )
