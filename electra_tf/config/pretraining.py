@@ -118,6 +118,12 @@ class RunConfig(Group):
         resumable=True,
         allowed=at_least(1),
     )
+    profile: bool = field(
+        False,
+        "Trace five steps for TensorBoard, into model_dir/profile, and print where "
+        "their time goes.",
+        resumable=True,
+    )
     overwrite: bool = field(
         False,
         "Start anew although model_dir holds a run: deletes that run.",

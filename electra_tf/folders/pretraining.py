@@ -36,6 +36,7 @@ CONFIG = "config.json"
 CURVES = "curves.png"
 DATA = "data"
 METRICS = "metrics.jsonl"
+PROFILE = "profile"
 SAMPLES = "samples.txt"
 TENSORBOARD = "tensorboard"
 VOCABULARY = "vocab.txt"
@@ -43,7 +44,8 @@ VOCABULARY = "vocab.txt"
 MODELS = ("encoder", "generator", "discriminator")
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, SAMPLES, TENSORBOARD, VOCABULARY),
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES, TENSORBOARD),
+    VOCABULARY,
     *(f"{name}.keras" for name in MODELS),
 )
 

@@ -40,6 +40,7 @@ from electra_tf.systems.rows import metric_cards
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import is_chief, strategy_for
+from electra_tf.training.profiling import ProfileSteps
 
 MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
 
@@ -109,6 +110,7 @@ class Run(Parts):
         tokens_per_step: positions in a batch.
         reads_mask: whether the generator reads [MASK] in the place of what it predicts.
         is_chief: whether this process writes files; one of several workers does.
+        profile: whether some steps are traced, by the chief.
         lock: holds the lock of the folder until it is closed.
     """
 
@@ -123,6 +125,7 @@ class Run(Parts):
     tokens_per_step: int
     reads_mask: bool
     is_chief: bool
+    profile: bool
     log: Log
     lock: contextlib.ExitStack
 
@@ -211,6 +214,7 @@ def prepare(config: PretrainConfig, log: Log = print) -> Run | None:
             tokens_per_step=config.run.train_batch_size * config.data.max_seq_length,
             reads_mask=generator_of(config).reads_masked_text,
             is_chief=writes,
+            profile=config.run.profile and writes,
             log=log,
             lock=lock.pop_all(),
         )
@@ -331,6 +335,9 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
                 run.held_out, run.eval_steps, receivers, **counted
             )
             more.insert(0, evaluate)
+        if run.profile:
+            folder = run.folder.path / layout.PROFILE
+            more.append(ProfileSteps(folder, run.log, **counted))
         guard = callbacks.NonFiniteGuard(store=run.store, **counted)
         steps = last_step - first_step
         phase.model.fit(
