@@ -30,7 +30,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     ``kwargs`` are those of ``keras.layers.Layer``.
     """
 
-    every_position = False
+    reads = "first"
 
     def __init__(
         self, hidden_size: int, num_outputs: int, *, dropout: float = 0.1, **kwargs: Any
@@ -55,12 +55,12 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns class_logits, float32 [B, C], from hidden [B, S, D].
+        """Returns class_logits, float32 [B, C], from hidden [B, S or 1, D].
 
         ``seed``, int32 [2], is needed when training with dropout; ``inputs``, what the
         encoder read, are not used.
         """
-        vectors = hidden if self.every_position else hidden[:, 0]
+        vectors = hidden[:, 0] if self.reads == "first" else hidden
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
         # float32 whatever the policy: it is the last product before the loss.
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
@@ -70,7 +70,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         self, hidden: Any, *others: Any, **options: Any
     ) -> keras.KerasTensor:
         """Returns the shape of the result of ``call``."""
-        read = hidden.shape[: 2 if self.every_position else 1]
+        read = hidden.shape[: 1 if self.reads == "first" else 2]
         return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
 
 
@@ -78,7 +78,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 class TaggingHead(ClassificationHead):
     """One linear layer on every position, after dropout: tag_logits [B, S, C]."""
 
-    every_position = True
+    reads = "tokens"
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -86,8 +86,10 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
     """An encoder and a head: what every task fine-tunes.
 
     All variables exist after construction. ``head`` is a layer with
-    ``call(hidden, inputs, training=, seed=)``. Dropout masks are a function of
-    ``seed``, the number of training calls and the replica.
+    ``call(hidden, inputs, training=, seed=)``. Its attribute ``reads`` says which
+    hidden states it needs: "first", "tokens" (those of padding are 0 in inference), or
+    "all", which is the default. Dropout masks are a function of ``seed``, the number of
+    training calls and the replica.
     """
 
     def __init__(
@@ -104,6 +106,11 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         self.head = head
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
+        self._encode = {
+            "first": encoder.encode_first,
+            "tokens": encoder.encode_tokens,
+            "all": encoder,
+        }[getattr(head, "reads", "all")]
         if not head.built:
             head.build((None, None, encoder.hidden_size))
             head.built = True
@@ -126,6 +133,14 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
             seeds = split_seed(fold_in(tf.cast(seed, tf.int32), replica_id()), 2)
         hidden = self.encoder(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
+
+    def infer(self, inputs: Tensors) -> Any:
+        """Does what evaluation and exports need of the call without training.
+
+        Only hidden states that the head reads are computed, so what it returns for
+        padding is not what the call returns.
+        """
+        return self.head(self._encode(inputs), inputs)
 
     def reset_seed(self, seed: int) -> None:
         """Starts the dropout stream anew, as if constructed with this seed."""
