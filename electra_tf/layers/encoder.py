@@ -11,7 +11,8 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers.embeddings import TextEmbedding
-from electra_tf.layers.randomness import fold_in, known_shape, split_seed
+from electra_tf.layers.packing import Packing
+from electra_tf.layers.randomness import Shape, fold_in, known_shape, split_seed
 from electra_tf.layers.replicas import replica_id
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.transformer import TransformerEncoder
@@ -163,13 +164,7 @@ class TextEncoder(Serializable, keras.Model):
         training: bool,
         seed: tf.Tensor | None,
     ) -> list[tf.Tensor]:
-        shape = known_shape(tokens)[:2]
-        input_mask = inputs.get("input_mask")
-        segment_ids = inputs.get("segment_ids")
-        if input_mask is None:
-            input_mask = tf.ones(shape, tf.int32)
-        if segment_ids is None:
-            segment_ids = tf.zeros(shape, tf.int32)
+        input_mask, segment_ids = _mask_and_segments(inputs, known_shape(tokens)[:2])
         seeds = [None, None]
         if training:
             if seed is None:
@@ -179,15 +174,48 @@ class TextEncoder(Serializable, keras.Model):
                 seed = fold_in(tf.cast(seed, tf.int32), replica_id())
             seeds = split_seed(seed, 2)
         embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
-        hidden = tf.cast(embedded, self.compute_dtype)
-        if self.projection:
-            kernel, bias = self.projection
-            rows = matmul(tf.reshape(hidden, [-1, self.embeddings.size]), kernel)
-            rows += tf.cast(bias, rows.dtype)
-            hidden = tf.reshape(rows, [*known_shape(hidden)[:2], self.hidden_size])
+        rows = self._project(tf.reshape(embedded, [-1, self.embeddings.size]))
+        hidden = tf.reshape(rows, [*known_shape(embedded)[:2], self.hidden_size])
         return self.transformer.states(
             hidden, input_mask, training=training, seed=seeds[1]
         )
+
+    def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Does what the call does without training, and computes nothing on padding.
+
+        The hidden states of padding, [B, S, D], are 0.
+        """
+        tokens, packing = self._packed(inputs)
+        for block in self.transformer.blocks:
+            tokens = block.infer(tokens, packing)
+        return packing.unpack(tokens)
+
+    def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns what ``encode_tokens`` does at the first position only: [B, 1, D].
+
+        The last block then has one query per row.
+        """
+        tokens, packing = self._packed(inputs)
+        *lower, last = self.transformer.blocks
+        for block in lower:
+            tokens = block.infer(tokens, packing)
+        return tf.expand_dims(last.infer(tokens, packing.first()), 1)
+
+    def _packed(self, inputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, Packing]:
+        """Returns the input of the first block, [T, D], and what was packed."""
+        ids = inputs["input_ids"]
+        input_mask, segment_ids = _mask_and_segments(inputs, known_shape(ids))
+        packing = Packing.of(input_mask, self.num_heads)
+        return self._project(packing.pack(self.embeddings(ids, segment_ids))), packing
+
+    def _project(self, rows: tf.Tensor) -> tf.Tensor:
+        """Makes embeddings [R, E] the input of the first block, [R, D]."""
+        rows = tf.cast(rows, self.compute_dtype)
+        if not self.projection:
+            return rows
+        kernel, bias = self.projection
+        rows = matmul(rows, kernel)
+        return rows + tf.cast(bias, rows.dtype)
 
     def variables_by_depth(self) -> list[list[keras.Variable]]:
         """Returns the variables in groups, from the input to the output.
@@ -236,3 +264,16 @@ class TextEncoder(Serializable, keras.Model):
         """Returns [B, S, D] in the compute dtype."""
         shape = (*inputs["input_ids"].shape, self.hidden_size)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+
+def _mask_and_segments(
+    inputs: Mapping[str, tf.Tensor], shape: Shape
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns both, [B, S], with their defaults where they are missing."""
+    input_mask = inputs.get("input_mask")
+    segment_ids = inputs.get("segment_ids")
+    if input_mask is None:
+        input_mask = tf.ones(shape, tf.int32)
+    if segment_ids is None:
+        segment_ids = tf.zeros(shape, tf.int32)
+    return input_mask, segment_ids

@@ -14,11 +14,14 @@ F feed-forward size. In every call, ``training`` says whether dropout is on; the
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from types import ModuleType
 
 import keras
 import tensorflow as tf
 
 from electra_tf.layers import fused, plain, weights
+from electra_tf.layers.packing import Packing
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape, split_seed
 from electra_tf.layers.serialization import Serializable
 
@@ -123,7 +126,6 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
         if training and (self.dropout or self.attention_dropout):
             seeds = split_seed(check_seed(seed), 3)
             attention_rate, rate = self.attention_dropout, self.dropout
-        norm = {"rate": rate, "epsilon": self.layer_norm_epsilon}
         rows = tf.reshape(hidden, [-1, size])
         context = ops.attention(
             weights.matmul(rows, self.qkv_kernel),
@@ -134,13 +136,41 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
             rate=attention_rate,
             score_penalty=self._score_penalty,
         )
+        rows = self._after_attention(context, rows, ops, seeds[1:], rate)
+        return tf.reshape(rows, known_shape(hidden))
+
+    def infer(self, tokens: tf.Tensor, packing: Packing) -> tf.Tensor:
+        """Applies the block without dropout to a list of tokens, [T, D].
+
+        The result is that of ``call`` for the K tokens that the ``packing`` keeps,
+        [K, D].
+        """
+        context = packing.attention(
+            weights.matmul(tokens, self.qkv_kernel), self.qkv_bias, self._score_penalty
+        )
+        kept = packing.keep(tokens)
+        return self._after_attention(context, kept, plain, [None, None], 0.0)
+
+    def _after_attention(
+        self,
+        context: tf.Tensor,
+        rows: tf.Tensor,
+        ops: ModuleType,
+        seeds: Sequence[tf.Tensor | None],
+        rate: float,
+    ) -> tf.Tensor:
+        """Applies all but attention: of its result and the block's input, both [R, D].
+
+        ``ops`` is ``plain`` or ``fused``.
+        """
+        norm = {"rate": rate, "epsilon": self.layer_norm_epsilon}
         rows = ops.bias_drop_add_norm(
             weights.matmul(context, self.attention_output_kernel),
             self.attention_output_bias,
             rows,
             self.attention_gamma,
             self.attention_beta,
-            seed=seeds[1],
+            seed=seeds[0],
             **norm,
         )
         wide = ops.bias_activation(
@@ -148,16 +178,15 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
             self.intermediate_bias,
             activation=self._activate,
         )
-        rows = ops.bias_drop_add_norm(
+        return ops.bias_drop_add_norm(
             weights.matmul(wide, self.output_kernel),
             self.output_bias,
             rows,
             self.output_gamma,
             self.output_beta,
-            seed=seeds[2],
+            seed=seeds[1],
             **norm,
         )
-        return tf.reshape(rows, known_shape(hidden))
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         """Returns the shape of ``hidden``, which blocks keep."""

@@ -41,7 +41,7 @@ from electra_tf.training.schedules import WarmupPolynomialDecay
 
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
-_JIT_COMPILE = {"none": "auto", "mirrored": False}
+JIT_COMPILE = {"none": "auto", "mirrored": False}
 
 
 def main(config: FinetuneConfig) -> None:
@@ -385,7 +385,7 @@ def _trainer(
     model.compile(
         optimizer=optimizer(config.recipe, chosen, model, total_steps),
         loss=data.task.loss(chosen.reduction),
-        jit_compile=_JIT_COMPILE[config.run.distribution],
+        jit_compile=JIT_COMPILE[config.run.distribution],
     )
     head = sum(variable.numpy().size for variable in model.head.variables)
     log(

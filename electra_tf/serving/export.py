@@ -55,12 +55,12 @@ class ServingModule(tf.Module):
         inputs = self._task.serving_inputs(
             self._tokenizer, self._max_seq_length, **texts
         )
-        outputs = self._model(inputs, training=False)
+        outputs = self._model.infer(inputs)
         return self._task.serving_outputs(outputs, inputs)
 
     def serve_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers to token ids: int32 [B, S] each."""
-        outputs = self._model(inputs, training=False)
+        outputs = self._model.infer(inputs)
         return self._task.serving_id_outputs(outputs, inputs)
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -125,7 +125,7 @@ class NumbersModule(tf.Module):
 
     def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Numbers from token ids: int32 [B, S] each."""
-        outputs = self._model(inputs, training=False)
+        outputs = self._model.infer(inputs)
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
         # Strings are names of labels, which labels.txt of the run has, too.
         answers = self._task.serving_id_outputs(outputs, inputs).items()

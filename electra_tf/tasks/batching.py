@@ -148,7 +148,7 @@ class Outputs:
         columns = tuple(sorted(rows.inputs))
         if columns not in self._steps:
             self._steps[columns] = tf.function(
-                lambda inputs: self._model(inputs, training=False),
+                self._model.infer,
                 input_signature=[_signature(rows, None)[0]],
             )
         step = self._steps[columns]

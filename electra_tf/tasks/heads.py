@@ -5,7 +5,7 @@ Letters: B batch, S sequence, D hidden size, L layers, C outputs.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -27,10 +27,11 @@ def mean_over_tokens(hidden: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
 
 
+# What a pooling reads of the encoder (``TaskModel``), and how that becomes a vector.
 POOLINGS = {
-    "cls": lambda hidden, inputs: hidden[:, 0],
-    "mean": mean_over_tokens,
-    "layers": mean_over_tokens,
+    "cls": ("first", lambda hidden, inputs: hidden[:, 0]),
+    "mean": ("tokens", mean_over_tokens),
+    "layers": ("states", mean_over_tokens),
 }
 
 
@@ -45,12 +46,12 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     ``pooling`` is "cls"; "mean", of the last block's vectors of all tokens; or
     "layers", the same of a mixture of what goes into the first block and of what comes
     out of each, ``num_states`` in all, with a softmax of as many learned numbers for
-    weights, equal at the start. A head that ``reads_layers`` is called with the list of
-    these. Anything else is a ValueError. ``kwargs`` are those of
-    ``keras.layers.Layer``.
+    weights, equal at the start; such a head is called with the list of these. Anything
+    else is a ValueError. ``kwargs`` are those of ``keras.layers.Layer``.
     """
 
     every_position = False
+    _poolings: ClassVar = POOLINGS
 
     def __init__(
         self,
@@ -69,9 +70,8 @@ class ClassificationHead(Serializable, keras.layers.Layer):
             )
         self.pooling = pooling
         self.num_states = num_states
-        self.reads_layers = pooling == "layers"
-        self._pool = POOLINGS[pooling]
-        self._mix = self._mixture if self.reads_layers else lambda hidden: hidden
+        self.reads, self._pool = self._poolings[pooling]
+        self._mix = self._mixture if self.reads == "states" else lambda hidden: hidden
         self.hidden_size = hidden_size
         self.num_outputs = num_outputs
         self.dropout = dropout
@@ -82,7 +82,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         shape = (self.hidden_size, self.num_outputs)
         glorot = keras.initializers.GlorotUniform()
         self.kernel, self.bias = add_dense(self, "output", shape, glorot)
-        if self.reads_layers:
+        if self.reads == "states":
             self.mixture = self.add_weight(
                 name="mixture", shape=(self.num_states,), initializer="zeros"
             )
@@ -100,13 +100,12 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns class_logits, float32 [B, C], from hidden [B, S, D], one or all.
+        """Returns class_logits, float32 [B, C], from hidden [B, S or 1, D] or a list.
 
         ``seed``, int32 [2], is needed when training with dropout; ``inputs``, what the
         encoder read, have the input_mask [B, S] that a mean needs.
         """
-        hidden = self._mix(hidden)
-        vectors = hidden if self.every_position else self._pool(hidden, inputs)
+        vectors = self._pool(self._mix(hidden), inputs)
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
         # float32 whatever the policy: it is the last product before the loss.
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
@@ -125,6 +124,7 @@ class TaggingHead(ClassificationHead):
     """One linear layer on every position, after dropout: tag_logits [B, S, C]."""
 
     every_position = True
+    _poolings: ClassVar = dict.fromkeys(POOLINGS, ("tokens", lambda hidden, _: hidden))
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -132,9 +132,11 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
     """An encoder and a head: what every task fine-tunes.
 
     All variables exist after construction. ``head`` is a layer with
-    ``call(hidden, inputs, training=, seed=)``; if it ``reads_layers``, ``hidden`` is
-    the list of ``TextEncoder.states``. Dropout masks are a function of ``seed``, the
-    number of training calls and the replica.
+    ``call(hidden, inputs, training=, seed=)``. Its attribute ``reads`` says which
+    hidden states it needs: "first", "tokens" (those of padding are 0 in inference),
+    "states" (a list, of ``TextEncoder.states``), or "all", which is the default.
+    Dropout masks are a function of ``seed``, the number of training calls and the
+    replica.
     """
 
     def __init__(
@@ -150,9 +152,14 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         self.encoder = encoder
         self.head = head
         self.seed = seed
-        reads_layers = getattr(head, "reads_layers", False)
-        self._encode = encoder.states if reads_layers else encoder
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
+        reads = getattr(head, "reads", "all")
+        self._encode = encoder.states if reads == "states" else encoder
+        # What inference need not compute, the head does not look at.
+        self._infer = {
+            "first": encoder.encode_first,
+            "tokens": encoder.encode_tokens,
+        }.get(reads, self._encode)
         if not head.built:
             head.build((None, None, encoder.hidden_size))
             head.built = True
@@ -175,6 +182,14 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
             seeds = split_seed(fold_in(tf.cast(seed, tf.int32), replica_id()), 2)
         hidden = self._encode(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
+
+    def infer(self, inputs: Tensors) -> Any:
+        """Does what evaluation and exports need of the call without training.
+
+        Only hidden states that the head reads are computed, so what it returns for
+        padding is not what the call returns.
+        """
+        return self.head(self._infer(inputs), inputs)
 
     def reset_seed(self, seed: int) -> None:
         """Starts the dropout stream anew, as if constructed with this seed."""

@@ -48,6 +48,8 @@ class SpanHead(Serializable, keras.layers.Layer):
     kept; ``answerability`` asks for null_logits.
     """
 
+    reads = "tokens"
+
     def __init__(
         self,
         hidden_size: int,

@@ -114,8 +114,9 @@ def test_outputs_keep_the_order_whatever_the_batch_size(batch_size):
     """Pitfall 40."""
     lengths = [5, 2, 9, 3, 3, 8, 2]
 
-    def model(inputs, training):
-        return {"length": inputs["input_mask"], "ids": inputs["input_ids"]}
+    class Model:
+        def infer(self, inputs):
+            return {"length": inputs["input_mask"], "ids": inputs["input_ids"]}
 
-    outputs = Outputs(model, batch_size)(rows(lengths))
+    outputs = Outputs(Model(), batch_size)(rows(lengths))
     assert [int(out["length"].sum()) for out in outputs] == lengths

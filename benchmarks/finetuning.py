@@ -1,0 +1,175 @@
+"""Examples that a fine-tuning run trains on per CPU second, against a PyTorch loop.
+
+    python benchmarks/finetuning.py
+    python benchmarks/finetuning.py --precision float32
+
+Ours is the ``Trainer`` of ``run_finetuning.py``, everything between two evaluations
+included: batches, forward, backward, clipping, AdamW with layer-wise rates, metrics.
+The peer is what a careful user would write: ``ElectraForSequenceClassification`` with
+SDPA, autocast, fused AdamW and clipping. Both train ELECTRA-Small's size on the same
+sentences of 5 to 60 words, 32 a step, grouped by length, and pad a batch no further
+than they need: ours to one of five lengths, the peer to its longest row. What is
+compiled or traced once is not counted (``benchmarks/startup.py`` has it).
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import time
+from collections.abc import Callable
+
+import harness
+import numpy as np
+import texts
+
+OURS, PEER = "electra_tf", "PyTorch"
+COUNT, BATCH, MAX_LENGTH, STEPS = 2048, 32, 128, 50
+
+
+def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
+    """A function that trains for ``STEPS`` and returns examples per CPU second."""
+    import keras
+
+    from electra_tf import data, tasks
+    from electra_tf.config.finetuning import RecipeConfig
+    from electra_tf.layers import TextEmbedding
+    from electra_tf.layers.encoder import TextEncoder
+    from electra_tf.runs import finetuning
+    from electra_tf.runs.trainer import Trainer, Watch
+    from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
+
+    keras.utils.set_random_seed(0)
+    encoder = TextEncoder(
+        TextEmbedding(len(vocabulary), 128, dtype=policy),
+        num_layers=12,
+        hidden_size=256,
+        num_heads=4,
+        dtype=policy,
+    )
+    task = tasks.Classification(name="mood", source=None, labels=("0", "1"))
+    examples = [
+        tasks.Example(str(number), (text,), str(number % 2))
+        for number, text in enumerate(strings)
+    ]
+    rows = task.featurize(examples, data.WordPiece(vocabulary), MAX_LENGTH)
+    model = task.build_model(encoder)
+    order = TrainingOrder(rows.lengths, BATCH, bucket_lengths(MAX_LENGTH))
+    settings = finetuning.Settings(
+        size="small",
+        learning_rate=3e-4,
+        weight_decay=0.01,
+        layerwise_decay=0.8,
+        layerwise_exponent="exact",
+        reduction="mean",
+        epochs=1.0,
+        max_seq_length=MAX_LENGTH,
+    )
+    model.compile(
+        optimizer=finetuning.optimizer(RecipeConfig(), settings, model, STEPS),
+        loss=task.loss("mean"),
+        jit_compile=finetuning.JIT_COMPILE["none"],
+    )
+    trainer = Trainer(model, rows, order, total_steps=STEPS)
+    watch = Watch(
+        evaluate=None,
+        greater_is_better=True,
+        patience=0,
+        keep_best=False,
+        log=lambda line: None,
+        record=lambda line: None,
+        log_steps=10,
+    )
+
+    def train() -> float:
+        began = time.process_time()
+        trainer.train(0, watch)
+        return STEPS * BATCH / (time.process_time() - began)
+
+    return train
+
+
+def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
+    """The same in PyTorch."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.ElectraConfig(
+        vocab_size=len(vocabulary),
+        embedding_size=128,
+        hidden_size=256,
+        num_hidden_layers=12,
+        num_attention_heads=4,
+        intermediate_size=1024,
+    )
+    model = transformers.ElectraForSequenceClassification(config).train()
+    tokenizer = transformers.ElectraTokenizerFast(vocab=dict(vocabulary.ids))
+    ids = tokenizer(strings, truncation=True, max_length=MAX_LENGTH)["input_ids"]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+
+    def batches():
+        """Rows of similar length together, as ours and as ``group_by_length``."""
+        chosen = np.random.default_rng(0).permutation(len(ids))[: STEPS * BATCH]
+        chosen = chosen[np.argsort([len(ids[row]) for row in chosen], kind="stable")]
+        for number in np.random.default_rng(1).permutation(STEPS):
+            yield chosen[number * BATCH : (number + 1) * BATCH]
+
+    def train() -> float:
+        began = time.process_time()
+        for rows in batches():
+            batch = tokenizer.pad(
+                {"input_ids": [ids[row] for row in rows]}, return_tensors="pt"
+            )
+            labels = torch.tensor(rows % 2)
+            with autocast:
+                loss = model(**batch, labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        return STEPS * BATCH / (time.process_time() - began)
+
+    return train
+
+
+def main() -> None:
+    parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=cores, help="of each side")
+    parser.add_argument(
+        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
+    )
+    arguments = parser.parse_args()
+
+    import tensorflow as tf
+    import torch
+
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
+    torch.set_num_threads(arguments.threads)
+    vocabulary, strings = texts.vocabulary(), texts.sentences(COUNT)
+    policy = {"bfloat16": "mixed_bfloat16", "float32": "float32"}[arguments.precision]
+    sides = {
+        OURS: ours(vocabulary, strings, policy),
+        PEER: peer(vocabulary, strings, arguments.precision),
+    }
+    for train in sides.values():
+        train()  # Compiles or warms up every length.
+    figures = harness.interleave(sides, arguments.rounds)
+    row = harness.row(
+        f"fine-tuning, {arguments.precision}",
+        figures,
+        ours=OURS,
+        peer=PEER,
+        unit="examples/s of CPU time",
+        bar=1.5,
+    )
+    harness.report("finetuning", [row], arguments.output, threads=arguments.threads)
+
+
+if __name__ == "__main__":
+    main()

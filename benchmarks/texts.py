@@ -1,0 +1,44 @@
+"""Text that is on every machine: the documentation of installed packages."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+
+from electra_tf.data import Vocabulary, installed, train_vocabulary
+
+VOCABULARY_SIZE = 30522
+# Enough for the vocabulary; reading all modules takes a minute.
+_MODULES = 2000
+
+
+@functools.cache
+def paragraphs() -> tuple[str, ...]:
+    """Paragraphs of prose from the first modules."""
+    documents = itertools.islice(installed.documents(), _MODULES)
+    return tuple(itertools.chain.from_iterable(documents))
+
+
+def sentences(count: int, *, words: tuple[int, int] = (5, 60)) -> list[str]:
+    """Beginnings of different paragraphs; every number of words is equally likely.
+
+    ``words`` are the smallest and the largest number. The same on every call.
+    """
+    random = np.random.default_rng(0)
+    low, high = words
+    enough = [text.split() for text in paragraphs() if len(text.split()) >= high]
+    chosen = random.permutation(len(enough))
+    lengths = random.integers(low, high + 1, size=count)
+    return [
+        " ".join(enough[chosen[number % len(chosen)]][:length])
+        for number, length in enumerate(lengths)
+    ]
+
+
+def vocabulary() -> Vocabulary:
+    """As large as BERT's: learned from the same text, and filled up as BERT's is."""
+    tokens = train_vocabulary(paragraphs(), VOCABULARY_SIZE)
+    unused = [f"[unused{number}]" for number in range(VOCABULARY_SIZE - len(tokens))]
+    return Vocabulary((*tokens, *unused))

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.layers import TextEmbedding
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.packing import Packing
+from tests.layers.helpers import randomize
+
+MASKS = {
+    "no padding": [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]],
+    "after": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]],
+    "before": [[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]],
+    "between": [[1, 0, 1, 0, 1], [1, 1, 0, 1, 1]],
+    "a row of it": [[1, 1, 1, 1, 0], [0, 0, 0, 0, 0]],
+    "nothing else": [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]],
+}
+IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], np.int32)
+
+
+def make(direction="both", embedding_size=8):
+    table = TextEmbedding(11, embedding_size, max_positions=5)
+    encoder = TextEncoder(
+        table, num_layers=2, hidden_size=8, num_heads=2, direction=direction
+    )
+    randomize(encoder.trainable_variables)
+    return encoder
+
+
+def inputs(mask):
+    return {
+        "input_ids": tf.constant(IDS[:, : mask.shape[1]]),
+        "input_mask": tf.constant(mask),
+        "segment_ids": tf.constant(np.arange(mask.size).reshape(mask.shape) % 2),
+    }
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("direction", ["both", "left_to_right", "right_to_left"])
+def test_equals_the_path_that_computes_on_padding(direction, name):
+    encoder, mask = make(direction), np.array(MASKS[name], np.int32)
+    expected = encoder(inputs(mask)).numpy()
+    found = encoder.encode_tokens(inputs(mask)).numpy()
+    real = mask > 0
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+    # What a row without any token says means nothing, but is a number.
+    assert np.isfinite(found).all()
+    assert not found[:, 1:][~real[:, 1:]].any()
+    first = encoder.encode_first(inputs(mask)).numpy()
+    assert first.shape == (2, 1, 8)
+    np.testing.assert_allclose(first, found[:, :1], atol=1e-6)
+
+
+def test_in_a_graph_of_unknown_sizes():
+    encoder = make(embedding_size=6)
+    specs = {
+        name: tf.TensorSpec([None, None], tf.int32)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    for encode in (encoder.encode_tokens, encoder.encode_first):
+        call = tf.function(encode, input_signature=[specs])
+        for name in ("after", "between"):
+            batch = inputs(np.array(MASKS[name], np.int32))
+            batch = {name: tf.cast(x, tf.int32) for name, x in batch.items()}
+            np.testing.assert_allclose(call(batch), encode(batch), atol=1e-5)
+        empty = {name: tf.zeros([0, 3], tf.int32) for name in specs}
+        assert call(empty).shape[0] == 0
+
+
+def test_no_token_is_padding():
+    """The products see as many rows as there are tokens, and one for an empty row."""
+    mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]], np.int32)
+    packing = Packing.of(tf.constant(mask), num_heads=2)
+    np.testing.assert_array_equal(packing.tokens, [0, 2, 3, 4, 8, 9])
+    hidden = tf.random.stateless_normal([3, 4, 5], [1, 2])
+    listed = packing.pack(hidden)
+    np.testing.assert_array_equal(listed, np.reshape(hidden, [12, 5])[packing.tokens])
+    kept = np.where(np.reshape(mask, [3, 4, 1]) > 0, hidden, 0)
+    kept[1, 0] = hidden[1, 0]
+    np.testing.assert_array_equal(packing.unpack(listed), kept)
+    first = packing.first()
+    np.testing.assert_array_equal(first.keep(listed), hidden[:, 0])
