@@ -47,7 +47,7 @@ _MAY_DIFFER = {
         "data_dir",
         # Logs, checkpoints, devices.
         *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
-        *("distribution", "tpu", "steps_per_execution", "remat"),
+        *("distribution", "tpu", "steps_per_execution", "remat", "profile"),
     ),
     FinetuneConfig: (
         *("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir"),
