@@ -185,6 +185,7 @@ print(json.dumps(tf.strings.lower(sys.argv[2], encoding="utf-8").numpy().decode(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("locale", "capital", "lowered"),
     [("tr_TR", "I", "\u0131"), ("lt_LT", "\u00cc", "i\u0307\u0300")],

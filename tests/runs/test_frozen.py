@@ -43,6 +43,7 @@ def states(path, examples):
         yield [state.numpy()[0] for state in encoder.states({"input_ids": ids})]
 
 
+@pytest.mark.slow
 def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
     train, test = common.sentiment(60), common.sentiment(21, offset=60)
     # Some labels are wrong, so that not every score is 100.

@@ -107,6 +107,7 @@ def test_it_costs_what_its_heads_cost(run):
     assert report.summary(config, model, data).startswith("drawn: ")
 
 
+@pytest.mark.slow
 def test_it_is_compared(text, tmp_path):  # noqa: F811
     config = CompareConfig(
         pretrain=(

@@ -253,6 +253,7 @@ def train(scope=None, clipping="after_reduction", **compile_kwargs):
     return model
 
 
+@pytest.mark.slow
 def test_two_replicas_equal_one_in_fit(strategy):
     one, two = train(), train(strategy)
     assert one.optimizer.gradient_norm.numpy() > 1.0
