@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import electra_tf as et
 from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from tests.golden import archive, commands, machine, recipes
 
@@ -95,9 +96,9 @@ def losses(model_dir, after):
     ]
 
 
-def assert_config(found, expected):
+def assert_config(found, expected, kind=PretrainConfig):
     """Flags are as they were; those that did not exist then have their defaults."""
-    defaults = fields.to_flat(PretrainConfig())
+    defaults = fields.to_flat(kind())
     new = {flag: defaults[flag] for flag in found.keys() - expected.keys()}
     assert found == {**new, **expected}
 
@@ -376,7 +377,8 @@ def test_a_task_is_fine_tuned_as_it_was(runs, stored):
         assert_close(found, expected, 1e-4)
     found, expected = (read(x / "task" / "config.json") for x in (runs, stored))
     assert found["settings"] == expected["settings"]
-    assert_config({**found["config"], "overwrite": False}, expected["config"])
+    settings = {**found["config"], "overwrite": False}
+    assert_config(settings, expected["config"], FinetuneConfig)
     code, out, said = commands.call("predict", "--model=task", *recipes.TEXTS)
     assert code == 0, said
     assert_close(rows(out), read(stored / "answers.json")["predict"]["rows"], 1e-3)
