@@ -83,8 +83,12 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         glorot = keras.initializers.GlorotUniform()
         self.kernel, self.bias = add_dense(self, "output", shape, glorot)
         if self.reads == "states":
+            # float32 whatever the policy, as the vectors that it weighs.
             self.mixture = self.add_weight(
-                name="mixture", shape=(self.num_states,), initializer="zeros"
+                name="mixture",
+                shape=(self.num_states,),
+                initializer="zeros",
+                autocast=False,
             )
 
     def _mixture(self, states: list[tf.Tensor]) -> tf.Tensor:
