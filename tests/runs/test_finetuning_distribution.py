@@ -89,6 +89,8 @@ def test_a_run_on_two_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
         "eval": table(tmp_path / "eval.csv", common.sentiment(20, offset=32)),
         "epochs": 3.0,
         "head_dropout": 0.0,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
         "max_seq_length": 16,
         "train_batch_size": 8,
     }
