@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +120,7 @@ def score(config: OptimumConfig) -> dict[str, dict[str, float]]:
     return parts
 
 
-def report(config: OptimumConfig) -> None:
+def main(config: OptimumConfig) -> None:
     """Prints the table of ``score``; writes it, where asked."""
     parts = score(config)
     cli.say(
@@ -137,9 +136,3 @@ def report(config: OptimumConfig) -> None:
         )
     if config.output:
         files.write_json(Path(config.output), parts)
-
-
-main = cli.command(OptimumConfig, "electra_tf.analysis.optimum:report")
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -246,8 +246,9 @@ class GlueConfig(Group):
 class OptimumConfig(Group):
     """Measures a run on the synthetic language against the best possible predictor.
 
-    Example:
-      python -m electra_tf.analysis.optimum --model=runs/grammar_model
+    Examples:
+      python -m electra_tf.optimum --model=runs/grammar_model
+      python -m electra_tf.optimum --model=runs/model --output=optimum.json
 
     The generator (or masked LM) is compared with Bayes' rule at masked words; the
     discriminator with Bayes' rule on sentences in which words were drawn anew from

@@ -96,12 +96,13 @@ class RecordsConfig(Group):
 class GrammarConfig(Group):
     """Writes a synthetic language whose best possible predictor can be computed.
 
-    Example:
+    Examples:
       python -m electra_tf.data.grammar --output_dir=runs/grammar
+      python -m electra_tf.data.grammar --output_dir=runs/other --seed=1
 
     The folder gets text.txt (one sentence per document) and vocab.txt to pretrain on,
     and train.conll and dev.conll (words with part of speech and number) to probe with.
-    python -m electra_tf.analysis.optimum tells how far a model is from the optimum.
+    python -m electra_tf.optimum tells how far a model is from the optimum.
     """
 
     output_dir: str | None = field(None, "Folder to write to.", required=True)

@@ -48,7 +48,7 @@ def test_scores(model, folder, tmp_path, capsys):
     config = OptimumConfig(
         model=str(folder), sentences=SENTENCES, mask_rate=RATE, output=str(output)
     )
-    optimum.report(config)
+    optimum.main(config)
     scores = json.loads(output.read_text())
     assert "share learned" in capsys.readouterr().out
 

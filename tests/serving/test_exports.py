@@ -74,6 +74,11 @@ def check(task, model, found):
         expected = task.comparable(expected, length)
         assert expected
         for name, values in task.comparable(returned, length).items():
+            if task_kind(task) == "tagging":
+                # Exported models do not compute padding: its logits are zeros.
+                real = inputs["input_mask"] == 1
+                assert name != "logits" or not values[~real].any()
+                values, expected[name] = values[real], expected[name][real]
             np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
         assert set(returned) == OUTPUTS[task_kind(task)]
 
