@@ -11,9 +11,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from electra_tf.data.vocabulary import Vocabulary
-
-# The original's limit. Counted in bytes by tensorflow-text.
-MAX_WORD_LENGTH = 200
+from electra_tf.data.words import MAX_WORD_LENGTH
 
 _SPACE = r"[\t\n\r\p{Z}]"
 _DELETED = r"[\x{fffd}\p{Cc}\p{Cf}\p{Co}]"

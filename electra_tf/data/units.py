@@ -17,9 +17,7 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import threading
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from electra_tf.data.corpora import Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.records import Shard, write_shard
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.data.words import WordTable
 
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
@@ -37,7 +36,7 @@ _MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
 _LINES_AT_ONCE = 1 << 12
 # Starting a process takes about as long as building this much text.
-_BYTES_WORTH_A_PROCESS = 48 << 20
+_BYTES_WORTH_A_PROCESS = 4 << 20
 
 # Told after each batch: how many documents and characters were done.
 Report = Callable[[int, int], None]
@@ -174,9 +173,7 @@ class UnitBuilder:
 
     def __init__(self, recipe: Recipe):
         self._recipe = recipe
-        with _without_keras():
-            from electra_tf.data.tokenizer import WordPiece
-        self._tokenizer = WordPiece(
+        self._tokenizer = WordTable(
             recipe.vocabulary,
             lower_case=recipe.lower_case,
             strip_accents=recipe.strip_accents,
@@ -217,24 +214,6 @@ class UnitBuilder:
         # Some at a time: the ids of a document of megabytes are not all kept at once.
         while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
             yield from self._tokenizer.encode(some)
-
-
-@contextlib.contextmanager
-def _without_keras() -> Iterator[None]:
-    """Lets TensorFlow and its text operations be imported without Keras.
-
-    They import it if it is there, though text needs none of it, and half of the time
-    that a process takes to start would be Keras's. It can be imported afterwards.
-    """
-    hidden = {"keras": None, "tensorflow_text.python.keras": types.ModuleType("keras")}
-    if "keras" in sys.modules:
-        hidden = {}
-    sys.modules.update(hidden)
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -335,7 +314,7 @@ def _start(recipe: Recipe, counts: Any) -> None:
     # The parent deals with Ctrl-C; a worker whose parent was killed must not stay.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # Before TensorFlow is loaded. Text needs no GPU; a worker would take its memory.
+    # In case TensorFlow is loaded. Text needs no GPU; a worker would take its memory.
     os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
 
     def report(documents: int, characters: int) -> None:

@@ -1,14 +1,11 @@
 """Units: held-out documents, cutting and grouping, processes."""
 
-import subprocess
-import sys
-
 import pytest
 
 from electra_tf.data import units
 from electra_tf.data.corpora import open_corpus
-from electra_tf.data.tokenizer import WordPiece
-from tests.data.common import ROOT, WORDS, build, contents, examples, text
+from electra_tf.data.words import WordTable
+from tests.data.common import WORDS, build, contents, examples, text
 
 
 @pytest.fixture
@@ -105,14 +102,14 @@ def test_a_long_document_is_encoded_some_lines_at_a_time(tmp_path, monkeypatch):
     path.write_text(text(1, lines=100) + "\n\n" + text(20))
     build(path, tmp_path / "whole")
     sizes = []
-    encode = WordPiece.encode
+    encode = WordTable.encode
 
     def recorded(self, texts):
         sizes.append(len(texts))
         return encode(self, texts)
 
     monkeypatch.setattr(units, "_LINES_AT_ONCE", 7)
-    monkeypatch.setattr(WordPiece, "encode", recorded)
+    monkeypatch.setattr(WordTable, "encode", recorded)
     build(path, tmp_path / "parts")
     assert max(sizes) == 7
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
@@ -127,24 +124,3 @@ def test_units_group_small_files_and_cut_big_ones(tmp_path):
     assert sum(unit.size for unit in planned) == 50 * 4000 + 600_000
     assert max(unit.size for unit in planned) < 1.6 * units.MIN_UNIT_BYTES
     assert len(planned[0].sources) > 10
-
-
-WITHOUT_KERAS = """
-import sys
-from electra_tf.data import building, units
-assert "tensorflow" not in sys.modules
-with units._without_keras():
-    from electra_tf.data.tokenizer import WordPiece
-from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-(ids,) = WordPiece(Vocabulary((*SPECIAL_TOKENS, "a"))).encode(["a \u00e1"])
-assert ids.tolist() == [5, 5]
-assert "keras" not in sys.modules
-import keras, tensorflow as tf
-assert tf.keras.layers.Dense is keras.layers.Dense
-assert "electra_tf>Electra" in keras.saving.get_custom_objects()
-"""
-
-
-@pytest.mark.slow
-def test_text_needs_no_keras_which_can_be_imported_later():
-    subprocess.run([sys.executable, "-c", WITHOUT_KERAS], cwd=ROOT, check=True)

@@ -1,0 +1,112 @@
+"""The table of words gives the ids of `WordPiece`, which are TensorFlow's."""
+
+import random
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+
+from electra_tf.data import words
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.data.words import WordTable
+from tests.data.common import ROOT
+from tests.data.test_tokenizer import HARD
+
+CASINGS = pytest.mark.parametrize(
+    ("lower_case", "strip_accents"), [(True, True), (True, False), (False, False)]
+)
+CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+CODES.remove(ord("\n"))
+
+
+def vocabulary(codes):
+    """Characters as they are, in lower case and decomposed, first and inside."""
+    forms = {
+        part
+        for char in map(chr, codes)
+        for form in (char, char.lower())
+        for part in (*form, *unicodedata.normalize("NFD", form))
+        if not part.isspace()
+    }
+    forms |= set("abcdefghijklmnopqrstuvwxyz")
+    parts = ["ab", "abc", "bcd", *sorted(forms)]
+    return Vocabulary((*SPECIAL_TOKENS, *parts, *(f"##{part}" for part in parts)))
+
+
+def compare(texts, codes, lower_case, strip_accents):
+    casing = {"lower_case": lower_case, "strip_accents": strip_accents}
+    theirs = WordPiece(vocabulary(codes), **casing).encode(texts)
+    mine = WordTable(vocabulary(codes), **casing).encode(texts)
+    for text, found, expected in zip(texts, mine, theirs, strict=True):
+        assert found.tolist() == expected.tolist(), ascii(text)
+
+
+@CASINGS
+def test_hard_text(lower_case, strip_accents):
+    texts = [text.replace("\n", " ") for text in HARD] * 3
+    texts += ["a" * length for length in (199, 200, 201, 500)]
+    texts += ["\u0438" * 100, "\u0438" * 101, "[MASK] ##a #a", "abcdabcabz"]
+    codes = {ord(char) for text in HARD for char in text}
+    compare(texts, codes, lower_case, strip_accents)
+
+
+@CASINGS
+def test_characters_between_letters(lower_case, strip_accents):
+    """The first 12,000 and some of the later ones; the slow test has all of them."""
+    codes = [*CODES[:12_000], *random.Random(0).sample(CODES, 3000)]
+    texts = [f"a{chr(code)}B{chr(code)} {chr(code)}" for code in codes]
+    compare(texts, codes, lower_case, strip_accents)
+
+
+@pytest.mark.slow
+@CASINGS
+def test_all_characters(lower_case, strip_accents):
+    texts = [f"a{chr(code)}B{chr(code)}" for code in CODES]
+    compare(texts, CODES[:0x3000], lower_case, strip_accents)
+
+
+@CASINGS
+def test_mixed_characters(lower_case, strip_accents):
+    """Above all sigmas, whose lower case depends on what follows the punctuation."""
+    rng = random.Random(1)
+    some = "\u03a3\u03a3\u03b1\u0391.'\u2019:\u00ad\u0301\u0345 \u0390\u0130i"
+    some += "I-\x01\x0b\u200b\u4e2db\u302e\U0001d165\u00e9\ud55c\U0001f600"
+    texts = ["".join(rng.choices(some, k=12)) for _ in range(3000)]
+    compare(texts, map(ord, some), lower_case, strip_accents)
+
+
+def test_lines_are_kept_apart_at_every_size_of_block(monkeypatch):
+    rng = random.Random(2)
+    lines = [" ".join(rng.choices(["ab", "abc", "", "x.y"], k=9)) for _ in range(50)]
+    lines += ["", "abc " * 500, ""]
+    for block in (1, 64, 1 << 17):
+        monkeypatch.setattr(words, "_BLOCK", block)
+        compare(lines, (), True, True)
+    assert WordTable(vocabulary(())).encode([]) == []
+
+
+def test_a_full_table_forgets_and_goes_on(monkeypatch):
+    """Slots for 16 words, so that places are taken and words are learned anew."""
+    monkeypatch.setattr(words, "_SLOTS", 32)
+    monkeypatch.setattr(words, "_BLOCK", 40)
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices("abcdefghijklmnop", k=5)) for _ in range(300)]
+    lines[100] = " ".join(rng.choices("abcdefghijklmnopqrstuvwxyz.,", k=200))
+    compare(lines, (), True, True)
+
+
+def test_ordinary_text_loads_no_tensorflow():
+    """Letters with accents, emoji, Chinese and Burmese are ordinary."""
+    program = """
+import sys
+from electra_tf.data import building, units
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.data.words import WordTable
+table = WordTable(Vocabulary((*SPECIAL_TOKENS, "a", ".")))
+found = table.encode(["A. \\u00e1", "\\u4e2d \\U0001f600 \\u1019\\u103a"])
+assert [ids.tolist() for ids in found] == [[5, 6, 5], [1, 1, 1]], found
+assert "tensorflow" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
