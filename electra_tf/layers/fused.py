@@ -63,18 +63,9 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     return call
 
 
-def _bias_activation(
-    inputs: tf.Tensor, bias: tf.Tensor, *, activation: plain.Activation
-) -> tf.Tensor:
-    # XLA sums the gradient of bias_add in another order than that of +, which the bits
-    # of runs that go on must not change with.
-    total = tf.cast(inputs, tf.float32) + tf.cast(bias, tf.float32)
-    return tf.cast(activation(total), inputs.dtype)
-
-
 drop = recomputed(randomness.drop)
 norm_drop = recomputed(plain.norm_drop)
-bias_activation = recomputed(_bias_activation)
+bias_activation = recomputed(plain.bias_activation)
 bias_drop_add_norm = recomputed(plain.bias_drop_add_norm)
 
 

@@ -20,6 +20,20 @@ import tensorflow as tf
 from electra_tf.layers import plain
 from electra_tf.layers.randomness import known_shape
 
+bias_drop_add_norm = plain.bias_drop_add_norm
+
+
+def bias_activation(
+    inputs: tf.Tensor, bias: tf.Tensor, *, activation: plain.Activation
+) -> tf.Tensor:
+    """Does what ``plain.bias_activation`` does, in one operation with the product.
+
+    TensorFlow's graph optimizer joins a product, ``bias_add`` and GELU, but no ``+``.
+    Training cannot have it: the gradient of ``bias_add`` is summed in another order.
+    """
+    total = tf.nn.bias_add(tf.cast(inputs, tf.float32), tf.cast(bias, tf.float32))
+    return tf.cast(activation(total), inputs.dtype)
+
 
 @dataclasses.dataclass(frozen=True)
 class Packing:

@@ -51,10 +51,7 @@ def bias_activation(
     inputs: tf.Tensor, bias: tf.Tensor, *, activation: Activation
 ) -> tf.Tensor:
     """Returns activation(inputs + bias) of [R, D]."""
-    # bias_add and not +: after a matrix product, TensorFlow then does product, bias and
-    # GELU in one operation.
-    total = tf.nn.bias_add(_float32(inputs), _float32(bias))
-    return tf.cast(activation(total), inputs.dtype)
+    return tf.cast(activation(_float32(inputs) + _float32(bias)), inputs.dtype)
 
 
 def layer_norm(

@@ -315,12 +315,11 @@ def _trainer(
 ) -> Trainer:
     keras.utils.set_random_seed(config.run.seed)
     model = data.task.build_model(start.encoder)
-    lengths, window = (chosen.max_seq_length,), 1
+    lengths = data.train_rows.lengths
+    buckets, window = (chosen.max_seq_length,), 1
     if config.data.length_bucketing:
-        lengths, window = bucket_lengths(chosen.max_seq_length), 50
-    order = TrainingOrder(
-        data.train_rows.lengths, config.recipe.train_batch_size, lengths, window
-    )
+        buckets, window = bucket_lengths(lengths, chosen.max_seq_length), 50
+    order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets, window)
     total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
     model.compile(
         optimizer=optimizer(config.recipe, chosen, model, total_steps),
