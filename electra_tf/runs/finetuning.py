@@ -77,7 +77,7 @@ class Run:
         scorer: the float32 copy that is scored and exported.
         baseline: scores by evaluation split of an answer that ignores the text.
         exports: file name -> writes the model there: (model, task, path) to the
-            largest difference on a test batch, None for the SavedModel.
+            largest difference on a test batch, None where there can be none.
     """
 
     folder: FinetuningFolder
@@ -375,8 +375,11 @@ def _watch(
 def _exports(
     config: FinetuneConfig, tokenizer: WordPiece, length: int
 ) -> dict[str, Callable[[TaskModel, Task, str], float | None]]:
-    def saved_model(model: TaskModel, task: Task, path: str) -> None:
-        export.export_saved_model(model, task, tokenizer, path, length)
+    def saved_model(model: TaskModel, task: Task, path: str) -> float | None:
+        precision = config.run.export_precision
+        return export.export_saved_model(
+            model, task, tokenizer, path, length, precision
+        )
 
     wanted = {
         "saved_model": (config.run.export_saved_model, saved_model),
