@@ -56,7 +56,8 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
     ]
     rows = task.featurize(examples, data.WordPiece(vocabulary), MAX_LENGTH)
     model = task.build_model(encoder)
-    order = TrainingOrder(rows.lengths, BATCH, bucket_lengths(MAX_LENGTH))
+    buckets = bucket_lengths(rows.lengths, MAX_LENGTH)
+    order = TrainingOrder(rows.lengths, BATCH, buckets)
     settings = finetuning.Settings(
         size="small",
         learning_rate=3e-4,

@@ -68,7 +68,7 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
 drop = recomputed(randomness.drop)
 norm_drop = recomputed(plain.norm_drop)
-bias_activation = recomputed(plain.activation_of_sum)
+bias_activation = recomputed(plain.bias_activation)
 bias_drop_add_norm = recomputed(plain.bias_drop_add_norm)
 
 

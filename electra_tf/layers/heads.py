@@ -113,7 +113,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
     def transform(self, rows: tf.Tensor) -> tf.Tensor:
         """Turns hidden rows [R, D] into float32 rows [R, E] of the table's space."""
         rows = tf.cast(weights.matmul(rows, self.dense_kernel), tf.float32)
-        rows = plain.activation_of_sum(rows, self.dense_bias, activation=plain.gelu)
+        rows = plain.bias_activation(rows, self.dense_bias, activation=plain.gelu)
         return plain.layer_norm(
             rows, self.gamma, self.beta, epsilon=self.layer_norm_epsilon
         )

@@ -21,6 +21,39 @@ from electra_tf.layers import plain
 from electra_tf.layers.randomness import known_shape
 
 
+def bias_activation(
+    inputs: tf.Tensor, bias: tf.Tensor, *, activation: plain.Activation
+) -> tf.Tensor:
+    """Does what ``plain.bias_activation`` does, in one operation with the product.
+
+    TensorFlow's graph optimizer joins a product, ``bias_add`` and GELU if all have one
+    dtype, and computes GELU in float32 in any case.
+    """
+    # Training has + instead: the gradient of bias_add is summed in another order.
+    return activation(tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype)))
+
+
+def bias_drop_add_norm(
+    inputs: tf.Tensor,
+    bias: tf.Tensor,
+    residual: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    *,
+    epsilon: float,
+    **dropout: object,
+) -> tf.Tensor:
+    """Does what its namesake in ``plain`` does; product and bias are one operation.
+
+    Nothing is dropped, whatever ``seed`` and ``rate`` are.
+    """
+    del dropout
+    total = tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
+    total = tf.cast(total, tf.float32) + tf.cast(residual, tf.float32)
+    normalized = plain.layer_norm(total, gamma, beta, epsilon=epsilon)
+    return tf.cast(normalized, inputs.dtype)
+
+
 @dataclasses.dataclass(frozen=True)
 class Packing:
     """Which tokens of a batch are in the list, and where attention finds them.

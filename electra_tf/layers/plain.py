@@ -50,21 +50,7 @@ ACTIVATIONS: dict[str, Activation] = {
 def bias_activation(
     inputs: tf.Tensor, bias: tf.Tensor, *, activation: Activation
 ) -> tf.Tensor:
-    """Returns activation(inputs + bias) of [R, D]; for inference."""
-    # bias_add and not +: after a matrix product, TensorFlow then does product, bias and
-    # GELU in one operation.
-    total = tf.nn.bias_add(_float32(inputs), _float32(bias))
-    return tf.cast(activation(total), inputs.dtype)
-
-
-def activation_of_sum(
-    inputs: tf.Tensor, bias: tf.Tensor, *, activation: Activation
-) -> tf.Tensor:
-    """Does what ``bias_activation`` does; for training.
-
-    The gradient of bias_add is summed in another order than that of +, and the bits of
-    a run that goes on must not change with that.
-    """
+    """Returns activation(inputs + bias) of [R, D]."""
     return tf.cast(activation(_float32(inputs) + _float32(bias)), inputs.dtype)
 
 

@@ -3,8 +3,8 @@
 Three choices make training fast. Activations are two-dimensional between the matrix
 products, so that each weight is one large product. Query, key and value projections are
 one product, so that the activations are read once. Everything between two products is
-one operation of ``plain`` (inference) or ``fused`` (training), which passes over memory
-once.
+one operation of ``fused`` in training, which passes over memory once, and of ``plain``
+otherwise. Where padding is not wanted, inference leaves it out (``packing``).
 
 Letters: B batch, S sequence, R rows (B * S), D hidden size, N heads, H head size,
 F feed-forward size. In every call, ``training`` says whether dropout is on; then
@@ -20,8 +20,7 @@ from types import ModuleType
 import keras
 import tensorflow as tf
 
-from electra_tf.layers import fused, plain, weights
-from electra_tf.layers.packing import Packing
+from electra_tf.layers import fused, packing, plain, weights
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape, split_seed
 from electra_tf.layers.serialization import Serializable
 
@@ -139,17 +138,16 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
         rows = self._after_attention(context, rows, ops, seeds[1:], rate)
         return tf.reshape(rows, known_shape(hidden))
 
-    def infer(self, tokens: tf.Tensor, packing: Packing) -> tf.Tensor:
+    def infer(self, tokens: tf.Tensor, packed: packing.Packing) -> tf.Tensor:
         """Applies the block without dropout to a list of tokens, [T, D].
 
-        The result is that of ``call`` for the K tokens that the ``packing`` keeps,
-        [K, D].
+        The result is that of ``call`` for the K tokens that are kept, [K, D].
         """
-        context = packing.attention(
+        context = packed.attention(
             weights.matmul(tokens, self.qkv_kernel), self.qkv_bias, self._score_penalty
         )
-        kept = packing.keep(tokens)
-        return self._after_attention(context, kept, plain, [None, None], 0.0)
+        kept = packed.keep(tokens)
+        return self._after_attention(context, kept, packing, [None, None], 0.0)
 
     def _after_attention(
         self,
@@ -161,7 +159,7 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Applies all but attention: of its result and the block's input, both [R, D].
 
-        ``ops`` is ``plain`` or ``fused``.
+        ``ops`` is ``plain``, ``fused`` or ``packing``.
         """
         norm = {"rate": rate, "epsilon": self.layer_norm_epsilon}
         rows = ops.bias_drop_add_norm(

@@ -112,7 +112,7 @@ class Run:
         scorer: the float32 copy that is scored and exported.
         baseline: scores by evaluation split of an answer that ignores the text.
         exports: file name -> writes the model there: (model, task, path) to the
-            largest difference on a test batch, None for the SavedModel.
+            largest difference on a test batch, None where there can be none.
     """
 
     folder: FinetuningFolder
@@ -375,12 +375,11 @@ def _trainer(
 ) -> Trainer:
     keras.utils.set_random_seed(config.run.seed)
     model = data.task.build_model(start.encoder)
-    lengths, window = (chosen.max_seq_length,), 1
+    lengths = data.train_rows.lengths
+    buckets, window = (chosen.max_seq_length,), 1
     if config.data.length_bucketing:
-        lengths, window = bucket_lengths(chosen.max_seq_length), 50
-    order = TrainingOrder(
-        data.train_rows.lengths, config.recipe.train_batch_size, lengths, window
-    )
+        buckets, window = bucket_lengths(lengths, chosen.max_seq_length), 50
+    order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets, window)
     total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
     model.compile(
         optimizer=optimizer(config.recipe, chosen, model, total_steps),
@@ -436,8 +435,11 @@ def _watch(
 def _exports(
     config: FinetuneConfig, tokenizer: WordPiece, length: int
 ) -> dict[str, Callable[[TaskModel, Task, str], float | None]]:
-    def saved_model(model: TaskModel, task: Task, path: str) -> None:
-        export.export_saved_model(model, task, tokenizer, path, length)
+    def saved_model(model: TaskModel, task: Task, path: str) -> float | None:
+        precision = config.run.export_precision
+        return export.export_saved_model(
+            model, task, tokenizer, path, length, precision
+        )
 
     wanted = {
         "saved_model": (config.run.export_saved_model, saved_model),

@@ -19,15 +19,35 @@ import tensorflow as tf
 from electra_tf.tasks.base import Column, Ragged, Rows
 
 
-def bucket_lengths(max_seq_length: int) -> tuple[int, ...]:
-    """Returns lengths that batches are padded to, the longest last: 16, 32, ..., 128.
+def bucket_lengths(
+    lengths: np.ndarray, max_seq_length: int, count: int = 5
+) -> tuple[int, ...]:
+    """Returns the lengths that batches are padded to, the longest last.
 
-    Fractions of the longest, rounded up to multiples of 8, at least 16. Training
-    compiles for every length that occurs, so they are few.
+    Training compiles for every length that occurs, so there are few, at most ``count``:
+    those multiples of 8 from 16 to ``max_seq_length`` with which rows of these
+    ``lengths``, [R], are padded least.
     """
-    parts = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
-    steps = (max(16, math.ceil(part * max_seq_length / 8) * 8) for part in parts)
-    return tuple(sorted({min(max_seq_length, step) for step in steps}))
+    steps = np.arange(16, max(16, np.max(lengths)) + 8, 8)
+    steps = np.minimum(steps, max_seq_length).tolist()
+    # How many rows fit into nothing, and into each step.
+    rows = [0, *np.searchsorted(np.sort(lengths), steps, "right").tolist()]
+    # The best choice for the rows that fit into nothing, and into each step: the tokens
+    # it pads them to, how many lengths it has, and which. One more length a time.
+    best = [(0, 0, ()), *[(math.inf, 0, ())] * len(steps)]
+    for _ in range(count):
+        for last in range(len(steps), 0, -1):
+            step, fit = steps[last - 1], rows[last]
+            best[last] = min(
+                best[last],
+                *(
+                    (tokens + (fit - less) * step, number + 1, (*chosen, step))
+                    for less, (tokens, number, chosen) in zip(
+                        rows[:last], best[:last], strict=True
+                    )
+                ),
+            )
+    return best[-1][-1]
 
 
 def make_batch(

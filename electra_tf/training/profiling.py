@@ -35,7 +35,7 @@ CATEGORIES: tuple[tuple[str, str], ...] = (
     ("heads, losses, metrics", r"cross_entropy|CrossEntropy|ArgMax|_head|objective"),
     ("embeddings", r"UnsortedSegmentSum|Gather|embeddings"),
     ("LayerNorm, dropout, residual", r"bias_drop_add_norm|norm_drop|XLA +drop"),
-    ("activations", r"activation_of_sum"),
+    ("activations", r"bias_activation"),
 )
 OTHER = "other"
 

@@ -60,7 +60,7 @@ def trained(strategy, jit_compile, case, reduction):
             loss=task.loss(reduction),
             jit_compile=jit_compile,
         )
-    order = TrainingOrder(rows.lengths, 4, bucket_lengths(16))
+    order = TrainingOrder(rows.lengths, 4, bucket_lengths(rows.lengths, 16))
     trainer = Trainer(model, rows, order, total_steps=STEPS)
     records = []
     trainer.train(1, watch(log_steps=1, record=records.append))

@@ -176,6 +176,29 @@ def test_three_signatures_agree_on_hard_strings(exported):
         )
 
 
+def test_another_precision_is_exported_and_measured(tmp_path):
+    task = Classification(name="mood", source=None, labels=("neg", "pos"))
+    model = task.build_model(common.encoder())
+    differences, sizes, found = {}, {}, {}
+    for precision in ("float32", "bfloat16"):
+        path = str(tmp_path / precision)
+        differences[precision] = serving.export_saved_model(
+            model, task, common.tokenizer(), path, LENGTH, precision
+        )
+        loaded = tf.saved_model.load(path)
+        sizes[precision] = {variable.dtype for variable in loaded._variables}
+        serve = loaded.signatures["serving_default"]
+        found[precision] = serve(text=tf.constant(HARD))["probabilities"].numpy()
+    assert differences["float32"] is None
+    assert tf.bfloat16 in sizes["bfloat16"] - sizes["float32"]
+    # bfloat16 has eight bits.
+    assert 0 < differences["bfloat16"] < 0.05
+    difference = np.abs(found["bfloat16"] - found["float32"]).max()
+    assert 0 < difference < 0.05
+    # The model itself stays as it was.
+    assert model.encoder.dtype_policy.name == "float32"
+
+
 def test_regression_is_served_on_the_scale_of_its_labels(tmp_path):
     task, model, path = make(tmp_path, Regression, label_range=(2.0, 12.0))
     _, expected = python_answers(task, model, ["good", "bad movie"])

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -23,11 +25,42 @@ def rows(lengths, weights=None):
     )
 
 
-def test_bucket_lengths():
-    assert bucket_lengths(128) == (16, 32, 64, 96, 128)
-    assert bucket_lengths(64) == (16, 32, 48, 64)
-    assert bucket_lengths(8) == (8,)
-    assert bucket_lengths(30)[-1] == 30
+@pytest.mark.parametrize(
+    ("lengths", "longest", "count"),
+    [
+        ([9, 30, 31, 60, 61, 62, 90, 128], 128, 5),
+        ([20] * 50 + [100], 128, 2),
+        ([17, 33, 49, 65, 81, 97], 128, 3),
+        ([3, 4, 5], 128, 5),
+        ([8], 8, 5),
+        ([30, 5, 17], 30, 5),
+    ],
+)
+def test_bucket_lengths_pad_least_of_all_choices(lengths, longest, count):
+    lengths = np.array(lengths)
+    found = bucket_lengths(lengths, longest, count)
+
+    def tokens(buckets):
+        fits = [[b for b in buckets if b >= length] for length in lengths]
+        return sum(map(min, fits)) if all(fits) else np.inf
+
+    steps = sorted({min(n, longest) for n in range(16, longest + 8, 8)})
+    choices = [
+        choice
+        for size in range(1, count + 1)
+        for choice in itertools.combinations(steps, size)
+    ]
+    assert found in choices
+    assert tokens(found) == min(map(tokens, choices))
+    # None that no row needs.
+    assert len({min(b for b in found if b >= n) for n in lengths}) == len(found)
+
+
+def test_bucket_lengths_of_many_long_rows():
+    lengths = np.random.default_rng(0).integers(5, 513, 100_000)
+    found = bucket_lengths(lengths, 512)
+    assert len(found) == 5
+    assert found[-1] == 512
 
 
 def test_a_batch_is_padded_with_the_pad_id_and_masked():
@@ -57,7 +90,7 @@ def test_several_targets_stay_a_dictionary_and_per_token_ones_are_padded():
 
 def order(count=103, batch=8, **kwargs):
     lengths = np.random.default_rng(1).integers(3, 40, count)
-    return TrainingOrder(lengths, batch, bucket_lengths(40), **kwargs)
+    return TrainingOrder(lengths, batch, bucket_lengths(lengths, 40), **kwargs)
 
 
 def test_steps_per_pass_are_those_of_the_original():

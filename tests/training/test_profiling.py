@@ -15,7 +15,7 @@ from electra_tf.training.profiling import Event, ProfileSteps
         ("MatMul", "layer_3/MatMul_2", "", "matrix products"),
         ("XLA", "", "_softmax_gradient", "attention, without products"),
         ("XLA", "", "_cross_entropy_gradient", "heads, losses, metrics"),
-        ("XLA", "", "activation_of_sum_gradient", "activations"),
+        ("XLA", "", "bias_activation_gradient", "activations"),
         ("XLA", "", "bias_drop_add_norm", "LayerNorm, dropout, residual"),
         ("StatelessMultinomial", "stateless_categorical/x", "", "sampling"),
         ("ResourceApplyAdam", "adamw/ResourceApplyAdam_4", "", "optimizer"),
@@ -32,7 +32,7 @@ def test_category(kind, name, function, expected):
 def test_shares_and_table():
     events = [
         Event("MatMul", "a", "", 3.0),
-        Event("XLA", "", "activation_of_sum", 0.5),
+        Event("XLA", "", "bias_activation", 0.5),
         Event("MatMul", "b", "", 0.5),
     ]
     shares = profiling.shares(events)
@@ -79,8 +79,8 @@ def test_a_fit_is_traced(tmp_path):
     # Forward and the gradient of the kernel, in each of two steps.
     assert len(products) == 4
     assert {e.function for e in events if e.kind == "XLA"} >= {
-        "activation_of_sum",
-        "activation_of_sum_gradient",
+        "bias_activation",
+        "bias_activation_gradient",
     }
     assert "matrix products" in lines[0]
     assert "activations" in lines[0]
