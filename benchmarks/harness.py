@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+# The checkout's package, installed or not; scripts import this module first.
+sys.path.insert(0, str(Path(__file__).parent.parent))
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy", "torch", "transformers")
 _VECTOR_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
