@@ -1,6 +1,6 @@
 """One training step of ELECTRA, against Hugging Face's modules on PyTorch.
 
-    python benchmarks/step.py --size small
+    python benchmarks/step.py
     python benchmarks/step.py --size tiny --precision float32 --rounds 3
 
 Ours is the compiled train function that ``run_pretraining.py`` fits with, and the look
@@ -61,6 +61,9 @@ SIZES = {
     "base": Size(12, 768, 12, 768, 30522, 4, 512),
 }
 GENERATOR = 0.25
+
+# Ratios to reach, in bfloat16.
+BARS = {"tiny": 3.0, "mini": 3.0, "small": 2.2}
 
 # How PyTorch computes in bfloat16.
 PEERS = {
@@ -296,26 +299,14 @@ def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
     return times
 
 
-def main() -> None:
-    """Measures, prints and writes."""
-    parser = harness.arguments(__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument(
-        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
-    )
-    parser.add_argument("--rows", type=int, help="rows of a batch")
-    parser.add_argument("--length", type=int, help="tokens of a row")
-    parser.add_argument("--seconds", type=float, default=3.0, help="a side and round")
-    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
-    arguments = parser.parse_args()
+def measure(
+    name: str, precision: str, arguments: argparse.Namespace
+) -> tuple[list[dict], dict]:
+    """The rows of one size and precision, and what else is worth keeping."""
     changed = {"rows": arguments.rows, "length": arguments.length}
-    size = dataclasses.replace(
-        SIZES[arguments.size], **{n: v for n, v in changed.items() if v}
-    )
-    precision = arguments.precision
+    size = dataclasses.replace(SIZES[name], **{n: v for n, v in changed.items() if v})
     tokens = size.rows * size.length
-    shape = f"{arguments.size} step, {size.rows} x {size.length}, {precision}"
+    what = f"{name} step, {size.rows} x {size.length}, {precision}"
 
     step = ours(size, precision)
     step()
@@ -330,11 +321,11 @@ def main() -> None:
         modes = ["float32"] if precision == "float32" else list(PEERS)
         peers = {mode: peer(size, mode) for mode in modes}
         first_look = seconds_each(peers)
-        same = {name: value for name, value in first_look.items() if name != "weights"}
+        same = {mode: value for mode, value in first_look.items() if mode != "weights"}
         chosen = [min(same, key=same.get), *(set(peers) & {"weights"})]
-        names = {one: f"PyTorch ({PEERS.get(one, one)})" for one in chosen}
-        for one, name in names.items():
-            sides[name] = rate(peers[one], tokens, arguments.seconds)
+        names = {mode: f"PyTorch, {PEERS.get(mode, mode)}" for mode in chosen}
+        for mode, label in names.items():
+            sides[label] = rate(peers[mode], tokens, arguments.seconds)
     figures = harness.interleave(sides, arguments.rounds)
 
     from electra_tf.systems import costs
@@ -346,46 +337,70 @@ def main() -> None:
         100 * speed * flops / matmul
         for speed, matmul in zip(figures[OURS], figures["products"], strict=True)
     ]
+    bars = BARS if precision == "bfloat16" else {}
     rows = [
+        harness.row(
+            what,
+            figures,
+            ours=OURS,
+            peer=label,
+            unit="tokens/s",
+            # The bar is for the peer that trains the same.
+            bar=None if mode == "weights" else bars.get(name),
+        )
+        for mode, label in names.items()
+    ]
+    rows.append(
         {
-            "what": f"{shape}: share of the matmul rate",
+            "what": f"{what}: share of the matmul rate",
             "unit": "%",
             "ours": statistics.median(shares),
             "range": [min(shares), max(shares)],
-        },
+        }
+    )
+    rows.append(
         {
-            "what": "matmul rate of a layer's products",
+            "what": f"{what}: the matmul rate",
             "unit": "GFLOP/s",
             "ours": statistics.median(figures["products"]) / 1e9,
-        },
-    ]
-    bars = {"small": 2.2, "tiny": 3.0, "mini": 3.0} if precision == "bfloat16" else {}
-    for number, (one, name) in enumerate(names.items()):
-        # The bar is for the peer that trains the same.
-        bar = None if one == "weights" else bars.get(arguments.size)
-        speed = harness.row(
-            shape, figures, ours=OURS, peer=name, unit="tokens/s", bar=bar
-        )
-        rows.insert(number, speed)
+        }
+    )
     if arguments.memory:
-        line = {"what": f"{shape}: peak memory", "unit": "MB"}
+        line = {"what": f"{what}: peak memory", "unit": "MB"}
         line["ours"] = peak_memory(OURS, size, precision)
         if names:
-            mode, name = next(iter(names.items()))
-            other = peak_memory(name, size, mode)
+            mode, label = next(iter(names.items()))
+            other = peak_memory(label, size, mode)
             ratio = other / line["ours"]
-            line |= {"peer": other, "peer_name": name, "ratio": ratio}
+            line |= {"peer": other, "peer_name": label, "ratio": ratio}
             line |= {"ratio_range": [ratio, ratio]}
         rows.append(line)
-    harness.report(
-        "step",
-        rows,
-        arguments.output or harness.RESULTS / f"step_{arguments.size}_{precision}.json",
-        flops_per_token=flops,
-        size=dataclasses.asdict(size),
-        figures=figures,
-        seconds_of_each_peer_at_first=first_look,
-    )
+    return rows, {
+        "flops_per_token": flops,
+        "figures": figures,
+        "seconds_of_each_peer_at_first": first_look,
+    }
+
+
+def main() -> None:
+    """Measures, prints and writes."""
+    parser = harness.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, help="default: tiny, mini and small")
+    precisions = ("bfloat16", "float32")
+    parser.add_argument("--precision", choices=precisions, help="default: both")
+    parser.add_argument("--rows", type=int, help="rows of a batch")
+    parser.add_argument("--length", type=int, help="tokens of a row")
+    parser.add_argument("--seconds", type=float, default=2.0, help="a side and round")
+    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
+    arguments = parser.parse_args()
+    rows, details = [], {}
+    for name in [arguments.size] if arguments.size else BARS:
+        for precision in [arguments.precision] if arguments.precision else precisions:
+            more, detail = measure(name, precision, arguments)
+            rows += more
+            details[f"{name} {precision}"] = detail
+    harness.report("step", rows, arguments.output, details=details)
 
 
 if __name__ == "__main__":

@@ -324,6 +324,7 @@ FLAGS = [
     "objective",
     "overwrite",
     "position_init",
+    "profile",
     "records",
     "sampling_dropout",
     "save_checkpoint_steps",
