@@ -1,15 +1,17 @@
 """One training step of ELECTRA, against Hugging Face's modules on PyTorch.
 
-    python benchmarks/step.py --size small
+    python benchmarks/step.py
     python benchmarks/step.py --size tiny --precision float32 --rounds 3
 
 Ours is the compiled train function that ``run_pretraining.py`` fits with, and the look
 at the logs that a run takes after each step: forward, backward, clip, AdamW, metrics.
 The peer is what a careful user would write: ``ElectraForMaskedLM`` and
 ``ElectraForPreTraining`` with tied embeddings, vocabulary logits at the masked
-positions only, SDPA, fused AdamW, in bfloat16 by autocast or with bfloat16 weights,
-whichever is faster here; it has no metrics but the loss. Both get the same batches in
-memory, and all cores. In the float32 rows nothing is in bfloat16 on either side.
+positions only, SDPA, fused AdamW, and no metrics but the loss. Its weights are float32
+like ours, computed with in bfloat16 by autocast or through bfloat16 copies of them,
+whichever is faster here. A further row has bfloat16 weights and moments, which is less
+work and another training: most updates of a small rate are rounded off. Both sides get
+the same batches in memory, and all cores. In the float32 rows nothing is in bfloat16.
 
 The matmul rate is what TensorFlow reaches on the products of one discriminator layer,
 forward, in the same rounds. FLOPs are those of the products only
@@ -59,6 +61,16 @@ SIZES = {
     "base": Size(12, 768, 12, 768, 30522, 4, 512),
 }
 GENERATOR = 0.25
+
+# Ratios to reach, in bfloat16.
+BARS = {"tiny": 3.0, "mini": 3.0, "small": 2.2}
+
+# How PyTorch computes in bfloat16.
+PEERS = {
+    "autocast": "autocast",
+    "copies": "bfloat16 copies of float32 weights",
+    "weights": "bfloat16 weights and moments",
+}
 
 
 def config_of(size: Size, precision: str, remat: bool = False):
@@ -134,7 +146,7 @@ def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], None]:
 
 
 def peer(size: Size, mode: str) -> Callable[[], None]:
-    """The same step in PyTorch; modes are "float32", "autocast" and "weights"."""
+    """The same step in PyTorch; modes are "float32" and the keys of ``PEERS``."""
     import torch
     from torch.nn import functional
     from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
@@ -162,10 +174,13 @@ def peer(size: Size, mode: str) -> Callable[[], None]:
     table = generator.electra.embeddings.word_embeddings.weight
     generator.generator_lm_head.weight = table
     both = torch.nn.ModuleList([generator, discriminator])
-    if mode == "weights":
-        both.to(torch.bfloat16)
     weights = list(both.parameters())
-    optimizer = torch.optim.AdamW(weights, 5e-4, eps=1e-6, fused=True)
+    updated = weights
+    if mode == "copies":
+        updated = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
+    if mode in ("copies", "weights"):
+        both.to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(updated, 5e-4, eps=1e-6, fused=True)
     given = [{n: torch.from_numpy(v) for n, v in b.items()} for b in batches(size)]
     # PyTorch indexes with int64; the conversion is not part of the step.
     given = [{n: v.long() for n, v in batch.items()} for batch in given]
@@ -190,12 +205,18 @@ def peer(size: Size, mode: str) -> Callable[[], None]:
         return masked_lm + 50.0 * detection
 
     def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
+        both.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
             loss = losses(next(stream))
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0, foreach=True)
+        if mode == "copies":
+            for whole, weight in zip(updated, weights, strict=True):
+                whole.grad = weight.grad.float()
+        torch.nn.utils.clip_grad_norm_(updated, 1.0, foreach=True)
         optimizer.step()
+        if mode == "copies":
+            with torch.no_grad():
+                torch._foreach_copy_(weights, updated)
         if not np.isfinite(loss.item()):
             raise FloatingPointError("the peer's loss is not finite")
 
@@ -268,37 +289,25 @@ def peak_memory(name: str, size: Size, mode: str) -> float:
         process.join()
 
 
-def faster(steps: dict[str, Callable[[], None]]) -> str:
-    """The name of the fastest of several ways, which are warmed up by this."""
+def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Seconds of the second step of each, which warms them up as well."""
     times = {}
     for name, step in steps.items():
         step()
         start = time.perf_counter()
         step()
         times[name] = time.perf_counter() - start
-    return min(times, key=times.get)
+    return times
 
 
-def main() -> None:
-    """Measures, prints and writes."""
-    parser = harness.arguments(__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument(
-        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
-    )
-    parser.add_argument("--rows", type=int, help="rows of a batch")
-    parser.add_argument("--length", type=int, help="tokens of a row")
-    parser.add_argument("--seconds", type=float, default=3.0, help="a side and round")
-    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
-    arguments = parser.parse_args()
+def measure(
+    name: str, precision: str, arguments: argparse.Namespace
+) -> tuple[list[dict], dict]:
+    """The rows of one size and precision, and what else is worth keeping."""
     changed = {"rows": arguments.rows, "length": arguments.length}
-    size = dataclasses.replace(
-        SIZES[arguments.size], **{n: v for n, v in changed.items() if v}
-    )
-    precision = arguments.precision
+    size = dataclasses.replace(SIZES[name], **{n: v for n, v in changed.items() if v})
     tokens = size.rows * size.length
-    shape = f"{arguments.size} step, {size.rows} x {size.length}, {precision}"
+    what = f"{name} step, {size.rows} x {size.length}, {precision}"
 
     step = ours(size, precision)
     step()
@@ -308,13 +317,16 @@ def main() -> None:
         OURS: rate(step, tokens, arguments.seconds),
         "products": rate(multiply, product_flops, 0.3),
     }
+    names, first_look = {}, {}
     if arguments.peer:
-        modes = ["float32"] if precision == "float32" else ["autocast", "weights"]
+        modes = ["float32"] if precision == "float32" else list(PEERS)
         peers = {mode: peer(size, mode) for mode in modes}
-        mode = faster(peers)
-        name = f"transformers on PyTorch ({mode})"
-        sides[name] = rate(peers[mode], tokens, arguments.seconds)
-        del peers
+        first_look = seconds_each(peers)
+        same = {mode: value for mode, value in first_look.items() if mode != "weights"}
+        chosen = [min(same, key=same.get), *(set(peers) & {"weights"})]
+        names = {mode: f"PyTorch, {PEERS.get(mode, mode)}" for mode in chosen}
+        for mode, label in names.items():
+            sides[label] = rate(peers[mode], tokens, arguments.seconds)
     figures = harness.interleave(sides, arguments.rounds)
 
     from electra_tf.systems import costs
@@ -326,43 +338,70 @@ def main() -> None:
         100 * speed * flops / matmul
         for speed, matmul in zip(figures[OURS], figures["products"], strict=True)
     ]
+    bars = BARS if precision == "bfloat16" else {}
     rows = [
+        harness.row(
+            what,
+            figures,
+            ours=OURS,
+            peer=label,
+            unit="tokens/s",
+            # The bar is for the peer that trains the same.
+            bar=None if mode == "weights" else bars.get(name),
+        )
+        for mode, label in names.items()
+    ]
+    rows.append(
         {
-            "what": f"{shape}: share of the matmul rate",
+            "what": f"{what}: share of the matmul rate",
             "unit": "%",
             "ours": statistics.median(shares),
             "range": [min(shares), max(shares)],
-        },
+        }
+    )
+    rows.append(
         {
-            "what": "matmul rate of a layer's products",
+            "what": f"{what}: the matmul rate",
             "unit": "GFLOP/s",
             "ours": statistics.median(figures["products"]) / 1e9,
-        },
-    ]
-    if arguments.peer:
-        bar = {"small": 2.2, "tiny": 3.0, "mini": 3.0}.get(arguments.size)
-        bar = bar if precision == "bfloat16" else None
-        speed = harness.row(
-            shape, figures, ours=OURS, peer=name, unit="tokens/s", bar=bar
-        )
-        rows.insert(0, speed)
+        }
+    )
     if arguments.memory:
-        line = {"what": f"{shape}: peak memory", "unit": "MB"}
+        line = {"what": f"{what}: peak memory", "unit": "MB"}
         line["ours"] = peak_memory(OURS, size, precision)
-        if arguments.peer:
-            other = peak_memory(name, size, mode)
+        if names:
+            mode, label = next(iter(names.items()))
+            other = peak_memory(label, size, mode)
             ratio = other / line["ours"]
-            line |= {"peer": other, "peer_name": name, "ratio": ratio}
+            line |= {"peer": other, "peer_name": label, "ratio": ratio}
             line |= {"ratio_range": [ratio, ratio]}
         rows.append(line)
-    harness.report(
-        "step",
-        rows,
-        arguments.output or harness.RESULTS / f"step_{arguments.size}_{precision}.json",
-        flops_per_token=flops,
-        size=dataclasses.asdict(size),
-        figures=figures,
-    )
+    return rows, {
+        "flops_per_token": flops,
+        "figures": figures,
+        "seconds_of_each_peer_at_first": first_look,
+    }
+
+
+def main() -> None:
+    """Measures, prints and writes."""
+    parser = harness.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, help="default: tiny, mini and small")
+    precisions = ("bfloat16", "float32")
+    parser.add_argument("--precision", choices=precisions, help="default: both")
+    parser.add_argument("--rows", type=int, help="rows of a batch")
+    parser.add_argument("--length", type=int, help="tokens of a row")
+    parser.add_argument("--seconds", type=float, default=2.0, help="a side and round")
+    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
+    arguments = parser.parse_args()
+    rows, details = [], {}
+    for name in [arguments.size] if arguments.size else BARS:
+        for precision in [arguments.precision] if arguments.precision else precisions:
+            more, detail = measure(name, precision, arguments)
+            rows += more
+            details[f"{name} {precision}"] = detail
+    harness.report("step", rows, arguments.output, details=details)
 
 
 if __name__ == "__main__":
