@@ -150,6 +150,7 @@ class Outputs:
             self._steps[columns] = tf.function(
                 lambda inputs: self._model(inputs, training=False),
                 input_signature=[_signature(rows, None)[0]],
+                autograph=False,
             )
         step = self._steps[columns]
         answers: list[Any] = [None] * len(rows)
