@@ -17,7 +17,7 @@ from typing import Any
 # `python -m electra_tf.x` imports this package first: its own commands are quiet, a
 # program that imports the library keeps TensorFlow's log as it has it.
 if sys.argv[:1] == ["-m"]:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __version__ = "0.1.0"
 

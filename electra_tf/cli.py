@@ -29,7 +29,7 @@ from absl import flags, logging
 from tqdm import tqdm
 
 from electra_tf import __version__
-from electra_tf.config import fields
+from electra_tf.config import fields, startup
 
 # Exit codes. STOPPED is what schedulers read as "stopped early, run me again"
 # (EX_TEMPFAIL), INTERRUPTED what shells give a program that Ctrl-C has ended.
@@ -74,8 +74,7 @@ def command(
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
-        # Must be set before TensorFlow is imported; what the user has set stays.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        startup.quiet()
         # Libraries that log through absl say only what is wrong; --verbosity says more.
         logging.set_verbosity(logging.WARNING)
         arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -89,8 +88,10 @@ def command(
             if rest and not texts:
                 raise ValueError(f"unexpected arguments {rest}; see --help.")
             _require_flags(config)
+            startup.keep_compiled_code()
             module, _, name = target.partition(":")
-            run = getattr(importlib.import_module(module), name)
+            with startup.lightly():
+                run = getattr(importlib.import_module(module), name)
             code = run(config, rest) if texts else run(config)
         return OK if code is None else code
 

@@ -224,7 +224,7 @@ def describe(row: Row) -> str:
 
 def _environment(workers: int) -> dict[str, str]:
     """Gives each process its share of the cores; what the user has set stays."""
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     if workers > 1:
         threads = str(max(1, len(os.sched_getaffinity(0)) // workers))
         for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):

@@ -183,6 +183,7 @@ def _endless_records(
     first_pass, skipped = divmod(start_record, count_all(paths))
     names = tf.constant(list(paths))
 
+    @tf.autograph.experimental.do_not_convert
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         pass_seed = tf.stack([tf.constant(seed, tf.int64), number])
         shuffled = tf.random.experimental.stateless_shuffle(names, pass_seed)
@@ -240,6 +241,8 @@ def _batch_maker(
         rows = tf.pad(value, [[0, missing], [0, 0]])
         return tf.ensure_shape(rows, [batch_size, value.shape[1]])
 
+    # Not rewritten by autograph, which finds nothing to do and takes half a second.
+    @tf.autograph.experimental.do_not_convert
     def make_batch(
         step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]
     ) -> dict[str, tf.Tensor]:

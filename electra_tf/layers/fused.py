@@ -16,13 +16,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from electra_tf.layers import plain, randomness
+from electra_tf.layers.compilation import compiled
 from electra_tf.layers.randomness import Shape, keep_mask, keep_scale, known_shape
-
-
-def compiled(function: Callable) -> Callable:
-    """Compiles a function of tensors and hashable Python values."""
-    # Without autograph, whose rewriting of plain code costs time at every trace.
-    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

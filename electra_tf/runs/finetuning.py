@@ -465,6 +465,7 @@ class Trained:
     results: list[SeedResult]
     best_seed: int
     weights: list[np.ndarray]  # Of the best seed.
+    answers: Mapping[str, Any]  # Of the best seed, by evaluation split.
 
 
 def train(ready: Run) -> Trained:
@@ -496,9 +497,8 @@ def train(ready: Run) -> Trained:
         results.append(SeedResult(seed, scores, failure))
         score = sign * scores[main][task.main_metric]
         if best is None or score > best[0]:
-            best = score, seed, weights
-    _, best_seed, weights = best
-    return Trained(results, best_seed, weights)
+            best = score, Trained(results, seed, weights, answers)
+    return best[1]
 
 
 def finish(ready: Run, trained: Trained) -> dict[str, Any]:
@@ -509,7 +509,7 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     report |= {"task": task.name, "exported_seed": trained.best_seed}
     report["init"] = ready.init
     ready.log(table(report))
-    answers = _predict(ready)
+    _predict(ready, trained.answers)
     models.save(ready.scorer.model, folder.path / MODEL)
     for name, write in ready.exports.items():
         difference = write(ready.scorer.model, task, str(folder.path / name))
@@ -522,7 +522,8 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     # After all that is needed: this file says that the run is finished.
     folder.finish(report)
     try:
-        task.picture(answers, ready.data.examples[main], str(folder.path))
+        pictured = trained.answers[main], ready.data.examples[main]
+        task.picture(*pictured, str(folder.path))
         if len(trained.results) > 1:
             plots.seeds(
                 {
@@ -541,17 +542,18 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     return report
 
 
-def _predict(ready: Run) -> Any:
-    """Writes predictions and submissions; returns the answers to the main split."""
-    answers, folder = {}, ready.folder.path
+def _predict(ready: Run, known: Mapping[str, Any]) -> None:
+    """Writes predictions and submissions of all splits; ``known`` are answered."""
+    folder = ready.folder.path
     for split, examples in ready.data.examples.items():
-        answers[split] = ready.data.answers(split, ready.scorer.outputs)
+        answers = known.get(split)
+        if answers is None:
+            answers = ready.data.answers(split, ready.scorer.outputs)
         # The main split's file has the short name.
         suffix = "" if split == ready.main_split else f"_{split}"
         path = str(folder / f"predictions{suffix}.tsv")
-        ready.task.write(answers[split], examples, path)
-        ready.task.submit(answers[split], examples, split, str(folder / SUBMISSION))
-    return answers[ready.main_split]
+        ready.task.write(answers, examples, path)
+        ready.task.submit(answers, examples, split, str(folder / SUBMISSION))
 
 
 def summary(

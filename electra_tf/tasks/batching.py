@@ -170,6 +170,7 @@ class Outputs:
             self._steps[columns] = tf.function(
                 self._model.infer,
                 input_signature=[_signature(rows, None)[0]],
+                autograph=False,
             )
         step = self._steps[columns]
         answers: list[Any] = [None] * len(rows)

@@ -1,0 +1,256 @@
+"""How long a command takes to its first step, and what a short fine-tuning run costs.
+
+    python benchmarks/startup.py
+
+Every figure is of a process of its own. Pretraining: ``configs/small.cfg`` on records
+of random words, 32 x 128 in bfloat16, from the start of the process to the end of its
+first and second step. Three sides take turns: ``off`` keeps nothing of what XLA
+compiles, as commands did before; ``cold`` begins with an empty cache, ``warm`` with
+that of an earlier run. Fine-tuning: 640 rows of text, 32 a step, in CPU seconds of the
+whole command; what a step costs is known from a run of three times as many steps, and
+the rest is the fixed cost.
+"""
+
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+import harness
+
+SIDES = ("off", "cold", "warm")
+LENGTH, ROWS, TRAIN_ROWS = 128, 32, 640
+WORDS = ["the", "of", "and", "to", "in", "is", "good", "bad", "not", "very"]
+
+
+def write_texts(folder):
+    """A vocabulary of ELECTRA-Small's size, a corpus of it, and labelled rows."""
+    rng = random.Random(0)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = "abcdefghijklmnopqrst"
+    words = [
+        a + b + c + d
+        for a in letters
+        for b in letters
+        for c in letters
+        for d in "aeiou"
+    ]
+    words = [*WORDS, *words[: 30522 - len(special) - len(WORDS)]]
+    (folder / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
+    line = lambda count: " ".join(rng.choices(words, k=count))  # noqa: E731
+    documents = ["\n".join(line(60) for _ in range(20)) for _ in range(50)]
+    (folder / "corpus.txt").write_text("\n\n".join(documents))
+    rows = [
+        f"{rng.choice('ab')},{line(rng.randint(5, 100))}" for _ in range(TRAIN_ROWS)
+    ]
+    (folder / "train.csv").write_text("\n".join(["label,text", *rows]) + "\n")
+    (folder / "eval.csv").write_text("\n".join(["label,text", *rows[:160]]) + "\n")
+
+
+def run(module, *flags, cache):
+    """Runs a command; returns its wall-clock and CPU seconds, and its phases."""
+    environment = {**os.environ, "ELECTRA_TF_XLA_CACHE": str(cache)}
+    environment.pop("TF_XLA_FLAGS", None)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
+    done = subprocess.run(
+        [sys.executable, __file__, "--inside", module, str(began), *flags],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    took, after = time.time() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took, used, json.loads(done.stdout.splitlines()[-1])
+
+
+def inside(module, began, *flags):
+    """In a process of its own: runs a command, and prints when its phases ended."""
+    from electra_tf.config import startup
+
+    startup.quiet()
+    startup.keep_compiled_code()
+    with startup.lightly():
+        import keras
+
+        from electra_tf import cli
+        from electra_tf.config.finetuning import FinetuneConfig
+        from electra_tf.config.pretraining import PretrainConfig
+
+        runs = __import__(f"electra_tf.runs.{module}", fromlist=["run"])
+    ends = {"imports": time.time() - float(began)}
+    if module == "pretraining":
+        config, prepare = cli.parse(PretrainConfig, flags), runs.prepare
+        step = runs.PretrainingModel.train_step
+
+        def prepared(*arguments):
+            ready = prepare(*arguments)
+            ends["build"] = time.time() - float(began)
+            return ready
+
+        def traced(*arguments):
+            logs = step(*arguments)
+            ends["trace"] = time.time() - float(began)
+            return logs
+
+        class Clock(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                ends[f"step {batch + 1}"] = time.time() - float(began)
+
+        runs.prepare, runs.PretrainingModel.train_step = prepared, traced
+        runs.finish = lambda ready: None
+        runs.run(config, cli.say, lambda first_step: [Clock()])
+    else:
+        runs.run(cli.parse(FinetuneConfig, flags), cli.say)
+    print(json.dumps(ends))
+
+
+def pretraining(folder, rounds):
+    """Phases of each side in each round, in seconds since the process began."""
+    flags = (
+        "--flagfile=configs/small.cfg",
+        f"--records={folder}/records/train-*.tfrecord",
+        f"--eval_records={folder}/records/eval-*.tfrecord",
+        f"--vocab_file={folder}/vocab.txt",
+        f"--model_dir={folder}/run",
+        f"--train_batch_size={ROWS}",
+        "--num_train_steps=2",
+        "--warmup_steps=1",
+        "--eval_steps=0",
+        "--mixed_precision=bfloat16",
+        "--overwrite",
+    )
+    caches = {"off": "off", "cold": folder / "cold", "warm": folder / "warm"}
+    run("pretraining", *flags, cache=caches["warm"])
+    phases = {side: [] for side in SIDES}
+
+    def measure(side):
+        shutil.rmtree(folder / "cold", ignore_errors=True)
+        phases[side].append(run("pretraining", *flags, cache=caches[side])[2])
+        return phases[side][-1]["step 1"]
+
+    figures = harness.interleave(
+        {side: lambda side=side: measure(side) for side in SIDES}, rounds
+    )
+    return figures, phases
+
+
+def finetuning(folder, rounds):
+    """The fixed cost of each side in each round, in CPU seconds."""
+    flags = (
+        "--task=classification",
+        f"--train={folder}/train.csv",
+        f"--eval={folder}/eval.csv",
+        f"--encoder={folder}/encoder",
+        f"--output_dir={folder}/task",
+        f"--max_seq_length={LENGTH}",
+        "--mixed_precision=bfloat16",
+        "--overwrite",
+    )
+    steps = TRAIN_ROWS // ROWS
+    caches = {"off": "off", "warm": folder / "warm"}
+    run("finetuning", *flags, "--epochs=1", cache=caches["warm"])
+
+    def measure(side):
+        used = [
+            run("finetuning", *flags, f"--epochs={epochs}", cache=caches[side])[1]
+            for epochs in (1, 3)
+        ]
+        per_step = (used[1] - used[0]) / (2 * steps)
+        totals[side].append({"total": used[0], "per_step": per_step})
+        return used[0] - steps * per_step
+
+    totals = {side: [] for side in caches}
+    figures = harness.interleave(
+        {side: lambda side=side: measure(side) for side in caches}, rounds
+    )
+    return figures, totals
+
+
+def parts(phases):
+    """Median seconds of each phase, from when phases ended."""
+    names = list(phases[0])
+    return {
+        name: statistics.median(
+            end[name] - (end[names[i - 1]] if i else 0.0) for end in phases
+        )
+        for i, name in enumerate(names)
+    }
+
+
+def main():
+    parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
+    parser.add_argument("--only", choices=("pretraining", "finetuning"))
+    arguments = parser.parse_args()
+    rows, details = [], {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_texts(folder)
+        prepare(folder)
+        if arguments.only != "finetuning":
+            figures, phases = pretraining(folder, arguments.rounds)
+            for side in ("warm", "cold"):
+                what = f"process start to the first step of small, {side} cache"
+                rows.append(
+                    harness.row(
+                        what, figures, ours=side, peer="off", unit="seconds", bar=None
+                    )
+                )
+            details["phases"] = {side: parts(phases[side]) for side in SIDES}
+        if arguments.only != "pretraining":
+            figures, totals = finetuning(folder, arguments.rounds)
+            what = "fine-tuning small on 640 rows: fixed cost"
+            unit = "CPU seconds"
+            rows.append(
+                harness.row(what, figures, ours="warm", peer="off", unit=unit, bar=None)
+            )
+            details["finetuning"] = totals
+    for side, seconds in details.get("phases", {}).items():
+        print(side, ", ".join(f"{name} {s:.1f}" for name, s in seconds.items()))
+    harness.report("startup", rows, arguments.output, **details)
+
+
+def prepare(folder):
+    """Records, and an encoder of one step."""
+    command = [sys.executable, "-m", "electra_tf.data.build_records"]
+    flags = [
+        f"--corpus={folder}/corpus.txt",
+        f"--vocab_file={folder}/vocab.txt",
+        f"--output_dir={folder}/records",
+        f"--max_seq_length={LENGTH}",
+    ]
+    root = Path(__file__).parent.parent
+    subprocess.run([*command, *flags], cwd=root, check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "electra_tf.pretrain",
+        "--flagfile=configs/small.cfg",
+    ]
+    flags = [
+        f"--records={folder}/records/train-*.tfrecord",
+        f"--vocab_file={folder}/vocab.txt",
+        f"--model_dir={folder}/encoder",
+        "--num_train_steps=1",
+        "--warmup_steps=1",
+        "--eval_steps=0",
+        "--train_batch_size=2",
+    ]
+    subprocess.run([*command, *flags], cwd=root, check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--inside"]:
+        inside(*sys.argv[2:])
+    else:
+        main()

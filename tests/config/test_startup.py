@@ -1,0 +1,240 @@
+"""The cache of compiled code: where it is, what cannot break it, what it deletes."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from electra_tf.config import startup
+
+OPTION = "--tf_xla_persistent_cache_directory"
+DAY = 24 * 3600
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """No flags yet, and no lock of this process left behind."""
+    for name in ("TF_XLA_FLAGS", "XLA_FLAGS", startup.CACHE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    held = []
+    monkeypatch.setattr(startup, "_held", held)
+    yield
+    for file in held:
+        file.close()
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv(startup.CACHE_VARIABLE, str(tmp_path / "xla"))
+    return tmp_path / "xla"
+
+
+def again(monkeypatch):
+    """What the next process does."""
+    for file in startup._held:
+        file.close()
+    startup._held.clear()
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    return startup.keep_compiled_code()
+
+
+def entry(size):
+    """What TensorFlow writes: a message of a key, code, and compiled code."""
+    file = descriptor_pb2.FileDescriptorProto(name="entry.proto", package="test")
+    message = file.message_type.add(name="Entry")
+    for number in (1, 2, 3):
+        field = {"name": f"f{number}", "number": number, "label": 1, "type": 12}
+        message.field.add(**field)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("test.Entry"))
+    return made(f1=b"key", f2=b"c" * 300, f3=b"m" * size).SerializeToString()
+
+
+def put(folder, name, content=None, *, used=0):
+    """Writes an entry that was last used ``used`` seconds ago."""
+    path = folder / f"{name}.pb"
+    path.write_bytes(entry(20_000) if content is None else content)
+    os.utime(path, (time.time() - used,) * 2)
+    return path
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir() if path.name != ".lock"}
+
+
+def test_it_is_in_the_users_cache_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a"))
+    folder = startup.keep_compiled_code()
+    assert folder.parent == tmp_path / "a" / "electra_tf" / "xla"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert os.environ["TF_XLA_FLAGS"] == f"{OPTION}='{folder}'"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "b"))
+    assert again(monkeypatch).is_relative_to(tmp_path / "b" / ".cache")
+
+
+def test_what_the_user_has_set_stays(root, monkeypatch):
+    for flags in (f"--a=1 {OPTION}=/mine", "/a/file/of/flags"):
+        monkeypatch.setenv("TF_XLA_FLAGS", flags)
+        assert startup.keep_compiled_code() is None
+        assert os.environ["TF_XLA_FLAGS"] == flags
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
+    folder = startup.keep_compiled_code()
+    expected = f"--tf_xla_clustering_debug {OPTION}='{folder}'"
+    assert os.environ["TF_XLA_FLAGS"] == expected
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    monkeypatch.setenv(startup.CACHE_VARIABLE, "off")
+    assert startup.keep_compiled_code() is None
+    assert "TF_XLA_FLAGS" not in os.environ
+
+
+def test_other_machines_versions_and_flags_have_other_folders(root, monkeypatch):
+    folders = [again(monkeypatch), again(monkeypatch)]
+    assert folders[0] == folders[1]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    folders.append(again(monkeypatch))
+    monkeypatch.setattr(startup.metadata, "version", lambda name: "0.1")
+    folders.append(again(monkeypatch))
+    monkeypatch.setattr(startup.os, "sched_getaffinity", lambda of: {0, 1, 2, 3, 4})
+    folders.append(again(monkeypatch))
+    cpu = "flags\t\t: fpu avx2\n\nflags\t\t: fpu\n"
+    monkeypatch.setattr(startup.Path, "read_text", lambda *_: cpu)
+    folders.append(again(monkeypatch))
+    assert len(set(folders)) == 5
+
+
+def test_a_folder_that_cannot_be_used_is_not_used(root, monkeypatch):
+    root.parent.mkdir(exist_ok=True)
+    root.write_text("a file, where a folder has to be")
+    assert startup.keep_compiled_code() is None
+    root.unlink()
+    # Read-only for root too, who runs the tests in containers.
+    monkeypatch.setenv(startup.CACHE_VARIABLE, "/proc/self/xla")
+    assert startup.keep_compiled_code() is None
+    monkeypatch.setenv(startup.CACHE_VARIABLE, str(root))
+    monkeypatch.setattr(startup, "MIN_FREE_BYTES", 1 << 70)
+    assert startup.keep_compiled_code() is None
+    assert "TF_XLA_FLAGS" not in os.environ
+
+
+def test_broken_entries_are_deleted(root, monkeypatch):
+    folder = startup.keep_compiled_code()
+    whole = entry(20_000)
+    kept = put(folder, "whole")
+    for name, content in {
+        "empty": b"",
+        "cut": whole[:10_000],
+        "cut_early": whole[:1],
+        "zeros": bytes(1000),
+        "garbage": os.urandom(3000),
+        "text": b"key { }",
+        "half": whole[:308],
+        "more": whole + b"x",
+    }.items():
+        put(folder, name, content)
+    again(monkeypatch)
+    assert names(folder) == {kept.name}
+
+
+def test_only_so_much_and_for_so_long(root, monkeypatch):
+    monkeypatch.setattr(startup, "MAX_BYTES", 50_000)
+    folder = startup.keep_compiled_code()
+    for number in range(4):
+        put(folder, f"used_{number}", used=number * DAY)
+    put(folder, "old", entry(1), used=31 * DAY)
+    (folder / "x.pb-1-2.tmp").write_text("of a process that was killed")
+    os.utime(folder / "x.pb-1-2.tmp", (time.time() - 2 * DAY,) * 2)
+    (folder / "y.pb-1-2.tmp").write_text("of a process that may still run")
+    other, living = root / "other", root / "living"
+    for machine, age in ((other, 40), (living, 20)):
+        machine.mkdir()
+        (machine / ".lock").touch()
+        os.utime(machine / ".lock", (time.time() - age * DAY,) * 2)
+    again(monkeypatch)
+    assert names(folder) == {"used_0.pb", "used_1.pb", "y.pb-1-2.tmp"}
+    assert not other.exists()
+    assert living.exists()
+
+
+def test_nothing_is_deleted_while_another_process_uses_it(root, monkeypatch):
+    folder = startup.keep_compiled_code()
+    broken = put(folder, "broken", b"")
+    with (folder / ".lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert again(monkeypatch) == folder
+        assert broken.exists()
+    again(monkeypatch)
+    assert not broken.exists()
+
+
+PROGRAM = """
+import hashlib, sys
+from electra_tf.config import startup
+startup.quiet()
+startup.keep_compiled_code()
+import keras, tensorflow as tf
+# TensorFlow numbers functions with a counter that tensors move.
+numbers = [tf.constant(n) for n in range(int(sys.argv[1]))]
+from tests import tiny
+keras.utils.set_random_seed(0)
+model = tiny.electra()
+model.compile(optimizer="adam")
+batch = tiny.batch()
+model.fit(tf.data.Dataset.from_tensors(batch).repeat(2), verbose=0, shuffle=False)
+weights = b"".join(v.numpy().tobytes() for v in model.weights)
+print(hashlib.sha256(weights).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
+    def run(cache, tensors=0):
+        environment = {**os.environ, startup.CACHE_VARIABLE: str(cache)}
+        environment.pop("TF_XLA_FLAGS", None)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tensors)],
+            cwd=Path(__file__).parent.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def entries():
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.pb")}
+
+    expected = run("off")
+    assert not entries()
+    assert run(tmp_path / "a b") == expected
+    written = entries()
+    assert len(written) > 10
+    assert run(tmp_path / "a b", tensors=99) == expected
+    assert entries() == written
+    first, second, *_ = written
+    first.write_bytes(b"")
+    second.write_bytes(second.read_bytes()[:-100])
+    assert run(tmp_path / "a b", tensors=5) == expected
+    assert entries().keys() == written.keys()
+
+
+LIGHT = """
+import gc, sys
+from electra_tf.config import startup
+with startup.lightly():
+    import keras
+assert not {"sklearn", "pandas", "matplotlib"} & set(sys.modules)
+assert keras.Model and gc.isenabled() and gc.get_freeze_count() > 100_000
+import matplotlib.pyplot, sklearn.base
+"""
+
+
+def test_keras_is_imported_without_what_no_command_uses():
+    pytest.importorskip("sklearn")
+    subprocess.run([sys.executable, "-c", LIGHT], check=True)
