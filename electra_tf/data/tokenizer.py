@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.data.words import MAX_WORD_LENGTH
+from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _SPACE = r"[\t\n\r\p{Z}]"
 _DELETED = r"[\x{fffd}\p{Cc}\p{Cf}\p{Co}]"

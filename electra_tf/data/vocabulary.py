@@ -15,6 +15,8 @@ from typing import Any
 from electra_tf import files
 
 _MISSING_CHARACTERS = 0.001
+# The original's limit. Counted in bytes by tensorflow-text.
+MAX_WORD_LENGTH = 200
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPECIAL = ("pad", "unk", "cls", "sep", "mask")
 

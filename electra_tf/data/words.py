@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from electra_tf.data.vocabulary import Vocabulary
-
-# The original's limit. Counted in bytes by tensorflow-text.
-MAX_WORD_LENGTH = 200
+from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _BLOCK = 1 << 17  # Characters at once: their arrays stay in the processor's cache.
 _SLOTS = 1 << 20  # Of the table, at most half of them taken.

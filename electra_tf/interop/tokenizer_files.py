@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
-from electra_tf.data.tokenizer import MAX_WORD_LENGTH
-from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 from electra_tf.interop.imported import Imported
 
 OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")

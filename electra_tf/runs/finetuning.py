@@ -435,8 +435,9 @@ def _watch(
 def _exports(
     config: FinetuneConfig, tokenizer: WordPiece, length: int
 ) -> dict[str, Callable[[TaskModel, Task, str], float | None]]:
+    precision = config.run.export_precision
+
     def saved_model(model: TaskModel, task: Task, path: str) -> float | None:
-        precision = config.run.export_precision
         return export.export_saved_model(
             model, task, tokenizer, path, length, precision
         )

@@ -44,7 +44,7 @@ def test_bucket_lengths_pad_least_of_all_choices(lengths, longest, count):
         fits = [[b for b in buckets if b >= length] for length in lengths]
         return sum(map(min, fits)) if all(fits) else np.inf
 
-    steps = sorted({min(n, longest) for n in range(16, longest + 8, 8)})
+    steps = sorted({min(n, longest) for n in range(16, max(16, longest) + 8, 8)})
     choices = [
         choice
         for size in range(1, count + 1)
