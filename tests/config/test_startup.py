@@ -199,7 +199,7 @@ def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
         environment.pop("TF_XLA_FLAGS", None)
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tensors)],
-            cwd=Path(__file__).parent.parent,
+            cwd=Path(__file__).parent.parent.parent,
             env=environment,
             capture_output=True,
             text=True,
