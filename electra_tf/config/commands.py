@@ -149,6 +149,9 @@ class ConvertConfig(Group):
       # keras-hub.
       python -m electra_tf.convert --from=runs/mine --to=hf_dir --format=hugging_face
 
+      # Half the size, to give away: every command reads it.
+      python -m electra_tf.convert --from=runs/mine --to=small --float16
+
     Sizes come from the weights. Every variable is accounted for on both sides: one that
     is missing, misshapen or unknown is an error that names it.
     """
@@ -189,7 +192,19 @@ class ConvertConfig(Group):
     )
     lower_case: bool | None = field(None, "Overrides the source.")
     strip_accents: bool | None = field(None, "Overrides the source.")
+    float16: bool = field(
+        False,
+        "Write weights with 16 bits, in half the space (electra_tf, hugging_face).",
+    )
     overwrite: bool = field(False, "Replace an earlier conversion.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            not self.float16 or self.format in ("electra_tf", "hugging_face"),
+            "--float16 goes with --format=electra_tf or hugging_face, got "
+            f"{self.format}.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor.subject import Finding, Subject, Tensor, Tower, problem, warning
-from electra_tf.folders.pretraining import VOCABULARY, PretrainingFolder
+from electra_tf.folders.pretraining import MODELS, VOCABULARY, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, names, networks
 from electra_tf.interop.imported import EMBEDDINGS
 from electra_tf.interop.model_card import CLASSES
@@ -44,7 +44,7 @@ _DECLARED = (
 
 def read(path: str | Path) -> Subject:
     """Reads a checkpoint; ValueError: of no known kind, or too damaged to be read."""
-    path = Path(path)
+    path = named(path)
     for recognizes, reader in FORMATS.values():
         if recognizes(path):
             return reader(path)
@@ -87,7 +87,7 @@ def _vocabulary(path: Path) -> Vocabulary | ValueError | None:
 
 def is_run(path: Path) -> bool:
     """Whether it is the folder of a pretraining run, finished or not, or an import."""
-    if any((path / f"{name}.keras").is_file() for name in _KINDS):
+    if any(map(PretrainingFolder(path).has_model, MODELS)):
         return True
     settings = PretrainingFolder(path).settings
     # Hugging Face and keras-hub call theirs config.json, too.

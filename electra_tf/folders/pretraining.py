@@ -46,11 +46,20 @@ MODELS = ("encoder", "generator", "discriminator")
 OUTPUTS = (
     *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES, TENSORBOARD),
     VOCABULARY,
-    *(f"{name}.keras" for name in MODELS),
+    *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
+# Folders that come with the package, by name.
+SHIPPED = Path(__file__).parent.parent / "pretrained"
 
 _CASING = ("lower_case", "strip_accents")
 _ABSENT = "(absent)"
+
+
+def named(name: str | os.PathLike) -> Path:
+    """The path itself, or, of a name such as "mini", what comes with the package."""
+    path = Path(name)
+    is_shipped = not path.exists() and path.parent == Path() and path.name
+    return SHIPPED / path if is_shipped and (SHIPPED / path).is_dir() else path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +180,15 @@ class PretrainingFolder:
     # Models and checkpoints.
 
     def model_path(self, name: str) -> Path:
-        """Where one of ``MODELS`` is, or would be."""
-        return self.path / f"{name}.keras"
+        """Where one of ``MODELS`` is, or would be.
+
+        Among ``models.HALVES`` an encoder has no file of its own; then it is that of
+        the network it is part of.
+        """
+        names = (name, "discriminator", "generator") if name == "encoder" else (name,)
+        halves = [f"{other}{models.HALVES}" for other in names]
+        paths = [self.path / file for file in (f"{name}{models.KERAS}", *halves)]
+        return next(filter(Path.is_file, paths), paths[0])
 
     def has_model(self, name: str) -> bool:
         """Whether one of ``MODELS`` was saved."""
@@ -182,10 +198,15 @@ class PretrainingFolder:
         """Loads one of ``MODELS``; arguments and errors as ``models.load``."""
         return models.load(self.model_path(name), kind, hint)
 
-    def save(self, by_name: Mapping[str, keras.Model]) -> None:
-        """Saves models under these names."""
+    def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
+        """Saves models under these names.
+
+        ``halves``: as float16, and no encoder that is part of another network.
+        """
+        suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
-            models.save(model, self.model_path(name))
+            if not (halves and name == "encoder" and len(by_name) > 1):
+                models.save(model, self.path / f"{name}{suffix}")
 
     def has_checkpoint(self) -> bool:
         """Whether a checkpoint was saved, and a run would resume from it."""

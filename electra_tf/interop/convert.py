@@ -133,6 +133,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
         model,
         vocabulary=vocabulary,
         trained_length=min(length, sizes.max_positions),
+        float16=options.float16,
         notes=tuple(notes),
         **casing,
     )

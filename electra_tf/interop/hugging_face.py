@@ -200,6 +200,8 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     arrays = names.scatter(rows, tower.encoder)
     if tower.head:
         arrays |= names.scatter(HEAD_ROWS[role], tower.head)
+    dtype = "float16" if model.float16 else "float32"
+    arrays = {name: array.astype(dtype) for name, array in arrays.items()}
     path = folder / "model.safetensors"
     try:
         # "pt" is what `transformers` asks for; it says nothing of the content.
@@ -212,7 +214,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
         **{theirs: getattr(tower.sizes, ours) for theirs, ours in SIZES.items()},
         "pad_token_id": model.vocabulary.pad_id,
         "tie_word_embeddings": True,
-        "dtype": "float32",
+        "dtype": dtype,
     }
     files.write_json(folder / "config.json", config)
     tokenizer_files.write_tokenizer(folder, model)

@@ -170,6 +170,7 @@ class Imported:
         trained_length: positions that were trained.
         not_taken: names of what the source holds besides, such as task heads.
         notes: what to tell the user: assumptions and warnings.
+        float16: whether weights are to be written with 16 bits.
         run: config.json of the pretraining run, and its held-out ``scores``.
 
     Raises:
@@ -187,6 +188,7 @@ class Imported:
     trained_length: int | None = None
     not_taken: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    float16: bool = False
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 

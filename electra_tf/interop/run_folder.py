@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf.folders.models import Model
-from electra_tf.folders.pretraining import CONFIG, MODELS, VOCABULARY, PretrainingFolder
+from electra_tf.folders.models import HALVES, KERAS, Model
+from electra_tf.folders.pretraining import (
+    CONFIG,
+    MODELS,
+    VOCABULARY,
+    PretrainingFolder,
+    named,
+)
 from electra_tf.interop import networks
 from electra_tf.interop.imported import Imported, Source, Tower
 from electra_tf.layers.encoder import TextEncoder
@@ -20,18 +26,21 @@ from electra_tf.pretraining import (
 )
 
 NAME = "electra_tf"
-OUTPUTS = (*(f"{name}.keras" for name in MODELS), VOCABULARY, CONFIG)
+OUTPUTS = (
+    *(f"{name}{suffix}" for name in MODELS for suffix in (KERAS, HALVES)),
+    *(VOCABULARY, CONFIG),
+)
 
 
 def detect(source: Source) -> bool:
     """Whether it is a folder with models of this library."""
-    return any(map(PretrainingFolder(Path(source.path)).has_model, MODELS))
+    return any(map(PretrainingFolder(named(source.path)).has_model, MODELS))
 
 
 def read(source: Source) -> Imported:
     """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
     source.reject("generator", "num_heads", "generator_num_heads")
-    folder = PretrainingFolder(Path(source.path))
+    folder = PretrainingFolder(named(source.path))
     casing, towers = folder.casing, _towers(folder)
     if source.only:
         towers = {role: x for role, x in towers.items() if role == source.only}
@@ -87,7 +96,7 @@ def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | No
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
     """Writes what a finished run leaves, without its checkpoints and curves."""
     home = PretrainingFolder(folder)
-    home.save(networks.models(model))
+    home.save(networks.models(model), halves=model.float16)
     home.describe(_config(model), model.vocabulary)
     return ()
 

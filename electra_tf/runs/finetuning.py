@@ -24,7 +24,7 @@ from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
@@ -228,8 +228,9 @@ class Pretrained:
 
 def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     """Loads encoder and vocabulary, and checks that they belong together."""
-    path = Path(config.run.encoder)
-    path = path / "encoder.keras" if path.is_dir() else path
+    path = named(config.run.encoder)
+    home = PretrainingFolder(path if path.is_dir() else path.parent)
+    path = home.model_path("encoder") if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(
             f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
@@ -247,7 +248,6 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         attention_dropout=config.recipe.attention_dropout,
     )
     encoder.set_weights(saved.get_weights())
-    home = PretrainingFolder(path.parent)
     tokenizer = home.tokenizer(
         log,
         vocab_file=config.data.vocab_file,

@@ -33,7 +33,7 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.features import derive_inputs
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
 
 ALL = "all"
@@ -98,7 +98,7 @@ def run(config: MinimalPairsConfig, log: Log) -> dict[str, Any]:
         OSError: a file is missing.
     """
     pairs = read_pairs(config.data, config.limit)
-    folder = PretrainingFolder(Path(config.model))
+    folder = PretrainingFolder(named(config.model))
     tokenizer = folder.tokenizer(
         log,
         vocab_file=config.vocab_file,

@@ -21,7 +21,14 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
-from electra_tf.folders.pretraining import CHECKPOINTS, VOCABULARY, PretrainingFolder
+from electra_tf.folders.pretraining import (
+    CHECKPOINTS,
+    MODELS,
+    VOCABULARY,
+    PretrainingFolder,
+    named,
+)
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.phases import copy_weights, learned_weights
 from electra_tf.systems.rows import GENERATORS, OBJECTIVES
@@ -55,7 +62,7 @@ def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
 
 def _home(init_from: str) -> PretrainingFolder:
     """The folder of a run, also if one of its checkpoints is given."""
-    path = Path(init_from)
+    path = named(init_from)
     for folder in (path, path.parent):
         if folder.name == CHECKPOINTS:
             return PretrainingFolder(folder.parent)
@@ -105,10 +112,12 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
 
 def _check_weights(init_from: str) -> None:
     """Refuses what ``load`` would find no weights in, before hours of other work."""
-    path = Path(init_from)
-    patterns = ("*.keras", "*.index", f"{CHECKPOINTS}/*")
+    path = named(init_from)
+    patterns = ("*.index", f"{CHECKPOINTS}/*")
     is_checkpoint = path.with_name(f"{path.name}.index").is_file()
     if is_checkpoint or any(any(path.glob(pattern)) for pattern in patterns):
+        return
+    if any(map(PretrainingFolder(path).has_model, MODELS)):
         return
     if any((path / name).is_file() for name in models.HUGGING_FACE_FILES):
         raise ValueError(
@@ -157,7 +166,7 @@ def initialize(
     if OBJECTIVES[config.objective.objective].one_network is None:
         GENERATORS[config.generator_kind].start(model.generator, data)
     if config.training.generator_init_from:
-        source = Path(config.training.generator_init_from)
+        source = named(config.training.generator_init_from)
         _load_generator(source, model.generator, data.vocabulary)
         log(f"generator from {source}")
 
@@ -205,7 +214,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         ValueError: something does not fit; nothing is changed then.
         OSError: there are no weights.
     """
-    path = Path(init_from)
+    path = named(init_from)
     folder = PretrainingFolder(path)
     # Not what is trainable: a frozen generator has weights, too.
     own = {id(variable) for variable in learned_weights(model)}
@@ -228,7 +237,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     alike = folder.has_model("discriminator") == ("discriminator" in model.artifacts())
     # The encoder last: it is part of the others, and they come with their heads.
     for name in sorted(saved, key="encoder".__eq__):
-        problems = _collect(folder.model_path(name), saved[name], values)
+        problems = _collect(folder.model_path(name), name, saved[name], values)
         if problems and name == "generator" and "encoder" in saved and not alike:
             unfit = (name,)
         else:
@@ -255,14 +264,15 @@ def _is_head(name: str) -> bool:
 
 def _collect(
     path: Path,
+    name: str,
     part: keras.Model,
     values: dict[int, tuple[keras.Variable, np.ndarray]],
 ) -> list[str]:
     """Adds a file's value for each variable of ``part``; returns what does not fit."""
     here, wrong = learned_weights(part), []
-    if path.stem == "encoder" and all(id(variable) in values for variable in here):
+    if name == "encoder" and all(id(variable) in values for variable in here):
         return []
-    loaded = models.load(path, keras.Model)
+    loaded = models.load(path, TextEncoder if name == "encoder" else keras.Model)
     there = learned_weights(loaded)
     # No shape tells the number of heads.
     heads, own_heads = (

@@ -18,9 +18,11 @@ from electra_tf import convert as command
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders import pretraining as folders
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop import convert, google_tf1, hugging_face, run_folder
 from electra_tf.interop.imported import Source
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import MaskedLM
 from electra_tf.runs import finetuning
 from tests import tiny
@@ -85,7 +87,8 @@ def finished(tmp_path_factory):
 def test_an_imported_folder_looks_like_a_finished_run(tmp_path):
     to = tmp_path / "deep" / "imported"
     said = run(GOLDEN / "projected", to, "--trained_length=12")
-    assert {path.name for path in to.iterdir()} == set(run_folder.OUTPUTS)
+    whole = {name for name in run_folder.OUTPUTS if not name.endswith(".safetensors")}
+    assert {path.name for path in to.iterdir()} == whole
     assert not [path for path in to.parent.iterdir() if path != to]
     assert "discriminator: 2 layers x 16, 4 heads" in said
     assert "warning: the source does not say --lower_case; assumed" in said
@@ -139,6 +142,51 @@ def test_a_run_goes_out_and_comes_back_to_the_bit(finished, tmp_path, format_nam
             assert mine.keys() == theirs.keys()
             assert all(np.array_equal(mine[key], theirs[key]) for key in mine)
         assert tower.sizes.num_heads == before.sizes.num_heads
+
+
+@pytest.mark.parametrize("format_name", ["electra_tf", "hugging_face"])
+def test_float16_rounds_and_halves(finished, tmp_path, format_name):
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    run(finished, whole, f"--format={format_name}")
+    run(finished, out, f"--format={format_name}", "--float16")
+    suffix = ".keras" if format_name == "electra_tf" else ".safetensors"
+    sizes = [
+        sum(path.stat().st_size for path in folder.rglob(f"*{kind}"))
+        for folder, kind in ((whole, suffix), (out, ".safetensors"))
+    ]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert not list(out.rglob("*.keras"))
+    original = run_folder.read(Source(str(finished)))
+    again = convert.find_format(Source(str(out))).read(Source(str(out)))
+    assert again.towers.keys() == original.towers.keys()
+    for name, tower in again.towers.items():
+        before = original.towers[name]
+        for part in ("encoder", "head"):
+            mine, theirs = getattr(tower, part), getattr(before, part)
+            assert mine.keys() == theirs.keys()
+            for key, value in theirs.items():
+                rounded = value.astype(np.float16).astype(np.float32)
+                np.testing.assert_array_equal(mine[key], rounded)
+
+
+def test_an_encoder_is_found_in_half_a_run(finished, tmp_path, monkeypatch):
+    """By its path, and by the name that a folder of the package has."""
+    run(finished, tmp_path / "shipped" / "little", "--float16")
+    monkeypatch.setattr(folders, "SHIPPED", tmp_path / "shipped")
+    original = PretrainingFolder(finished).load("encoder", TextEncoder)
+    for name in ("little", str(tmp_path / "shipped" / "little")):
+        flat = {"task": "classification", "encoder": name}
+        start = finetuning.pretrained(fields.from_flat(flat, FinetuneConfig), print)
+        for mine, theirs in zip(
+            start.encoder.get_weights(), original.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs.astype(np.float16))
+        assert start.tokenizer.lower_case is False
+
+
+def test_float16_is_refused_where_the_format_has_none(finished, tmp_path):
+    said = refused(finished, tmp_path / "x", "--format=google_tf1", "--float16")
+    assert "--float16 goes with --format=electra_tf or hugging_face" in said
 
 
 def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
