@@ -33,9 +33,18 @@ def step():
         optimizer.apply([gradients[index]], [variable])
     strategy.run(update)
 
+@tf.function
+def wait_for_all():
+    def add():
+        one = tf.ones([])
+        return tf.distribute.get_replica_context().all_reduce("SUM", one)
+    strategy.run(add)
+
 step()
 store = CheckpointStore(sys.argv[1], {"kernel": variable})
 store.save(1)
+# Only the chief has written what both are about to read.
+wait_for_all()
 variable.assign([9.0, 9.0])
 restored = store.restore_latest()
 print(json.dumps({
