@@ -281,63 +281,77 @@ class AdamW(keras.optimizers.Optimizer):
         # A gradient that is not finite becomes 0 without a branch, in which replicas
         # could not synchronize: multiply_no_nan makes 0 of NaN times a factor of 0.
         finite = tf.math.is_finite(norm)
+        kept = functools.cache(lambda scale: tf.where(finite, scale.deref(), 0.0))
         gradients = [
-            tf.math.multiply_no_nan(g, tf.cast(tf.where(finite, scale, 0.0), g.dtype))
+            tf.math.multiply_no_nan(g, tf.cast(kept(scale.ref()), g.dtype))
             for g, scale in zip(gradients, self._scales(groups, squares), strict=True)
         ]
         # The powers for bias correction; with powers of 0 the kernel corrects none.
         step = tf.cast(self._iterations.value + 1, tf.float32)
-        powers = tuple(base**step for base in self._bases) or (0.0, 0.0)
+        powers = [base**step for base in self._bases] or [tf.zeros([]), tf.zeros([])]
+        numbers = (*powers, self.beta_1, self.beta_2, self.epsilon)
+        learning_rate = tf.cast(self.learning_rate, tf.float32)
+
+        # What many variables have in common is a tensor once: as one for each variable
+        # they were a third of the operations of a step, all of which are traced and
+        # optimized before the first step.
+        @functools.cache
+        def scalars(dtype: tf.DType) -> list[tf.Tensor]:
+            return [tf.cast(number, dtype) for number in numbers]
+
+        @functools.cache
+        def rates(factor: float, decay: float, dtype: tf.DType) -> list[tf.Tensor]:
+            rate = tf.cast(learning_rate * factor, dtype)
+            return [rate, rate * tf.cast(decay, dtype)]
+
+        updates = [
+            (
+                v,
+                g,
+                *rates(self._factors[i], self._decays[i], v.dtype),
+                *scalars(v.dtype),
+            )
+            for v, g, i in zip(variables, gradients, indices, strict=True)
+        ]
         # Variables that several replicas have are updated from outside of the replicas.
         tf.__internal__.distribute.interim.maybe_merge_call(
-            self._update_variables,
-            tf.distribute.get_strategy(),
-            list(zip(variables, gradients, strict=True)),
-            tf.cast(self.learning_rate, tf.float32),
-            powers,
+            self._update_variables, tf.distribute.get_strategy(), updates
         )
 
     def _update_variables(
-        self,
-        strategy: tf.distribute.Strategy,
-        pairs: Sequence[tuple],
-        learning_rate: tf.Tensor,
-        beta_powers: tuple,
+        self, strategy: tf.distribute.Strategy, updates: Sequence[tuple]
     ) -> None:
-        for variable, gradient in pairs:
+        for variable, *numbers in updates:
             strategy.extended.update(
-                variable,
-                self._update_variable,
-                args=(gradient, learning_rate, *beta_powers),
-                group=False,
+                variable, self._update_variable, args=numbers, group=False
             )
 
     def _update_variable(
         self,
         variable: tf.Variable,
         gradient: tf.Tensor,
-        learning_rate: tf.Tensor,
-        *beta_powers: tf.Tensor | float,
+        rate: tf.Tensor,
+        decay: tf.Tensor,
+        *scalars: tf.Tensor,
     ) -> None:
         index = self._get_variable_index(variable)
-        constant = functools.partial(tf.cast, dtype=variable.dtype)
-        rate = constant(learning_rate * self._factors[index])
+        beta1_power, beta2_power, beta1, beta2, epsilon = scalars
         # The kernel's step does not depend on the weight, so decaying first is the
         # original's sum of both, up to rounding.
         # Deviation: the kernel forms 1 - beta_2 in float32, which moves an update by
         # 6e-6 of its size at 0.999.
         if self._decays[index]:
-            variable.assign_sub(variable * (rate * constant(self._decays[index])))
+            variable.assign_sub(variable * decay)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=constant(beta_powers[0]),
-            beta2_power=constant(beta_powers[1]),
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
             lr=rate,
-            beta1=constant(self.beta_1),
-            beta2=constant(self.beta_2),
-            epsilon=constant(self.epsilon),
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
             grad=tf.cast(gradient, variable.dtype),
         )
 
