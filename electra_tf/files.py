@@ -18,6 +18,8 @@ import os
 import shutil
 import socket
 import time
+import types
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +36,18 @@ _NO_LOCK = {
     *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
 }
 
+_NAMES = {
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    tuple: "a list",
+    typing.Literal: "a text",
+}
+
+_NONE = type(None)
 # After this time another change shows in a file's time, on every usual file system.
 _SETTLED_NS = 3_000_000_000
 
@@ -107,25 +121,99 @@ def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
 
 
-def read_json(path: AnyPath, default: dict[str, Any] | None = None) -> dict[str, Any]:
+def read_json(
+    path: AnyPath, default: dict[str, Any] | None = None, *, shape: Any = dict
+) -> dict[str, Any]:
     """Reads a JSON file that holds one object.
 
-    ``default`` is returned if there is no such file; None: that is an error.
+    ``default`` is returned if there is no such file; None: that is an error. ``shape``
+    is what the object has to hold, as of ``check_shape``.
 
     Raises:
-        ValueError: the file is no JSON object; the message names the file.
+        ValueError: the file is no such object; the message names the file.
         OSError: the file cannot be read.
     """
     path = Path(path)
     if default is not None and not path.exists():
         return default
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: it holds no JSON object.")
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    return parse_json(text, f"{path} is damaged", shape)
+
+
+def parse_json(text: str, where: str, shape: Any = object) -> Any:
+    """Parses JSON that may come from anywhere, and checks its shape.
+
+    Raises ValueError, whose message begins with ``where``.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{where}: it is nested too deep to be read.") from error
+    check_shape(value, shape, where)
     return value
+
+
+def check_shape(value: Any, shape: Any, where: str) -> None:
+    """Checks that a value of JSON is what the code that reads it takes it for.
+
+    A shape is a type or an annotation; ``{name: shape}``, an object that holds this
+    (and maybe more); ``[shape]``, a list of such; or ``(shape, shape)``, one of them.
+    An object need not have what may be None. An integer fits into 64 bits. Raises
+    ValueError, whose message begins with ``where`` and names the place inside.
+    """
+    if isinstance(shape, Mapping) and isinstance(value, dict):
+        for name, inner in shape.items():
+            if name in value:
+                check_shape(value[name], inner, f"{where}: {name}")
+            elif not fits(None, inner):
+                raise ValueError(f"{where}: {name} is missing.")
+    elif isinstance(shape, list) and isinstance(value, list):
+        for number, each in enumerate(value):
+            check_shape(each, shape[0], f"{where}: {number}")
+    elif isinstance(shape, tuple) and not any(fits(value, each) for each in shape):
+        # The last is the one that is not None: it says more.
+        check_shape(value, shape[-1], where)
+    elif not isinstance(shape, tuple) and not fits(value, shape):
+        said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
+        raise ValueError(f"{where} is {said}.")
+
+
+def fits(value: Any, shape: Any) -> bool:
+    """Whether a value of JSON has a shape, as of ``check_shape``."""
+    origin, inner = typing.get_origin(shape), typing.get_args(shape)
+    if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
+        return any(fits(value, each) for each in inner or shape)
+    if isinstance(shape, Mapping):
+        inside = (fits(value.get(n), s) for n, s in shape.items())
+        return isinstance(value, dict) and all(inside)
+    if isinstance(shape, list) or origin in (list, tuple):
+        each = (inner or shape)[0]
+        return isinstance(value, list) and all(fits(one, each) for one in value)
+    if origin is dict:
+        values = value.values() if isinstance(value, dict) else [value]
+        return isinstance(value, dict) and all(fits(one, inner[1]) for one in values)
+    if origin is typing.Literal:
+        return isinstance(value, str)
+    if shape in (int, float) and type(value) is int:
+        return abs(value) < (2**63 if shape is int else 10**300)
+    return type(value) is int if shape is int else isinstance(value, shape or _NONE)
+
+
+def _name_of(shape: Any) -> str:
+    inner = typing.get_args(shape)
+    if typing.get_origin(shape) in (typing.Union, types.UnionType):
+        return " or ".join(_name_of(each) for each in inner if each is not _NONE)
+    kind = typing.get_origin(shape) or (shape if isinstance(shape, type) else None)
+    kind = kind or (dict if isinstance(shape, Mapping) else list)
+    name = _NAMES.get(kind, "a value of another kind")
+    return name + (
+        f" with {_name_of(inner[-1])} each" if kind is dict and inner else ""
+    )
 
 
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
@@ -135,7 +223,7 @@ def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
     line that a killed process cut short is closed first, so that it cannot swallow this
     one.
     """
-    line = json.dumps(_finite(row)) + "\n"
+    line = to_json(row) + "\n"
     with open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -164,14 +252,23 @@ def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
 def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes a JSON-lines file."""
     with open_new(path) as file:
-        file.writelines(json.dumps(_finite(row)) + "\n" for row in rows)
+        file.writelines(to_json(row) + "\n" for row in rows)
 
 
-def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    def known(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
+def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
+    """JSON on one line; numbers that are not finite, which it has not, become null."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=ensure_ascii)
 
-    return {name: known(value) for name, value in row.items()}
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256(path: AnyPath) -> str:

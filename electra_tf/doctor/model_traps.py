@@ -246,9 +246,10 @@ def _generator_share(subject: Subject) -> tuple[float, float] | None:
             return None
         width, depth = (ours[name] / theirs[name] for name in names)
         return width, depth
-    if towers or not flags or flags.get("objective") == "mlm":
+    names = ("generator_hidden_size", "generator_layers")
+    if towers or flags.get("objective") == "mlm" or not all(n in flags for n in names):
         return None
-    return flags["generator_hidden_size"], flags["generator_layers"]
+    return flags[names[0]], flags[names[1]]
 
 
 def finite(subject: Subject) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ Letters: D hidden size, N heads, H head size.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import zipfile
 from collections.abc import Iterator
@@ -294,7 +293,8 @@ def _tokenizer_beside(
 
 def casing(folder: Path) -> dict[str, bool]:
     """``lower_case`` and ``strip_accents`` as far as a preset's tokenizer tells."""
-    config = _json(folder / TOKENIZER).get("config", {})
+    config = _json(folder / TOKENIZER).get("config")
+    config = config if isinstance(config, dict) else {}
     names = {"lower_case": "lowercase", "strip_accents": "strip_accents"}
     return {ours: bool(config[x]) for ours, x in names.items() if x in config}
 
@@ -308,10 +308,9 @@ def _json(path: Path) -> dict[str, Any]:
         if path.suffix != ".keras":
             return files.read_json(path)
         with zipfile.ZipFile(path) as archive:
-            value = json.loads(archive.read(CONFIG))
+            return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _preset_names() -> list[str]:

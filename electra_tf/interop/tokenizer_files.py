@@ -11,6 +11,22 @@ from electra_tf import files
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 from electra_tf.interop.imported import Imported
 
+# What is read of their files, where they have it.
+_SAID = bool | None
+_TOKENIZER = {
+    "normalizer": (
+        None,
+        {"lowercase": _SAID, "strip_accents": _SAID, "handle_chinese_chars": _SAID},
+    ),
+    "added_tokens": (None, [{"content": str, "id": int}]),
+    # Of kinds other than WordPiece it may be a list.
+    "model": (None, {"type": str | None, "vocab": dict[str, int] | list | None}),
+}
+_CONFIG = {
+    **{"do_lower_case": _SAID, "strip_accents": _SAID},
+    **{"tokenize_chinese_chars": _SAID, "word_tokenizer_type": str | None},
+    "model_max_length": float | None,
+}
 OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -30,8 +46,8 @@ class Tokenizer:
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """Reads vocab.txt or tokenizer.json, tokenizer_config.json and added tokens."""
-    whole = files.read_json(folder / "tokenizer.json", {})
-    config = files.read_json(folder / "tokenizer_config.json", {})
+    whole = files.read_json(folder / "tokenizer.json", {}, shape=_TOKENIZER)
+    config = files.read_json(folder / "tokenizer_config.json", {}, shape=_CONFIG)
     normalizer = whole.get("normalizer") or {}
     # As in `transformers`, the config wins over the normalizer.
     lower_case = config.get("do_lower_case", normalizer.get("lowercase"))
@@ -51,8 +67,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         notes.append(
             f"words are found by {word_finder!r}; here at spaces and punctuation"
         )
-    added = {token["content"]: token["id"] for token in whole.get("added_tokens", ())}
-    added |= files.read_json(folder / "added_tokens.json", {})
+    added = {token["content"]: token["id"] for token in whole.get("added_tokens") or ()}
+    added |= files.read_json(folder / "added_tokens.json", {}, shape=dict[str, int])
     vocabulary = _vocabulary(folder, whole, added)
     special = vocabulary.special_tokens if vocabulary else added
     if words := [token for token in added if token not in special]:
@@ -71,7 +87,7 @@ def _vocabulary(
     folder: Path, whole: Mapping[str, Any], added: Mapping[str, int]
 ) -> Vocabulary | None:
     """The tokens by vocab.txt, or else by tokenizer.json, with the added ones."""
-    path, model = folder / "tokenizer.json", whole.get("model", {})
+    path, model = folder / "tokenizer.json", whole.get("model") or {}
     if (folder / "vocab.txt").is_file():
         path = folder / "vocab.txt"
         ids = dict(Vocabulary.load(path).ids)

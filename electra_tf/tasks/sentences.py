@@ -122,7 +122,7 @@ class SentenceSource:
             require_columns(table, [self.tag_column], "tag_column")
         for line, row in table.rows:
             where = f"{path}, line {line}"
-            words = _list(row[self.word_column], self.word_column, where)
+            words = _list(row.get(self.word_column), self.word_column, where)
             tags = None
             if labeled:
                 tags = _list(row.get(self.tag_column), self.tag_column, where)

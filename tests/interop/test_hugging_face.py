@@ -155,8 +155,8 @@ def test_the_head_of_a_fine_tuned_model_is_left_and_named():
         ({"model_type": "bert"}, "model_type is 'bert'"),
         ({"hidden_size": 64}, "hidden_size is 64 there and 16 by the tensors"),
         ({"num_hidden_layers": 3}, "num_hidden_layers is 3 there and 2"),
-        ({"num_attention_heads": "2"}, "num_attention_heads is '2', not a number"),
-        ({"hidden_dropout_prob": None}, "hidden_dropout_prob is None, not a number"),
+        ({"num_attention_heads": "2"}, r'heads is "2", not an integer'),
+        ({"hidden_dropout_prob": None}, "hidden_dropout_prob is null, not a number"),
     ],
 )
 def test_variants_and_configs_of_other_weights_are_refused(folder, values, message):
@@ -235,7 +235,7 @@ def test_weights_in_several_files(folder):
     (folder / "model.safetensors").unlink()
     assert same(read(folder), read(GOLDEN / "projected"))
     index.write_text(json.dumps({"weight_map": []}))
-    with pytest.raises(ValueError, match="damaged: it has no weight_map"):
+    with pytest.raises(ValueError, match=r"damaged: weight_map is \[\], not an object"):
         read(folder)
 
 
