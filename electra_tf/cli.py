@@ -15,6 +15,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -121,7 +122,7 @@ def clear_errors() -> Iterator[None]:
 
 
 # How lines of a TensorFlow error begin that say where, and not what.
-_GRAPH = ("Graph execution error", "Detected at node", "File ", "Stack trace", "[[")
+_GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", "[[")
 
 
 def reason(error: Exception) -> str:
@@ -129,7 +130,9 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
     telling = [line for line in lines if line and not line.startswith(_GRAPH)]
     found = [line for line in telling if not line.startswith(("Node:", "Original"))]
-    return (found or telling or [type(error).__name__])[0]
+    # Which function and which operation it was stands before and after.
+    said = (found or telling or [type(error).__name__])[0]
+    return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", said) or said
 
 
 def load_plugins(arguments: Sequence[str] = ()) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import zipfile
 from pathlib import Path
 from typing import TypeVar
 
 import keras
 
 from electra_tf import files
+from electra_tf.cli import reason
 from electra_tf.tasks.heads import TaskModel
 
 # How to know a Hugging Face folder: its tensors, or the list of the files that hold
@@ -36,10 +38,13 @@ def load(path: Path, kind: type[Model], hint: str = "") -> Model:
     and says what to give instead.
     """
     try:
-        loaded = keras.saving.load_model(path, compile=False)
+        # Keras says of what is none that there is no such file.
+        with zipfile.ZipFile(path):
+            loaded = keras.saving.load_model(path, compile=False)
     except Exception as error:  # Keras raises whatever its parts raise.
+        said = reason(error)[:300]
         raise ValueError(
-            f"{path} cannot be loaded as a Keras model ({error}). {hint}".rstrip()
+            f"{path} cannot be loaded as a Keras model ({said}). {hint}".rstrip()
         ) from error
     if isinstance(loaded, kind):
         return loaded

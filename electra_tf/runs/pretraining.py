@@ -67,7 +67,7 @@ def run(
     ready = prepare(config, log)
     if ready is None:
         return cli.OK
-    with ready.lock:
+    with ready.lock, ready.data.naming_damage():
         signal = train(ready, callbacks_from)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")
