@@ -134,18 +134,24 @@ def pretraining_dataset(
 
 def count_all(paths: Sequence[str]) -> int:
     """Records in all files, from their manifest where there is one; at least one."""
-    known: dict[str, int] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
-        if os.path.exists(os.path.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder)
-            for shard in (*manifest.train, *manifest.eval):
-                known[os.path.join(folder, shard.name)] = shard.records
+    known = _known_counts(paths)
     total = sum(
         known[path] if path in known else records.count_records(path) for path in paths
     )
     if total == 0:
         raise ValueError(f"The {len(paths)} TFRecord files hold no record.")
     return total
+
+
+def _known_counts(paths: Sequence[str]) -> dict[str, int]:
+    """Records of those files that a manifest beside them names."""
+    known: dict[str, int] = {}
+    for folder in {os.path.dirname(path) for path in paths}:
+        if os.path.exists(os.path.join(folder, records.MANIFEST)):
+            manifest = records.verify(folder)
+            for shard in (*manifest.train, *manifest.eval):
+                known[os.path.join(folder, shard.name)] = shard.records
+    return {path: known[path] for path in paths if path in known}
 
 
 def _check_first_records(paths: Sequence[str]) -> None:
@@ -176,6 +182,12 @@ def naming_damage(paths: Sequence[str], vocab_size: int) -> Iterator[None]:
                 raise ValueError(
                     f"{path}: {damage}. Copy the file again, or build the records "
                     "again; a run goes on from its last checkpoint."
+                ) from error
+        for path, count in _known_counts(paths).items():
+            if (found := records.count_records(path)) != count:
+                raise ValueError(
+                    f"{path} holds {found} records, but the manifest beside it says "
+                    f"{count}: it was edited. Build the records again."
                 ) from error
         raise
 
@@ -228,19 +240,24 @@ def _endless_records(
 ) -> tf.data.Dataset:
     """(serialized record, pass number) forever, beginning at ``start_record``."""
     # A resume opens its own pass and skips less than one, however long the run was.
-    first_pass, skipped = divmod(start_record, count_all(paths))
+    count = count_all(paths)
+    first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(paths))
 
     @tf.autograph.experimental.do_not_convert
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         pass_seed = tf.stack([tf.constant(seed, tf.int64), number])
         shuffled = tf.random.experimental.stateless_shuffle(names, pass_seed)
-        dataset = tf.data.Dataset.from_tensor_slices(shuffled).interleave(
-            tf.data.TFRecordDataset,
-            cycle_length=min(16, len(paths)),
-            block_length=1,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+        dataset = (
+            tf.data.Dataset.from_tensor_slices(shuffled)
+            .interleave(
+                tf.data.TFRecordDataset,
+                cycle_length=min(16, len(paths)),
+                block_length=1,
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            .apply(tf.data.experimental.assert_cardinality(count))
         )
         dataset = _shuffle(dataset, shuffle_buffer, pass_seed)
         offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)

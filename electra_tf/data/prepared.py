@@ -125,6 +125,7 @@ def given_data(
                 f"{vocabulary.sha256[:12]}): pass --vocab_file with theirs, or rebuild "
                 "them."
             )
+        manifest.check_vocabulary(vocabulary, folder)
         if longest > max_seq_length:
             raise ValueError(
                 f"The records in {folder} hold up to {longest} tokens but "

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf import files
+from electra_tf.data.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -71,6 +72,18 @@ class Manifest:
         """Tokens to train on, special tokens included."""
         return sum(shard.tokens for shard in self.train)
 
+    def check_vocabulary(self, vocabulary: Vocabulary, folder: files.AnyPath) -> None:
+        """Refuses a manifest, read in ``folder``, that was edited or mixed up."""
+        names = self.vocabulary.get("special_tokens", vocabulary.special_tokens)
+        ids = [vocabulary.ids.get(name) for name in names]
+        said = self.vocabulary["size"], self.vocabulary["special_ids"]
+        if said != (len(vocabulary), ids):
+            raise ValueError(
+                f"{Path(folder, MANIFEST)} says that the vocabulary has {said[0]} "
+                f"tokens and the special ids {said[1]}, but it has {len(vocabulary)} "
+                f"and {ids}. Build the records again."
+            )
+
     def save(self, folder: files.AnyPath) -> None:
         """Writes ``manifest.json`` into the folder."""
         path = Path(folder, MANIFEST)
@@ -80,7 +93,10 @@ class Manifest:
 # What a manifest that can be read has to say.
 _MANIFEST = {
     "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
-    "vocabulary": {"size": int, "sha256": str, "special_ids": list[int]},
+    "vocabulary": {
+        **{"size": int, "sha256": str},
+        **{"special_ids": list[int], "special_tokens": list[str] | None},
+    },
     "corpus": dict[str, int | list],
     "train": [SHARD],
     "eval": [SHARD],

@@ -129,6 +129,13 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 "The config is of another network (often: a generator with the "
                 "discriminator's config). Take the one that belongs to the weights.",
             )
+        if not tower.sizes["num_layers"]:
+            yield problem(
+                f"{tower.name}: no layer of an ELECTRA among {len(tower.tensors)} "
+                "tensors",
+                "The weights are of something else; get those that belong here.",
+            )
+            continue
         if missing := _missing_in_layers(tower):
             yield problem(
                 f"{tower.name}: {', '.join(missing)} missing",

@@ -17,7 +17,9 @@ _WINDOWS = 5
 def files(subject: Subject) -> Iterator[Finding]:
     """What is missing or could not be read."""
     yield from subject.findings
-    if not subject.findings and subject.kind != "config":
+    if not subject.findings and not subject.towers and subject.kind != "config":
+        yield problem("there are no tensors in it", "Copy or download it again.")
+    elif not subject.findings and subject.kind != "config":
         yield ok("all there")
 
 

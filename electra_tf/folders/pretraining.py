@@ -110,9 +110,16 @@ class PretrainingFolder:
         """Refuses settings that differ from those the folder was started with.
 
         Dotted names that fit a shell-style pattern of ``may_differ`` are not compared.
-        Returns whether the folder had settings to compare with.
+        Returns whether the folder had settings to compare with; checkpoints without any
+        are refused too.
         """
         if not (self.path / CONFIG).is_file():
+            if self.has_checkpoint():
+                raise ValueError(
+                    f"{self.path} holds checkpoints but no {CONFIG}: nobody can say "
+                    "whether these settings are theirs. Put it back (of a run with the "
+                    "same flags), or pass --overwrite to start anew."
+                )
             return False
         patterns = tuple(may_differ)
         was = dict(_leaves(self.settings))

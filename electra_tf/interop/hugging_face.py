@@ -160,6 +160,13 @@ def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
     head = {}
     if is_generator or tensors.starting_with(f"{HEAD_SCOPES['discriminator']}."):
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
+    is_tied = config.get("tie_word_embeddings") is not False
+    if is_generator and not is_tied and OUTPUT_MATRIX not in tensors:
+        raise ValueError(
+            f"{folder}: by its config.json the generator's output matrix is not the "
+            f"word table (tie_word_embeddings: false), and {OUTPUT_MATRIX} is missing: "
+            "save it again with the matrix, or tied."
+        )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
         tensors.get(OUTPUT_MATRIX), tensors.get(words)

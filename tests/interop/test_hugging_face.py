@@ -197,6 +197,11 @@ def test_the_generators_head_needs_its_layer_norm_under_its_name(folder):
 def test_an_output_matrix_must_be_the_word_table(folder):
     words = "electra.embeddings.word_embeddings.weight"
     key = "generator_lm_head.weight"
+    change_config(folder / "generator", tie_word_embeddings=False)
+    with pytest.raises(ValueError, match=f"false\\), and {key} is missing"):
+        read(folder)
+    # The discriminator has no such matrix.
+    assert read(folder, only="discriminator").towers.keys() == {"discriminator"}
     change_tensors(folder / "generator", lambda t: t.update({key: t[words]}))
     assert same(read(folder), read(GOLDEN / "projected"))
     change_tensors(folder / "generator", lambda t: t.update({key: t[words] * 2}))
