@@ -8,6 +8,7 @@ then renamed. A process that dies leaves the old file or the new one, never a ha
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import functools
 import glob
@@ -15,11 +16,13 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import time
 import types
 import typing
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +31,13 @@ import filelock
 
 # Leftovers of killed processes are recognized by this infix.
 _PART = ".part-"
+_NAME = re.compile(
+    rf"\.(?P<stem>.+){re.escape(_PART)}(?P<process>\d+)(-(?P<host>[0-9a-f]{{8}}))?"
+    r"(?P<suffix>(\.(?!old$)[^.]*)?)(?P<old>\.old)?",
+    re.DOTALL,
+)
+# How libraries that raise errors of their own say that a disk is full.
+_FULL = ("No space left on device", "Disk quota exceeded")
 _LOCK, _OWNER = ".lock", ".lock.owner"
 # Who may not write in a folder can only read what is finished; some file systems have
 # no locks.
@@ -55,40 +65,72 @@ AnyPath = str | os.PathLike
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath) -> Iterator[Path]:
+def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     """Yields a temporary path; what the block writes there replaces `path` at its end.
 
     The temporary name keeps the suffix, because Keras and matplotlib read the format
     from it. It may become a file or a folder, which may replace another folder with all
     that is in it. If the block raises, `path` stays as it was and nothing else remains.
-    Raises OSError: nothing could be written; the error names `path`.
+    ``size`` is how many bytes it will take at least.
+
+    Raises OSError: nothing could be written; the error names `path`. Whatever a library
+    raises on a full disk becomes one.
     """
     path = Path(path)
-    part = path.with_name(f".{path.stem}{_PART}{os.getpid()}{path.suffix}")
+    part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _clean(path.parent)
+        if shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
         yield part
         _sync(part)
         _put(part, path)
         _sync(path.parent)
-    except OSError as error:
-        # A full disk is reported without the file that did not fit.
-        if error.filename not in (None, str(part)):
+    except Exception as error:
+        is_full = any(said in str(error) for said in _FULL)
+        if not (is_full or isinstance(error, OSError)):
             raise
-        if error.errno is None:
+        code = errno.ENOSPC if is_full else error.errno
+        # A full disk is reported without the file that did not fit, or with one of the
+        # temporary folder.
+        named = getattr(error, "filename", None)
+        if named and not Path(os.fsdecode(named)).is_relative_to(part):
+            raise
+        if code is None:
             raise OSError(f"{path}: {error}") from error
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        said = getattr(error, "strerror", None) or os.strerror(code)
+        raise OSError(code, said.split("\n")[0], str(path)) from error
     finally:
         # Gone already if all went well; what cannot be removed hides no other error.
         with contextlib.suppress(OSError):
             remove(part)
 
 
+@functools.cache
+def _host() -> str:
+    """Eight characters for where the numbers of processes are those of this one."""
+    space = Path("/proc/self/ns/pid")
+    about = f"{socket.gethostname()} {space.stat().st_ino if space.exists() else 0}"
+    return f"{zlib.crc32(about.encode()):08x}"
+
+
+@functools.cache
+def _clean(folder: Path) -> None:
+    """Once in a process: what others of this host have left in a folder goes."""
+    with contextlib.suppress(OSError):
+        remove_leftovers(folder, of_host=_host())
+
+
 def _put(part: Path, path: Path) -> None:
     if not (part.is_dir() and path.is_dir()) or path.is_symlink():
         os.replace(part, path)
         return
-    # A folder cannot be renamed over one that holds files, so that one steps aside.
+    # A folder cannot be renamed over one that holds files: they change places, at once
+    # where the system can, which leaves the old one to be removed.
+    if _exchange(part, path):
+        return
+    # Else it steps aside; `remove_leftovers` puts it back if this process dies here.
     old = part.with_name(f"{part.name}.old")
     os.replace(path, old)
     try:
@@ -97,6 +139,14 @@ def _put(part: Path, path: Path) -> None:
         os.replace(old, path)
         raise
     remove(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Lets two paths change names in one step; whether system and disk can."""
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and not rename(here, names[0], here, names[1], exchange)
 
 
 @contextlib.contextmanager
@@ -175,10 +225,11 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
     elif isinstance(shape, list) and isinstance(value, list):
         for number, each in enumerate(value):
             check_shape(each, shape[0], f"{where}: {number}")
-    elif isinstance(shape, tuple) and not any(fits(value, each) for each in shape):
-        # The last is the one that is not None: it says more.
-        check_shape(value, shape[-1], where)
-    elif not isinstance(shape, tuple) and not fits(value, shape):
+    elif isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
+        # Not whether it fits, but where it does not.
+        if value is not None:
+            check_shape(value, shape[1], where)
+    elif not fits(value, shape):
         said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
         raise ValueError(f"{where} is {said}.")
 
@@ -206,8 +257,10 @@ def fits(value: Any, shape: Any) -> bool:
 
 def _name_of(shape: Any) -> str:
     inner = typing.get_args(shape)
-    if typing.get_origin(shape) in (typing.Union, types.UnionType):
-        return " or ".join(_name_of(each) for each in inner if each is not _NONE)
+    is_union = typing.get_origin(shape) in (typing.Union, types.UnionType)
+    if is_union or isinstance(shape, tuple):
+        names = (_name_of(each) for each in inner or shape if each not in (None, _NONE))
+        return " or ".join(names)
     kind = typing.get_origin(shape) or (shape if isinstance(shape, type) else None)
     kind = kind or (dict if isinstance(shape, Mapping) else list)
     name = _NAMES.get(kind, "a value of another kind")
@@ -366,18 +419,28 @@ def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
         lock.release()
 
 
-def remove_leftovers(folder: AnyPath, of: str | None = None) -> None:
+def remove_leftovers(
+    folder: AnyPath, of: str | None = None, *, of_host: str = ""
+) -> None:
     """Deletes what `replacing` left in a folder when its process was killed.
 
+    A folder that had stepped aside for its successor, which did not come, is put back.
     Call while holding the folder's lock: a part of a process that still runs on this
-    machine is kept, one of another machine's cannot be told from a leftover.
-    ``of`` is the name of the one output whose parts are meant; None: of all.
+    machine is kept, one of another machine's cannot be told from a leftover; or say of
+    which host, as ``replacing`` names it. ``of`` is the name of the one output whose
+    parts are meant; None: of all.
     """
     stem = "*" if of is None else glob.escape(Path(of).stem)
-    for path in Path(folder).glob(f".{stem}{_PART}*"):
-        number = path.name.partition(_PART)[2].partition(".")[0]
-        if number.isdigit() and not _runs(int(number)):
-            remove(path)
+    # The one that stepped aside before the one that was to take its place.
+    for path in sorted(Path(folder).glob(f".{stem}{_PART}*"), reverse=True):
+        match = _NAME.fullmatch(path.name)
+        is_meant = match and of_host in ("", match["host"])
+        if is_meant and not _runs(int(match["process"])):
+            target = path.with_name(match["stem"] + match["suffix"])
+            if match["old"] and not target.exists():
+                os.replace(path, target)
+            else:
+                remove(path)
 
 
 def _runs(process: int) -> bool:
