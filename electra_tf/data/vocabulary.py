@@ -15,7 +15,7 @@ from typing import Any
 from electra_tf import files
 
 _MISSING_CHARACTERS = 0.001
-# The original's limit. Counted in bytes by tensorflow-text.
+# The original's limit, in characters.
 MAX_WORD_LENGTH = 200
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPECIAL = ("pad", "unk", "cls", "sep", "mask")

@@ -190,6 +190,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = files.read_json(path)
     there = {name: shape for name, shape in _SHAPE.items() if name in config}
     files.check_shape(config, there, f"{path} is damaged")
+    # The exact function too, computed by other code of theirs.
+    if config.get("hidden_act") == "gelu_python":
+        config["hidden_act"] = "gelu"
     return config
 
 

@@ -505,6 +505,14 @@ def test_hugging_face_without_readable_weights(tmp_path):
     check(examine(folder), "PROBLEM", "files", "no weights")
 
 
+def test_hugging_face_gelu_by_its_other_name(tmp_path):
+    folder = files.hugging_face(tmp_path, hidden_act="gelu_python")
+    found = [finding for finding in examine(folder) if finding.trap == "GELU"]
+    assert [(each.level, each.found) for each in found] == [
+        ("OK", "exact in discriminator")
+    ]
+
+
 def test_hugging_face_without_tensors_of_its_own(tmp_path):
     folder = files.hugging_face(tmp_path, change=dict.clear)
     check(examine(folder), "PROBLEM", "files", "no tensors in it")

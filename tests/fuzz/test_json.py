@@ -59,12 +59,17 @@ def golden(tmp_path):
         folder / "added_tokens.json",
         {"one_more": len(read_tokenizer(folder).vocabulary)},
     )
+    special = {"pad_token": "[PAD]", "cls_token": {"content": "[CLS]"}}
+    files.write_json(folder / "special_tokens_map.json", special)
     return folder
 
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "tokenizer.json", "tokenizer_config.json", "added_tokens.json"],
+    [
+        *("config.json", "tokenizer.json", "tokenizer_config.json"),
+        *("added_tokens.json", "special_tokens_map.json"),
+    ],
 )
 def test_hugging_face_folders(golden, name):
     value = files.read_json(golden / name)

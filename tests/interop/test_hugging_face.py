@@ -259,6 +259,53 @@ def test_tokens_that_were_added_to_the_vocabulary(folder):
         tokenizer_files.read_tokenizer(folder)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"shape": [2**62, 2**62], "data_offsets": [0, 8]},
+        {"shape": [2**40], "data_offsets": [0, 2**42]},
+        {"shape": [2], "data_offsets": [8, 0]},
+        {"shape": [-1], "data_offsets": [0, 8]},
+    ],
+)
+def test_absurd_headers_are_refused(folder, header):
+    path = folder / "model.safetensors"
+    text = json.dumps({"a": {"dtype": "F32", **header}}).encode()
+    for size in (len(text), 2**30, 2**62):
+        path.write_bytes(size.to_bytes(8, "little") + text + bytes(8))
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+            read(folder)
+
+
+def test_special_tokens_of_other_names(folder):
+    path = folder / "vocab.txt"
+    original = Vocabulary.load(path)
+    theirs = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
+    path.write_text("".join(f"{theirs.get(x, x)}\n" for x in original.tokens))
+    with pytest.raises(ValueError, match=r"special tokens missing: \[PAD\], \[UNK\]"):
+        tokenizer_files.read_tokenizer(folder)
+    names = {"unk_token": "<unk>", "cls_token": {"content": "<s>", "lstrip": False}}
+    names |= {"sep_token": "</s>", "additional_special_tokens": ["<x>"]}
+    listed = {**names, "pad_token": "[PAD]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(listed))
+    # The other file wins, as in `transformers`.
+    found = tokenizer_config(folder, pad_token="<pad>")
+    assert found.vocabulary == original
+    (note,) = found.notes
+    assert "here <pad> as [PAD], <unk> as [UNK], <s> as [CLS], </s> as [SEP]" in note
+    # Also where the tokens are in the other file.
+    path.unlink()
+    vocab = {theirs.get(x, x): index for x, index in original.ids.items()}
+    whole = {"model": {"type": "WordPiece", "vocab": vocab}}
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    assert tokenizer_files.read_tokenizer(folder).vocabulary == original
+
+
+def test_the_exact_gelu_has_two_names(folder):
+    change_config(folder, hidden_act="gelu_python")
+    assert same(read(folder), read(GOLDEN / "projected"))
+
+
 def test_names_on_the_hub(tmp_path, monkeypatch):
     """The hub's own cache, without network, by the hub's own client."""
     assert tensor_files.is_hub_name("google/electra-small-discriminator")
