@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
 
@@ -22,6 +24,16 @@ HUGGING_FACE_FILES = (
     "pytorch_model.bin.index.json",
 )
 
+# Keras compresses nothing, and weights hardly can be.
+_MOST_UNPACKED = 100
+# Arguments of layers: each row's product is a number of weights.
+_SIZES = (
+    ("num_layers", "hidden_size", "intermediate_size"),
+    ("hidden_size", "hidden_size"),
+    ("vocab_size", "size"),
+    ("max_positions", "size"),
+)
+
 Model = TypeVar("Model", bound=keras.Model)
 
 
@@ -31,6 +43,42 @@ def save(model: keras.Model, path: Path) -> None:
         model.save(part)
 
 
+def check_archive(path: Path) -> None:
+    """Refuses a `.keras` file that would take memory or time before Keras fails.
+
+    That unpacks to far more than it is, that names places outside of itself, or whose
+    sizes ask for more weights than it holds. Raises ValueError or zipfile.BadZipFile
+    (Keras says of what is no archive that there is no such file).
+    """
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith("/") or ".." in name.split("/"):
+                raise ValueError(f"it names {name!r}, a place outside of it")
+        held = sum(info.file_size for info in archive.infolist())
+        if held > _MOST_UNPACKED * path.stat().st_size:
+            raise ValueError(f"it would unpack to {held} bytes")
+        said = archive.read("config.json").decode("utf-8")
+    for part in _objects(files.parse_json(said, "its config.json", dict)):
+        for names in _SIZES:
+            sizes = [part[n] for n in names if files.fits(part.get(n), int)]
+            # A weight has two bytes at least.
+            if sizes and 2 * math.prod(map(abs, sizes)) > held:
+                what = dict(zip(names, sizes, strict=False))
+                raise ValueError(f"it is too small for the sizes that it names, {what}")
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a JSON value."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
 def load(path: Path, kind: type[Model], hint: str = "") -> Model:
     """Loads a saved Keras model, not compiled, and insists on its class.
 
@@ -38,9 +86,8 @@ def load(path: Path, kind: type[Model], hint: str = "") -> Model:
     and says what to give instead.
     """
     try:
-        # Keras says of what is none that there is no such file.
-        with zipfile.ZipFile(path):
-            loaded = keras.saving.load_model(path, compile=False)
+        check_archive(path)
+        loaded = keras.saving.load_model(path, compile=False)
     except Exception as error:  # Keras raises whatever its parts raise.
         said = reason(error)[:300]
         raise ValueError(

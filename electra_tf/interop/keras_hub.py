@@ -23,6 +23,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.cli import Log, say
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders import models
 from electra_tf.interop import networks
 from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source
 from electra_tf.layers.encoder import TextEncoder
@@ -184,7 +185,8 @@ def write_preset(
     folder = Path(folder)
     if folder.exists() and not overwrite:
         raise ValueError(f"{folder} exists: pass --overwrite to replace it.")
-    with files.replacing(folder) as part:
+    # A file of weights that is cut short can end the process when it is closed.
+    with files.replacing(folder, size=4 * encoder.count_params()) as part:
         notes = _save_preset(part, encoder, vocabulary, lower_case, strip_accents)
     for note in notes:
         log(note)
@@ -267,6 +269,7 @@ def _load(path: Path) -> keras.Model:
         raise ValueError(f"{path} holds no {CLASS_NAME}.")
     try:
         if path.suffix == ".keras":
+            models.check_archive(path)
             return keras.saving.load_model(path, compile=False)
         return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises whatever its parts raise.

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 
 
@@ -157,5 +157,6 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
             # "label" may be both; the answer wins.
             line = files.to_json({**row, **answer}, ensure_ascii=False)
             # Halves of surrogate pairs again.
-            sys.stdout.write(re.sub("[\ud800-\udfff]", "\ufffd", line) + "\n")
+            line = re.sub("[\ud800-\udfff]", "\ufffd", line)
+            sys.stdout.write(f"{cli.visible(line)}\n")
         sys.stdout.flush()
