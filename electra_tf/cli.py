@@ -15,6 +15,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -44,15 +45,33 @@ _PACKAGE = Path(__file__).parent
 _SHIPPED = (_PACKAGE, _PACKAGE.parent)
 
 
+# Control characters but line breaks and tabs, and those that turn the direction.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_COLOR = re.compile("(\x1b\\[[0-9;]*m)")
+
+
+def visible(text: str) -> str:
+    """The text; what could take hold of a terminal is written as JSON escapes it."""
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _shown(text: str) -> str:
+    """As ``visible``, but colours, which are our own, stay."""
+    return "".join(
+        part if index % 2 else visible(part)
+        for index, part in enumerate(_COLOR.split(text))
+    )
+
+
 def say(text: str) -> None:
-    """Writes a line to standard output at once."""
-    sys.stdout.write(f"{text}\n")
+    """Writes a line to standard output at once, without control characters."""
+    sys.stdout.write(f"{_shown(text)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Writes a line to standard error at once, for what is no result."""
-    sys.stderr.write(f"{text}\n")
+    """Writes a line to standard error as ``say`` does, for what is no result."""
+    sys.stderr.write(f"{_shown(text)}\n")
     sys.stderr.flush()
 
 
@@ -111,17 +130,17 @@ def clear_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ERROR)
     except (ValueError, OSError, FloatingPointError, flags.Error) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(visible(f"error: {error}"))
     except Exception as error:
         # Only asked where TensorFlow was imported: commands that need none stay fast.
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
-        sys.exit(f"error: {reason(error)}")
+        sys.exit(visible(f"error: {reason(error)}"))
 
 
 # How lines of a TensorFlow error begin that say where, and not what.
-_GRAPH = ("Graph execution error", "Detected at node", "File ", "Stack trace", "[[")
+_GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", "[[")
 
 
 def reason(error: Exception) -> str:
@@ -129,7 +148,9 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
     telling = [line for line in lines if line and not line.startswith(_GRAPH)]
     found = [line for line in telling if not line.startswith(("Node:", "Original"))]
-    return (found or telling or [type(error).__name__])[0]
+    # Which function and which operation it was stands before and after.
+    said = (found or telling or [type(error).__name__])[0]
+    return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", said) or said
 
 
 def load_plugins(arguments: Sequence[str] = ()) -> list[str]:

@@ -8,6 +8,7 @@ then renamed. A process that dies leaves the old file or the new one, never a ha
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import functools
 import glob
@@ -15,9 +16,13 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import time
+import types
+import typing
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +31,13 @@ import filelock
 
 # Leftovers of killed processes are recognized by this infix.
 _PART = ".part-"
+_NAME = re.compile(
+    rf"\.(?P<stem>.+){re.escape(_PART)}(?P<process>\d+)(-(?P<host>[0-9a-f]{{8}}))?"
+    r"(?P<suffix>(\.(?!old$)[^.]*)?)(?P<old>\.old)?",
+    re.DOTALL,
+)
+# How libraries that raise errors of their own say that a disk is full.
+_FULL = ("No space left on device", "Disk quota exceeded")
 _LOCK, _OWNER = ".lock", ".lock.owner"
 # Who may not write in a folder can only read what is finished; some file systems have
 # no locks.
@@ -34,6 +46,18 @@ _NO_LOCK = {
     *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
 }
 
+_NAMES = {
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    tuple: "a list",
+    typing.Literal: "a text",
+}
+
+_NONE = type(None)
 # After this time another change shows in a file's time, on every usual file system.
 _SETTLED_NS = 3_000_000_000
 
@@ -41,40 +65,72 @@ AnyPath = str | os.PathLike
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath) -> Iterator[Path]:
+def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     """Yields a temporary path; what the block writes there replaces `path` at its end.
 
     The temporary name keeps the suffix, because Keras and matplotlib read the format
     from it. It may become a file or a folder, which may replace another folder with all
     that is in it. If the block raises, `path` stays as it was and nothing else remains.
-    Raises OSError: nothing could be written; the error names `path`.
+    ``size`` is how many bytes it will take at least.
+
+    Raises OSError: nothing could be written; the error names `path`. Whatever a library
+    raises on a full disk becomes one.
     """
     path = Path(path)
-    part = path.with_name(f".{path.stem}{_PART}{os.getpid()}{path.suffix}")
+    part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _clean(path.parent)
+        if shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
         yield part
         _sync(part)
         _put(part, path)
         _sync(path.parent)
-    except OSError as error:
-        # A full disk is reported without the file that did not fit.
-        if error.filename not in (None, str(part)):
+    except Exception as error:
+        is_full = any(said in str(error) for said in _FULL)
+        if not (is_full or isinstance(error, OSError)):
             raise
-        if error.errno is None:
+        code = errno.ENOSPC if is_full else error.errno
+        # A full disk is reported without the file that did not fit, or with one of the
+        # temporary folder.
+        named = getattr(error, "filename", None)
+        if named and not Path(os.fsdecode(named)).is_relative_to(part):
+            raise
+        if code is None:
             raise OSError(f"{path}: {error}") from error
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        said = getattr(error, "strerror", None) or os.strerror(code)
+        raise OSError(code, said.split("\n")[0], str(path)) from error
     finally:
         # Gone already if all went well; what cannot be removed hides no other error.
         with contextlib.suppress(OSError):
             remove(part)
 
 
+@functools.cache
+def _host() -> str:
+    """Eight characters for where the numbers of processes are those of this one."""
+    space = Path("/proc/self/ns/pid")
+    about = f"{socket.gethostname()} {space.stat().st_ino if space.exists() else 0}"
+    return f"{zlib.crc32(about.encode()):08x}"
+
+
+@functools.cache
+def _clean(folder: Path) -> None:
+    """Once in a process: what others of this host have left in a folder goes."""
+    with contextlib.suppress(OSError):
+        remove_leftovers(folder, of_host=_host())
+
+
 def _put(part: Path, path: Path) -> None:
     if not (part.is_dir() and path.is_dir()) or path.is_symlink():
         os.replace(part, path)
         return
-    # A folder cannot be renamed over one that holds files, so that one steps aside.
+    # A folder cannot be renamed over one that holds files: they change places, at once
+    # where the system can, which leaves the old one to be removed.
+    if _exchange(part, path):
+        return
+    # Else it steps aside; `remove_leftovers` puts it back if this process dies here.
     old = part.with_name(f"{part.name}.old")
     os.replace(path, old)
     try:
@@ -83,6 +139,14 @@ def _put(part: Path, path: Path) -> None:
         os.replace(old, path)
         raise
     remove(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Lets two paths change names in one step; whether system and disk can."""
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and not rename(here, names[0], here, names[1], exchange)
 
 
 @contextlib.contextmanager
@@ -107,25 +171,102 @@ def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
 
 
-def read_json(path: AnyPath, default: dict[str, Any] | None = None) -> dict[str, Any]:
+def read_json(
+    path: AnyPath, default: dict[str, Any] | None = None, *, shape: Any = dict
+) -> dict[str, Any]:
     """Reads a JSON file that holds one object.
 
-    ``default`` is returned if there is no such file; None: that is an error.
+    ``default`` is returned if there is no such file; None: that is an error. ``shape``
+    is what the object has to hold, as of ``check_shape``.
 
     Raises:
-        ValueError: the file is no JSON object; the message names the file.
+        ValueError: the file is no such object; the message names the file.
         OSError: the file cannot be read.
     """
     path = Path(path)
     if default is not None and not path.exists():
         return default
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: it holds no JSON object.")
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    return parse_json(text, f"{path} is damaged", shape)
+
+
+def parse_json(text: str, where: str, shape: Any = object) -> Any:
+    """Parses JSON that may come from anywhere, and checks its shape.
+
+    Raises ValueError, whose message begins with ``where``.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{where}: it is nested too deep to be read.") from error
+    check_shape(value, shape, where)
     return value
+
+
+def check_shape(value: Any, shape: Any, where: str) -> None:
+    """Checks that a value of JSON is what the code that reads it takes it for.
+
+    A shape is a type or an annotation; ``{name: shape}``, an object that holds this
+    (and maybe more); ``[shape]``, a list of such; or ``(shape, shape)``, one of them.
+    An object need not have what may be None. An integer fits into 64 bits. Raises
+    ValueError, whose message begins with ``where`` and names the place inside.
+    """
+    if isinstance(shape, Mapping) and isinstance(value, dict):
+        for name, inner in shape.items():
+            if name in value:
+                check_shape(value[name], inner, f"{where}: {name}")
+            elif not fits(None, inner):
+                raise ValueError(f"{where}: {name} is missing.")
+    elif isinstance(shape, list) and isinstance(value, list):
+        for number, each in enumerate(value):
+            check_shape(each, shape[0], f"{where}: {number}")
+    elif isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
+        # Not whether it fits, but where it does not.
+        if value is not None:
+            check_shape(value, shape[1], where)
+    elif not fits(value, shape):
+        said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
+        raise ValueError(f"{where} is {said}.")
+
+
+def fits(value: Any, shape: Any) -> bool:
+    """Whether a value of JSON has a shape, as of ``check_shape``."""
+    origin, inner = typing.get_origin(shape), typing.get_args(shape)
+    if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
+        return any(fits(value, each) for each in inner or shape)
+    if isinstance(shape, Mapping):
+        inside = (fits(value.get(n), s) for n, s in shape.items())
+        return isinstance(value, dict) and all(inside)
+    if isinstance(shape, list) or origin in (list, tuple):
+        each = (inner or shape)[0]
+        return isinstance(value, list) and all(fits(one, each) for one in value)
+    if origin is dict:
+        values = value.values() if isinstance(value, dict) else [value]
+        return isinstance(value, dict) and all(fits(one, inner[1]) for one in values)
+    if origin is typing.Literal:
+        return isinstance(value, str)
+    if shape in (int, float) and type(value) is int:
+        return abs(value) < (2**63 if shape is int else 10**300)
+    return type(value) is int if shape is int else isinstance(value, shape or _NONE)
+
+
+def _name_of(shape: Any) -> str:
+    inner = typing.get_args(shape)
+    is_union = typing.get_origin(shape) in (typing.Union, types.UnionType)
+    if is_union or isinstance(shape, tuple):
+        names = (_name_of(each) for each in inner or shape if each not in (None, _NONE))
+        return " or ".join(names)
+    kind = typing.get_origin(shape) or (shape if isinstance(shape, type) else None)
+    kind = kind or (dict if isinstance(shape, Mapping) else list)
+    name = _NAMES.get(kind, "a value of another kind")
+    return name + (
+        f" with {_name_of(inner[-1])} each" if kind is dict and inner else ""
+    )
 
 
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
@@ -135,7 +276,7 @@ def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
     line that a killed process cut short is closed first, so that it cannot swallow this
     one.
     """
-    line = json.dumps(_finite(row)) + "\n"
+    line = to_json(row) + "\n"
     with open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -164,14 +305,23 @@ def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
 def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes a JSON-lines file."""
     with open_new(path) as file:
-        file.writelines(json.dumps(_finite(row)) + "\n" for row in rows)
+        file.writelines(to_json(row) + "\n" for row in rows)
 
 
-def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    def known(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
+def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
+    """JSON on one line; numbers that are not finite, which it has not, become null."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=ensure_ascii)
 
-    return {name: known(value) for name, value in row.items()}
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256(path: AnyPath) -> str:
@@ -269,18 +419,28 @@ def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
         lock.release()
 
 
-def remove_leftovers(folder: AnyPath, of: str | None = None) -> None:
+def remove_leftovers(
+    folder: AnyPath, of: str | None = None, *, of_host: str = ""
+) -> None:
     """Deletes what `replacing` left in a folder when its process was killed.
 
+    A folder that had stepped aside for its successor, which did not come, is put back.
     Call while holding the folder's lock: a part of a process that still runs on this
-    machine is kept, one of another machine's cannot be told from a leftover.
-    ``of`` is the name of the one output whose parts are meant; None: of all.
+    machine is kept, one of another machine's cannot be told from a leftover; or say of
+    which host, as ``replacing`` names it. ``of`` is the name of the one output whose
+    parts are meant; None: of all.
     """
     stem = "*" if of is None else glob.escape(Path(of).stem)
-    for path in Path(folder).glob(f".{stem}{_PART}*"):
-        number = path.name.partition(_PART)[2].partition(".")[0]
-        if number.isdigit() and not _runs(int(number)):
-            remove(path)
+    # The one that stepped aside before the one that was to take its place.
+    for path in sorted(Path(folder).glob(f".{stem}{_PART}*"), reverse=True):
+        match = _NAME.fullmatch(path.name)
+        is_meant = match and of_host in ("", match["host"])
+        if is_meant and not _runs(int(match["process"])):
+            target = path.with_name(match["stem"] + match["suffix"])
+            if match["old"] and not target.exists():
+                os.replace(path, target)
+            else:
+                remove(path)
 
 
 def _runs(process: int) -> bool:

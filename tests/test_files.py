@@ -1,6 +1,7 @@
 """Files are whole or not there, whatever happens while they are written."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -139,6 +140,70 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     files.remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == [alive]
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_between(parent, old_steps_aside):
+    """Replaces a folder in a process that is killed when the old one has moved."""
+    if old_steps_aside:
+        rename = os.replace
+        files._exchange = lambda one, other: False
+        os.replace = lambda one, other: die(rename(one, other))
+    else:
+        files.remove = die
+    with files.replacing(parent / "folder") as part:
+        part.mkdir()
+        (part / "inside").write_text("new")
+
+
+@pytest.mark.parametrize("old_steps_aside", [False, True])
+def test_killed_while_a_folder_takes_the_place_of_another(tmp_path, old_steps_aside):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inside").write_text("old")
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=kill_between, args=(tmp_path, old_steps_aside))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    there = tmp_path / "folder" / "inside"
+    # Linux lets two folders change places at once; elsewhere there is none for a while.
+    assert there.exists() != old_steps_aside
+    assert len(list(tmp_path.iterdir())) == 2
+    files.remove_leftovers(tmp_path)
+    assert there.read_text() == ("old" if old_steps_aside else "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def leave(folder):
+    with files.replacing(folder / "file.txt") as part:
+        part.write_text("half")
+        die()
+
+
+def test_whoever_writes_next_removes_what_a_dead_process_left(tmp_path):
+    process = multiprocessing.get_context("spawn").Process(
+        target=leave, args=(tmp_path,)
+    )
+    process.start()
+    process.join()
+    (left,) = tmp_path.iterdir()
+    # Of another host nobody can tell.
+    others = tmp_path / f".other.part-{process.pid}-00000000.txt"
+    others.touch()
+    files.write_text(tmp_path / "another", "x")
+    assert not left.exists()
+    assert others.exists()
+    assert (tmp_path / "another").read_text() == "x"
+
+
+def test_what_does_not_fit_is_not_begun(tmp_path):
+    with pytest.raises(OSError, match=r"No space left .*'.*/file'") as caught:
+        files.replacing(tmp_path / "file", size=10**18).__enter__()
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
 
 
 def hold(folder, held, release):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -66,6 +67,7 @@ def _show(result: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -
     if options.json:
         cli.say(json.dumps(record(result), ensure_ascii=False))
         return
+    result = _visible(result)
     use_color = terminal.has_color(sys.stdout)
     width = shutil.get_terminal_size((100, 24)).columns
     if isinstance(result, Fills):
@@ -75,6 +77,19 @@ def _show(result: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -
         if is_first and result.original is None:
             shown += f"\n\n{terminal.LEGEND}"
     cli.say(shown if is_first else f"\n{shown}")
+
+
+def _visible(result: Verdicts | Fills) -> Verdicts | Fills:
+    """An answer whose tokens and text, colours too, cannot reach the terminal."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return cli.visible(value)
+        return tuple(map(clean, value)) if isinstance(value, tuple) else value
+
+    return dataclasses.replace(
+        result, **{name: clean(value) for name, value in vars(result).items()}
+    )
 
 
 def record(result: Verdicts | Fills) -> dict[str, Any]:

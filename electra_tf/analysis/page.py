@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
-from html import escape
 
+from electra_tf import cli
 from electra_tf.analysis.inspector import Fills, Verdicts
 
 # From certainly real to certainly replaced; dark text is readable on all between.
@@ -60,6 +61,11 @@ def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
         f'<main>\n<h1>ELECTRA inspection</h1>\n<p class="about">{escape(about)}</p>\n'
         f"{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+def escape(text: str) -> str:
+    """Text as HTML, without control characters."""
+    return html.escape(cli.visible(text))
 
 
 def background(probability: float) -> tuple[int, int, int]:

@@ -1,12 +1,13 @@
 """What makes a command start sooner, and has to happen before TensorFlow is imported.
 
-``lightly`` leaves out what Keras imports for notebooks, and garbage collections that
-find nothing. ``keep_compiled_code`` is about XLA. TensorFlow can keep on disk what XLA
-has compiled, and reads it back in a tenth of the time. It leaves to others all that
-goes wrong with files: it looks for an entry by the code alone, although an entry runs
-only on the processors it was compiled for; an entry that it cannot read, or a folder
-that it cannot write, ends the process; and nothing is ever deleted. So each kind of
-machine has a folder of its own here, which is tried out, cleaned and bounded first.
+``lightly`` leaves out what Keras imports for notebooks, garbage collections that find
+nothing, and what TensorFlow says of itself. ``keep_compiled_code`` is about XLA.
+TensorFlow can keep on disk what XLA has compiled, and reads it back in a tenth of the
+time. It leaves to others all that goes wrong with files: it looks for an entry by the
+code alone, although an entry runs only on the processors it was compiled for; an entry
+that it cannot read, or a folder that it cannot write, ends the process; and nothing is
+ever deleted. So each kind of machine has a folder of its own here, which is tried out,
+cleaned and bounded first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import hashlib
 import importlib.abc
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -39,6 +41,8 @@ _NOT_FOR_COMMANDS = ("sklearn", "pandas", "matplotlib")
 # New objects before the youngest, then collections before the next older are looked at.
 _GC_THRESHOLDS = (100_000, 20, 10)
 
+# Absl's lines below errors, and the one before the first of them.
+_CHATTER = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl::Initialize")
 _OPTION = "--tf_xla_persistent_cache_directory"
 _LOCK = ".lock"
 # The fields of an entry: its key, the code before and after compilation.
@@ -65,7 +69,8 @@ def lightly() -> Iterator[None]:
     sys.meta_path.insert(0, hidden)
     gc.disable()
     try:
-        yield
+        with _without_chatter():
+            yield
     finally:
         sys.meta_path.remove(hidden)
         # Millions of objects that live as long as the process, and that every full
@@ -73,6 +78,33 @@ def lightly() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         gc.enable()
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Drops what TensorFlow writes to standard error while it is imported.
+
+    Its libraries report the processor and that they find no GPU before they read
+    ``TF_CPP_MIN_LOG_LEVEL``. What is no such line is written at the end of the block;
+    nothing is held back from a user who has set that variable below 2.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "") < "2":
+        yield
+        return
+    with tempfile.TemporaryFile() as said:
+        sys.stderr.flush()
+        stderr = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            said.seek(0)
+            for line in said:
+                if not _CHATTER.match(line):
+                    os.write(2, line)
 
 
 class _HiddenFromKeras(importlib.abc.MetaPathFinder):

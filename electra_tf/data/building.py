@@ -193,7 +193,7 @@ def _prepare(
         begun = None
     if manifest.exists():
         there = records.read_manifest(folder)
-        is_same_spec = list(corpus) == there.corpus["sources"]
+        is_same_spec = list(corpus) == there.corpus.get("sources")
         if unreadable and not is_same_spec:
             raise unreadable
         text_then, text_now = there.settings["corpus_sha256"], settings["corpus_sha256"]
@@ -385,7 +385,8 @@ def _existing_vocabulary(
     if not path.is_file() or (overwrite and not about.is_file()):
         return None
     vocabulary = Vocabulary.load(path)
-    content = files.read_json(about) if about.is_file() else {}
+    shape = {"vocabulary_sha256": str, "settings": dict}
+    content = files.read_json(about, shape=shape) if about.is_file() else {}
     # Settings of another file say nothing about this one, which is the user's own.
     is_its_own = content.get("vocabulary_sha256") == vocabulary.sha256
     there = content["settings"] if is_its_own else None

@@ -9,13 +9,15 @@ batches it would have seen.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
+from electra_tf import cli
 from electra_tf.data import records
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
@@ -132,18 +134,24 @@ def pretraining_dataset(
 
 def count_all(paths: Sequence[str]) -> int:
     """Records in all files, from their manifest where there is one; at least one."""
-    known: dict[str, int] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
-        if os.path.exists(os.path.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder)
-            for shard in (*manifest.train, *manifest.eval):
-                known[os.path.join(folder, shard.name)] = shard.records
+    known = _known_counts(paths)
     total = sum(
         known[path] if path in known else records.count_records(path) for path in paths
     )
     if total == 0:
         raise ValueError(f"The {len(paths)} TFRecord files hold no record.")
     return total
+
+
+def _known_counts(paths: Sequence[str]) -> dict[str, int]:
+    """Records of those files that a manifest beside them names."""
+    known: dict[str, int] = {}
+    for folder in {os.path.dirname(path) for path in paths}:
+        if os.path.exists(os.path.join(folder, records.MANIFEST)):
+            manifest = records.verify(folder)
+            for shard in (*manifest.train, *manifest.eval):
+                known[os.path.join(folder, shard.name)] = shard.records
+    return {path: known[path] for path in paths if path in known}
 
 
 def _check_first_records(paths: Sequence[str]) -> None:
@@ -157,18 +165,70 @@ def _check_first_records(paths: Sequence[str]) -> None:
                 raise ValueError(f"{path}: {_NO_INPUT_IDS}") from error
 
 
-def parse_batch(serialized: tf.Tensor) -> tf.RaggedTensor:
+@contextlib.contextmanager
+def naming_damage(paths: Sequence[str], vocab_size: int) -> Iterator[None]:
+    """Names the file and the record, where records make TensorFlow fail in the block.
+
+    A running dataset does not know them. So the files are read once more, up to the
+    first record that cannot be read or has an id beyond the vocabulary: a ValueError.
+    If there is none, the error was about something else, and passes.
+    """
+    try:
+        yield
+    # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        for path in paths:
+            if damage := _damage(path, vocab_size):
+                raise ValueError(
+                    f"{path}: {damage}. Copy the file again, or build the records "
+                    "again; a run goes on from its last checkpoint."
+                ) from error
+        for path, count in _known_counts(paths).items():
+            if (found := records.count_records(path)) != count:
+                raise ValueError(
+                    f"{path} holds {found} records, but the manifest beside it says "
+                    f"{count}: it was edited. Build the records again."
+                ) from error
+        raise
+
+
+def _damage(path: str, vocab_size: int) -> str:
+    """What is wrong with the first damaged record of a file, and which it is."""
+    first = 0
+    # A thousand at a time, then one by one those among which it is.
+    for size in (1000, 1):
+        whole = first
+        said = ""
+        try:
+            for batch in tf.data.TFRecordDataset(path).skip(first).batch(size):
+                parse_batch(batch, vocab_size)
+                whole += len(batch)
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
+            said = cli.reason(error)
+        if not said:
+            return ""
+        first = whole
+    return f"record {first + 1} is damaged ({said})"
+
+
+def parse_batch(
+    serialized: tf.Tensor, vocab_size: int = tf.int32.max
+) -> tf.RaggedTensor:
     """Token ids of a batch of records, without padding: [B, None] int32, ragged.
 
     Takes records, [B] string, of ours or of the original builder. Where a record has an
-    ``input_mask``, only the ids under its ones are kept; one without ``input_ids``
-    raises ``tf.errors.InvalidArgumentError``.
+    ``input_mask``, only the ids under its ones are kept; one without ``input_ids``, or
+    with an id beyond the vocabulary, raises ``tf.errors.InvalidArgumentError``.
     """
     feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     features = {"input_ids": feature, "input_mask": feature}
     parsed = tf.io.parse_example(serialized, features)
     ids, mask = parsed["input_ids"], parsed["input_mask"]
     tf.debugging.assert_positive(ids.row_lengths(), _NO_INPUT_IDS)
+    limit = tf.constant(vocab_size, tf.int64)
+    beyond = f"an id is beyond the vocabulary of {vocab_size} tokens"
+    tf.debugging.assert_less(ids.flat_values, limit, beyond)
+    tf.debugging.assert_non_negative(ids.flat_values, "an id is negative")
     masked = tf.reduce_sum(mask, axis=1)
     lengths = tf.where(mask.row_lengths() > 0, masked, ids.row_lengths())
     dense = tf.cast(ids.to_tensor(), tf.int32)
@@ -180,19 +240,24 @@ def _endless_records(
 ) -> tf.data.Dataset:
     """(serialized record, pass number) forever, beginning at ``start_record``."""
     # A resume opens its own pass and skips less than one, however long the run was.
-    first_pass, skipped = divmod(start_record, count_all(paths))
+    count = count_all(paths)
+    first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(paths))
 
     @tf.autograph.experimental.do_not_convert
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         pass_seed = tf.stack([tf.constant(seed, tf.int64), number])
         shuffled = tf.random.experimental.stateless_shuffle(names, pass_seed)
-        dataset = tf.data.Dataset.from_tensor_slices(shuffled).interleave(
-            tf.data.TFRecordDataset,
-            cycle_length=min(16, len(paths)),
-            block_length=1,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+        dataset = (
+            tf.data.Dataset.from_tensor_slices(shuffled)
+            .interleave(
+                tf.data.TFRecordDataset,
+                cycle_length=min(16, len(paths)),
+                block_length=1,
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            .apply(tf.data.experimental.assert_cardinality(count))
         )
         dataset = _shuffle(dataset, shuffle_buffer, pass_seed)
         offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
@@ -251,7 +316,7 @@ def _batch_maker(
         # another shard, order or batch.
         fingerprints = tf.strings.to_hash_bucket_fast(serialized, tf.int64.max)
         keys = row_keys(fingerprints, passes % variants, seed=seed)
-        ids = parse_batch(serialized)
+        ids = parse_batch(serialized, masking.vocab_size)
         lengths = ids.row_lengths()
         longest = tf.constant(length, lengths.dtype)
         tf.debugging.assert_less_equal(lengths, longest, too_long)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -35,6 +36,11 @@ class PretrainingData:
     lower_case: bool
     strip_accents: bool
 
+    def naming_damage(self) -> contextlib.AbstractContextManager:
+        """Names the record that makes TensorFlow fail in the block; a ValueError."""
+        paths = (*self.train_files, *self.eval_files)
+        return pipeline.naming_damage(paths, len(self.vocabulary))
+
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
         """[V] counts of the tokens of the training records, special tokens not counted.
@@ -42,9 +48,12 @@ class PretrainingData:
         Of the first 200,000 records, which fix the frequencies well enough.
         """
         stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
-        batches = stream.batch(1000).map(lambda b: pipeline.parse_batch(b).flat_values)
-        vocabulary = self.vocabulary
-        counts = records.token_counts(batches.as_numpy_iterator(), len(vocabulary))
+        vocabulary, size = self.vocabulary, len(self.vocabulary)
+        batches = stream.batch(1000).map(
+            lambda batch: pipeline.parse_batch(batch, size).flat_values
+        )
+        with self.naming_damage():
+            counts = records.token_counts(batches.as_numpy_iterator(), size)
         counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
         return counts
 
@@ -116,6 +125,7 @@ def given_data(
                 f"{vocabulary.sha256[:12]}): pass --vocab_file with theirs, or rebuild "
                 "them."
             )
+        manifest.check_vocabulary(vocabulary, folder)
         if longest > max_seq_length:
             raise ValueError(
                 f"The records in {folder} hold up to {longest} tokens but "

@@ -13,12 +13,14 @@ import functools
 import itertools
 import os
 import struct
+import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from electra_tf import files
+from electra_tf.data.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -34,6 +36,10 @@ class Shard:
     tokens: int
     size: int
     sha256: str
+
+
+# As it is in JSON.
+SHARD = typing.get_type_hints(Shard)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,37 +72,78 @@ class Manifest:
         """Tokens to train on, special tokens included."""
         return sum(shard.tokens for shard in self.train)
 
+    def check_vocabulary(self, vocabulary: Vocabulary, folder: files.AnyPath) -> None:
+        """Refuses a manifest, read in ``folder``, that was edited or mixed up."""
+        names = self.vocabulary.get("special_tokens", vocabulary.special_tokens)
+        ids = [vocabulary.ids.get(name) for name in names]
+        said = self.vocabulary["size"], self.vocabulary["special_ids"]
+        if said != (len(vocabulary), ids):
+            raise ValueError(
+                f"{Path(folder, MANIFEST)} says that the vocabulary has {said[0]} "
+                f"tokens and the special ids {said[1]}, but it has {len(vocabulary)} "
+                f"and {ids}. Build the records again."
+            )
+
     def save(self, folder: files.AnyPath) -> None:
         """Writes ``manifest.json`` into the folder."""
         path = Path(folder, MANIFEST)
         files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
+# What a manifest that can be read has to say.
+_MANIFEST = {
+    "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
+    "vocabulary": {
+        **{"size": int, "sha256": str},
+        **{"special_ids": list[int], "special_tokens": list[str] | None},
+    },
+    "corpus": dict[str, int | list],
+    "train": [SHARD],
+    "eval": [SHARD],
+}
+
+
 def read_manifest(folder: files.AnyPath) -> Manifest:
     """Reads ``manifest.json``; ValueError: none, damaged, or of a newer format."""
     path = Path(folder, MANIFEST)
     try:
-        content = files.read_json(path)
+        content = files.read_json(path, shape={"format_version": int})
         version = content["format_version"]
         if version <= FORMAT_VERSION:
+            files.check_shape(content, _MANIFEST, "it")
             shards = {
                 split: tuple(Shard(**shard) for shard in content.pop(split))
                 for split in ("train", "eval")
             }
-            return Manifest(**content, **shards)
+            return _checked(Manifest(**content, **shards))
     except FileNotFoundError as error:
         raise ValueError(
             f"{path} does not exist: no records were built here, or the build was "
             "interrupted. Run electra_tf.data.build_records (again)."
         ) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{path}: damaged manifest ({error!r}). Build the records again."
+            f"{path}: damaged manifest ({error}). Build the records again."
         ) from error
     raise ValueError(
         f"{path}: format {version}, this library reads {FORMAT_VERSION}: update it, or "
         "build the records again"
     )
+
+
+def _checked(manifest: Manifest) -> Manifest:
+    """The manifest, if its numbers can be; else a ValueError."""
+    ids, size = manifest.vocabulary["special_ids"], manifest.vocabulary["size"]
+    if len(ids) != 5 or not all(0 <= index < size for index in ids):
+        raise ValueError(f"{ids} are no ids of 5 special tokens among {size}")
+    if (longest := manifest.settings["max_seq_length"]) < 3:
+        raise ValueError(f"no example fits into max_seq_length={longest}")
+    for shard in (*manifest.train, *manifest.eval):
+        if Path(shard.name).name != shard.name:
+            raise ValueError(f"{shard.name!r} is no file of this folder")
+        if min(shard.records, shard.tokens, shard.size) < 0:
+            raise ValueError(f"{shard.name} holds less than nothing")
+    return manifest
 
 
 def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:

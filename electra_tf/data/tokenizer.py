@@ -14,6 +14,9 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _SPACE = r"[\t\n\r\p{Z}]"
 _DELETED = r"[\x{fffd}\p{Cc}\p{Cf}\p{Co}]"
+# Or a text without spaces, such as Chinese: not all that match have one.
+_WITH_LONG_WORD = rf"(?s).*[^ ]{{{MAX_WORD_LENGTH + 1}}}.*"
+_MANY_MARKS = r"(\p{M}{16})"
 _CAPITALS_OF_LOCALES = "\u0130\u012e\u00cc\u00cd\u0128"
 _BATCH = 1024
 
@@ -30,8 +33,7 @@ class WordPiece(tf.Module):
 
     * Literal [MASK], [CLS], ... in the text: brackets and a word here (as in the
       original), the special token there.
-    * Words over 200 bytes are [UNK]. The original counts 200 characters, Hugging Face
-      100; the three agree on ASCII words up to 100 letters.
+    * Words over 200 characters are [UNK], as in the original; over 100 there.
     * Final capital sigma becomes a final small sigma (as in the original).
     * About 760 of 282,000 code points (380 of them combining marks), which came with
       Unicode versions that TensorFlow's regular expressions do not know yet.
@@ -64,10 +66,12 @@ class WordPiece(tf.Module):
         self._clean_ascii = tf.strings.lower if lower_case else tf.identity
         self._split = tf_text.FastBertTokenizer(
             vocab=list(vocabulary.tokens),
-            max_bytes_per_word=MAX_WORD_LENGTH,
+            # As many as so many characters can have; `_limited` counts them.
+            max_bytes_per_word=4 * MAX_WORD_LENGTH,
             token_out_type=tf.int32,
             unknown_token=vocabulary.unk,
         )
+        self._is_inside = np.array([t.startswith("##") for t in vocabulary.tokens])
         # Autograph would read the source of all that is called, for half a second.
         self._tokenize = tf.function(
             self.tokenize,
@@ -77,7 +81,12 @@ class WordPiece(tf.Module):
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids of [N] texts, UTF-8, without special tokens: [N, None] int32, ragged."""
-        return self._split.tokenize(self.normalize(texts))
+        normalized = self.normalize(texts)
+        return tf.cond(
+            tf.reduce_any(tf.strings.regex_full_match(normalized, _WITH_LONG_WORD)),
+            lambda: self._limited(normalized)[0],
+            lambda: self._split.tokenize(normalized),
+        )
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor
@@ -92,7 +101,7 @@ class WordPiece(tf.Module):
         Unicode code points: [N, None] int32 each, ragged.
         """
         normalized = self.normalize(texts)
-        ids, starts, ends = self._split.tokenize_with_offsets(normalized)
+        ids, starts, ends = self._limited(normalized)
         characters = tf.strings.unicode_split(texts, "UTF-8")
         sizes = tf.cast(tf.strings.length(self.normalize(characters.values)), tf.int64)
         # Bytes of all texts in a row are numbered through; so are their characters.
@@ -114,6 +123,39 @@ class WordPiece(tf.Module):
         count = tf.cast(characters.row_lengths(), tf.int32)
         end = tf.minimum(end, tf.gather(count, row))
         return ids, starts.with_values(holder(starts)), ends.with_values(end)
+
+    def _limited(
+        self, normalized: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, first byte, and byte after the last; long words are one [UNK] each."""
+        ids, starts, ends = self._split.tokenize_with_offsets(normalized)
+        row, values = ids.value_rowids(), ids.flat_values
+        # Bytes of all texts in a row, and how many characters begin before each.
+        sizes = tf.cast(tf.strings.length(normalized), tf.int64)
+        base = tf.gather(tf.cumsum(sizes, exclusive=True), row)
+        content = tf.io.decode_raw(tf.strings.reduce_join(normalized), tf.uint8)
+        is_start = tf.cast(tf.bitwise.bitwise_and(content, 0xC0) != 0x80, tf.int32)
+        before = tf.concat([[0], tf.cumsum(is_start)], 0)
+        # Pieces that go on with a word are those of the vocabulary that begin with ##.
+        is_first = ~tf.gather(tf.constant(self._is_inside), values)
+        word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        begin = tf.math.segment_min(starts.flat_values, word)
+        end = tf.math.segment_max(ends.flat_values, word)
+        first, last = tf.gather(begin, word) + base, tf.gather(end, word) + base
+        is_long = tf.gather(before, last) - tf.gather(before, first) > MAX_WORD_LENGTH
+        kept = is_first | ~is_long
+        columns = (
+            tf.where(is_long, self.vocabulary.unk_id, values),
+            starts.flat_values,
+            tf.where(is_long, last - base, ends.flat_values),
+        )
+        rows = tf.boolean_mask(row, kept)
+        return tuple(
+            tf.RaggedTensor.from_value_rowids(
+                tf.boolean_mask(column, kept), rows, nrows=ids.nrows()
+            )
+            for column in columns
+        )
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """The text that is split into words: [N] string to [N] string."""
@@ -164,7 +206,11 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
         return tf.strings.regex_replace(texts, _DELETED, "")
 
     def strip(texts: tf.Tensor) -> tf.Tensor:
-        decomposed = tf_text.normalize_utf8(clean(texts), "NFD")
+        # Decomposition sorts the marks of a letter, in time quadratic in their number.
+        # So a joiner, which is deleted with the marks, ends a run of more than any
+        # script has; the Stream-Safe Text Format of Unicode (UAX 15) allows 30.
+        texts = tf.strings.regex_replace(clean(texts), _MANY_MARKS, "\\1\u034f")
+        decomposed = tf_text.normalize_utf8(texts, "NFD")
         return tf.strings.regex_replace(decomposed, r"\p{Mn}", "")
 
     def lower(texts: tf.Tensor) -> tf.Tensor:

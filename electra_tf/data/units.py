@@ -25,7 +25,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.data.corpora import Source
 from electra_tf.data.documents import ExampleBuilder
-from electra_tf.data.records import Shard, write_shard
+from electra_tf.data.records import SHARD, Shard, write_shard
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.data.words import WordTable
 
@@ -94,7 +94,9 @@ class Recipe:
         path = self.file(unit, "json")
         if not path.is_file():
             return None
-        content = files.read_json(path)
+        counts = dict.fromkeys(("documents", "lines", "characters"), int)
+        shape = {**counts, **dict.fromkeys(("train", "eval"), (None, SHARD))}
+        content = files.read_json(path, shape=shape)
         for split in ("train", "eval"):
             content[split] = content[split] and Shard(**content[split])
         return UnitResult(**content)

@@ -15,7 +15,7 @@ from typing import Any
 from electra_tf import files
 
 _MISSING_CHARACTERS = 0.001
-# The original's limit. Counted in bytes by tensorflow-text.
+# The original's limit, in characters.
 MAX_WORD_LENGTH = 200
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPECIAL = ("pad", "unk", "cls", "sep", "mask")
@@ -32,8 +32,8 @@ class Vocabulary:
 
     ``pad`` fills up, its id need not be 0; ``unk`` stands for words that cannot be
     split into pieces, ``cls`` before the first segment, ``sep`` after each one, and
-    ``mask`` in the place of a hidden token. Raises ValueError: no tokens, a token
-    twice, an empty token, a special token missing.
+    ``mask`` in the place of a hidden token. Raises ValueError: no tokens, or none but
+    these, a token twice, an empty token, a special token missing.
     """
 
     tokens: tuple[str, ...]
@@ -63,6 +63,11 @@ class Vocabulary:
                 f"special tokens missing: {', '.join(missing)}. Add them, one per "
                 "line, or rename those that the vocabulary has to these; in Python, "
                 'say what they are called: Vocabulary.load(path, mask="<mask>").'
+            )
+        if first.keys() == set(self.special_tokens):
+            raise ValueError(
+                "there are no tokens but the special ones: every word of a text would "
+                f"be {self.unk}. Train a vocabulary, or take another file."
             )
 
     def __len__(self) -> int:

@@ -32,7 +32,7 @@ _COMPLETE = re.compile(
     "\ua722-\ua7bf]"
 )
 _SPACES = " \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_WITH_SIGMA = re.compile(f"[^{_SPACES}]*\u03a3[^{_SPACES}]*")
+_CHUNK = re.compile(f"[^{_SPACES}]+")
 
 
 class WordTable:
@@ -94,7 +94,7 @@ class WordTable:
     def _encoded(self, lines: list[str]) -> Iterator[np.ndarray]:
         text = "\n".join([*lines, ""])
         if self._lower_case and "\u03a3" in text:
-            text = _WITH_SIGMA.sub(_lower_sigmas, text)
+            text = _CHUNK.sub(_lower_sigmas, text)
         codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
         kinds = self._kinds[codes]
         if not kinds.all():
@@ -215,7 +215,7 @@ class WordTable:
 
     def _longest_match(self, word: str) -> list[int]:
         unknown = [self._vocabulary.unk_id]
-        if len(word.encode()) > MAX_WORD_LENGTH:
+        if len(word) > MAX_WORD_LENGTH:
             return unknown
         ids, start, table = [], 0, self._first
         while start < len(word):
@@ -231,11 +231,14 @@ class WordTable:
 
 def _lower_sigmas(match: re.Match) -> str:
     """Lower-cases capital sigmas, which look beyond the punctuation around a word."""
+    if "\u03a3" not in match[0]:
+        return match[0]
     chunk = "".join(c for c in match[0] if unicodedata.category(c) not in _DELETED)
-    return "".join(
-        chunk.lower()[len(chunk[:place].lower())] if char == "\u03a3" else char
-        for place, char in enumerate(chunk)
-    )
+    lower, after, kept = chunk.lower(), 0, []
+    for char in chunk:
+        kept.append(lower[after] if char == "\u03a3" else char)
+        after += len(char.lower())
+    return "".join(kept)
 
 
 class _UnfamiliarError(Exception):

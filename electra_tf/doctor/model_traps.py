@@ -129,6 +129,13 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 "The config is of another network (often: a generator with the "
                 "discriminator's config). Take the one that belongs to the weights.",
             )
+        if not tower.sizes["num_layers"]:
+            yield problem(
+                f"{tower.name}: no layer of an ELECTRA among {len(tower.tensors)} "
+                "tensors",
+                "The weights are of something else; get those that belong here.",
+            )
+            continue
         if missing := _missing_in_layers(tower):
             yield problem(
                 f"{tower.name}: {', '.join(missing)} missing",
@@ -246,9 +253,10 @@ def _generator_share(subject: Subject) -> tuple[float, float] | None:
             return None
         width, depth = (ours[name] / theirs[name] for name in names)
         return width, depth
-    if towers or not flags or flags.get("objective") == "mlm":
+    names = ("generator_hidden_size", "generator_layers")
+    if towers or flags.get("objective") == "mlm" or not all(n in flags for n in names):
         return None
-    return flags["generator_hidden_size"], flags["generator_layers"]
+    return flags[names[0]], flags[names[1]]
 
 
 def finite(subject: Subject) -> Iterator[Finding]:

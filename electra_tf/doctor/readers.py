@@ -104,8 +104,12 @@ def read_run(path: Path) -> Subject:
     flags = folder.flags
     is_import = "imported" in folder.settings or not flags
     # The flags of an import were made from its weights, so they declare nothing.
-    declared = {} if is_import else _declared(flags)
     findings: list[Finding] = []
+    try:
+        declared = {} if is_import else _declared(flags)
+    except ValueError as error:
+        declared, said = {}, f"config.json says what no run can be: {error}"
+        findings.append(problem(said, "Put the config.json of the run back."))
     towers: dict[str, Tower] = {}
     for name, kind in _KINDS.items():
         if not folder.has_model(name):
@@ -236,11 +240,9 @@ def _tower_of_tensors(
 
 def read_hugging_face(path: Path) -> Subject:
     """Reads config.json, the safetensors files and the tokenizer's."""
-    config = files.read_json(path / "config.json")
-    if config["model_type"] != "electra":
-        raise ValueError(
-            f"{path} holds a model of type {config['model_type']}, not electra."
-        )
+    config = hugging_face.read_config(path)
+    if (kind := config.get("model_type")) != "electra":
+        raise ValueError(f"{path} holds a model of type {kind}, not electra.")
     tensors, findings = _hugging_face_tensors(path)
     has_head = {
         role: any(name.startswith(f"{scope}.") for name in tensors)

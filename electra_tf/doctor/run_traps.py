@@ -17,14 +17,17 @@ _WINDOWS = 5
 def files(subject: Subject) -> Iterator[Finding]:
     """What is missing or could not be read."""
     yield from subject.findings
-    if not subject.findings and subject.kind != "config":
+    if not subject.findings and not subject.towers and subject.kind != "config":
+        yield problem("there are no tensors in it", "Copy or download it again.")
+    elif not subject.findings and subject.kind != "config":
         yield ok("all there")
 
 
 def learning_rate(subject: Subject) -> Iterator[Finding]:
     """Base and large with the rate of Small diverge."""
     flags = subject.flags
-    if "learning_rate" not in flags:
+    needed = {"learning_rate", "warmup_steps", "num_train_steps"}
+    if not (needed | {"hidden_size", "adam_bias_correction"}) <= flags.keys():
         return
     rate, warmup = flags["learning_rate"], flags["warmup_steps"]
     if flags["hidden_size"] >= _BASE_WIDTH and rate > 3e-4:
@@ -53,7 +56,7 @@ def recipe(subject: Subject) -> Iterator[Finding]:
     """Base and large with other numbers of Small, which a size name does not change."""
     flags = subject.flags
     width = flags.get("hidden_size", 0)
-    if width < _BASE_WIDTH or "train_batch_size" not in flags:
+    if width < _BASE_WIDTH:
         return
     wanted = {"train_batch_size": 256, "max_seq_length": 512}
     if width >= _LARGE_WIDTH:
@@ -61,7 +64,7 @@ def recipe(subject: Subject) -> Iterator[Finding]:
     left = [
         f"{name} {flags[name]:g} (paper: {value:g})"
         for name, value in wanted.items()
-        if flags[name] < value
+        if flags.get(name, value) < value
     ]
     if left:
         yield warning(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
 import safetensors.numpy
 
 from electra_tf import files
+from electra_tf.cli import reason
 from electra_tf.tasks.heads import TaskModel
 
 # How to know a Hugging Face folder: its tensors, or the list of the files that hold
@@ -25,6 +29,15 @@ HUGGING_FACE_FILES = (
 
 # What a model is saved as: Keras's own, or float16 weights beside Keras's description.
 KERAS, HALVES = ".keras", ".safetensors"
+# Keras compresses nothing, and weights hardly can be.
+_MOST_UNPACKED = 100
+# Arguments of layers: each row's product is a number of weights.
+_SIZES = (
+    ("num_layers", "hidden_size", "intermediate_size"),
+    ("hidden_size", "hidden_size"),
+    ("vocab_size", "size"),
+    ("max_positions", "size"),
+)
 
 Model = TypeVar("Model", bound=keras.Model)
 
@@ -57,11 +70,54 @@ def _save_halves(model: keras.Model, path: Path) -> None:
 
 def _load_halves(path: Path) -> keras.Model:
     with safetensors.safe_open(path, "numpy") as file:
-        description = json.loads(file.metadata()["description"])
+        said = (file.metadata() or {}).get("description", "")
+        description = files.parse_json(said, "its description", dict)
+        _check_sizes(description, path.stat().st_size)
         tensors = [file.get_tensor(name) for name in sorted(file.keys())]
     model = keras.saving.deserialize_keras_object(description)
     model.set_weights([tensor.astype(np.float32) for tensor in tensors])
     return model
+
+
+def check_archive(path: Path) -> None:
+    """Refuses a `.keras` file that would take memory or time before Keras fails.
+
+    That unpacks to far more than it is, that names places outside of itself, or whose
+    sizes ask for more weights than it holds. Raises ValueError or zipfile.BadZipFile
+    (Keras says of what is no archive that there is no such file).
+    """
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith("/") or ".." in name.split("/"):
+                raise ValueError(f"it names {name!r}, a place outside of it")
+        held = sum(info.file_size for info in archive.infolist())
+        if held > _MOST_UNPACKED * path.stat().st_size:
+            raise ValueError(f"it would unpack to {held} bytes")
+        said = archive.read("config.json").decode("utf-8")
+    _check_sizes(files.parse_json(said, "its config.json", dict), held)
+
+
+def _check_sizes(description: dict[str, Any], held: int) -> None:
+    """Refuses a description of layers with more weights than ``held`` bytes can be."""
+    for part in _objects(description):
+        for names in _SIZES:
+            sizes = [part[n] for n in names if files.fits(part.get(n), int)]
+            # A weight has two bytes at least.
+            if sizes and 2 * math.prod(map(abs, sizes)) > held:
+                what = dict(zip(names, sizes, strict=False))
+                raise ValueError(f"it is too small for the sizes that it names, {what}")
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a JSON value."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def load(path: Path, kind: type[Model], hint: str = "") -> Model:
@@ -76,10 +132,12 @@ def load(path: Path, kind: type[Model], hint: str = "") -> Model:
         if path.suffix == HALVES:
             loaded = _load_halves(path)
         else:
+            check_archive(path)
             loaded = keras.saving.load_model(path, compile=False)
     except Exception as error:  # Keras raises whatever its parts raise.
+        said = reason(error)[:300]
         raise ValueError(
-            f"{path} cannot be loaded as a Keras model ({error}). {hint}".rstrip()
+            f"{path} cannot be loaded as a Keras model ({said}). {hint}".rstrip()
         ) from error
     if isinstance(loaded, kind):
         return loaded

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import fnmatch
+import functools
 import hashlib
 import json
 import os
 import shutil
 import subprocess
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,8 @@ import keras
 
 from electra_tf import files
 from electra_tf.cli import Log
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
@@ -77,8 +81,14 @@ class PretrainingFolder:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """Flags of the run; of an import, those that its weights tell."""
-        return _section(self.settings, "config")
+        """Flags of the run; of an import, those that its weights tell.
+
+        ValueError: one is not of its type.
+        """
+        flags = _section(self.settings, "config")
+        known = {name: hint for name, hint in _flag_types().items() if name in flags}
+        files.check_shape(flags, known, f"{self.path / CONFIG} is damaged: config")
+        return flags
 
     @property
     def casing(self) -> dict[str, bool]:
@@ -99,7 +109,9 @@ class PretrainingFolder:
     @property
     def vocabulary_sha256(self) -> str | None:
         """Hash of the vocabulary that the models were trained with; None if unknown."""
-        return _section(self.settings, "data").get("vocabulary_sha256")
+        data, where = _section(self.settings, "data"), f"{self.path / CONFIG}: data"
+        files.check_shape(data, {"vocabulary_sha256": str | None}, where)
+        return data.get("vocabulary_sha256")
 
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
@@ -107,9 +119,16 @@ class PretrainingFolder:
         """Refuses settings that differ from those the folder was started with.
 
         Dotted names that fit a shell-style pattern of ``may_differ`` are not compared.
-        Returns whether the folder had settings to compare with.
+        Returns whether the folder had settings to compare with; checkpoints without any
+        are refused too.
         """
         if not (self.path / CONFIG).is_file():
+            if self.has_checkpoint():
+                raise ValueError(
+                    f"{self.path} holds checkpoints but no {CONFIG}: nobody can say "
+                    "whether these settings are theirs. Put it back (of a run with the "
+                    "same flags), or pass --overwrite to start anew."
+                )
             return False
         patterns = tuple(may_differ)
         was = dict(_leaves(self.settings))
@@ -215,8 +234,17 @@ class PretrainingFolder:
     # Metrics.
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Rows of metrics.jsonl, which a ``MetricsLog`` writes; none without it."""
-        return files.read_json_lines(self.path / METRICS)
+        """Rows of metrics.jsonl, which a ``MetricsLog`` writes; none without it.
+
+        What is neither a number nor null, which stands for one that was not finite, is
+        left out, and so are rows without a step.
+        """
+        rows = files.read_json_lines(self.path / METRICS)
+        numbers = [
+            {n: v for n, v in row.items() if files.fits(v, float | None)}
+            for row in rows
+        ]
+        return [row for row in numbers if files.fits(row.get("step"), int)]
 
     def held_out(self) -> dict[str, float]:
         """The last held-out numbers, by names that begin with ``eval_``."""
@@ -299,6 +327,16 @@ def _commit() -> str | None:
     except OSError:
         return None
     return answer.stdout.strip() or None
+
+
+@functools.cache
+def _flag_types() -> dict[str, Any]:
+    """Annotation of every flag."""
+    return {
+        leaf.name: typing.get_type_hints(group)[leaf.name]
+        for _, group in fields.groups(PretrainConfig)
+        for leaf in dataclasses.fields(group)
+    }
 
 
 def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:

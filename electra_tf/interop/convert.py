@@ -37,6 +37,10 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     that is missing or cannot be written is an OSError.
     """
     target = FORMATS[options.format]
+    # A relative path such as "." has no name of its own to put beside it.
+    folder = Path(options.to).resolve()
+    # May put back what is then not to be overwritten.
+    files.remove_leftovers(folder.parent, of=folder.name)
     _check_output(Path(options.to), target, overwrite=options.overwrite)
     source = Source(
         options.source,
@@ -62,10 +66,9 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     if model.not_taken:
         log(f"  not taken: {_listed(model.not_taken)}")
-    # A relative path such as "." has no name of its own to put beside it.
-    folder = Path(options.to).resolve()
-    files.remove_leftovers(folder.parent, of=folder.name)
-    with files.replacing(folder) as part:
+    # An encoder in float32 is what all formats hold at least.
+    size = 4 * sum(array.size for array in model.main.encoder.values())
+    with files.replacing(folder, size=size) as part:
         part.mkdir()
         notes = target.write(part, model)
     for note in notes:

@@ -174,18 +174,13 @@ def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
     if role == "discriminator":
         candidates.append(folder / "config.json")
     for path in candidates:
-        config = files.read_json(path, {})
+        config = files.read_json(path, {}, shape={"num_attention_heads": int | None})
         if config.get("hidden_act", "gelu") != "gelu":
             raise ValueError(
                 f"{path} describes a variant that cannot be imported: hidden_act is "
                 f"{config['hidden_act']!r}, not 'gelu'."
             )
-        heads = config.get("num_attention_heads")
-        if heads is not None:
-            if type(heads) is not int:
-                raise ValueError(
-                    f"{path} is damaged: num_attention_heads is {heads!r}, no integer."
-                )
+        if (heads := config.get("num_attention_heads")) is not None:
             return heads
     notes.append(
         f"a checkpoint does not tell the number of attention heads: the {role}'s is "

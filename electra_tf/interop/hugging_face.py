@@ -7,6 +7,7 @@ finds it there.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,14 @@ import numpy as np
 from electra_tf import files
 from electra_tf.folders.models import HUGGING_FACE_FILES
 from electra_tf.interop import names, tensor_files, tokenizer_files
-from electra_tf.interop.imported import HEADS, Imported, Source, Tower, encoder_shapes
+from electra_tf.interop.imported import (
+    HEADS,
+    Imported,
+    Sizes,
+    Source,
+    Tower,
+    encoder_shapes,
+)
 from electra_tf.interop.model_card import CLASSES, model_card
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, encoder_rows
 
@@ -47,6 +55,15 @@ SIZES = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
     "initializer_range": "initializer_range",
+}
+_HINTS = typing.get_type_hints(Sizes)
+_SHAPE = {
+    **{theirs: _HINTS[ours] for theirs, ours in SIZES.items()},
+    "architectures": list[str] | None,
+    "hidden_act": str | None,
+    "layer_norm_eps": float | None,
+    "model_type": str | None,
+    "tie_word_embeddings": bool | None,
 }
 # Heads of fine-tuned models: the encoder below them is what is wanted.
 _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
@@ -107,9 +124,7 @@ def read(source: Source) -> Imported:
 
 
 def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
-    config = files.read_json(folder / "config.json", {})
-    if not config:
-        raise FileNotFoundError(f"{folder} has no config.json.")
+    config = read_config(folder)
     _reject_variants(config, folder)
     tensors = Tensors(tensor_files.read_tensors(folder), str(folder))
     is_generator = tensors.starting_with("generator_")
@@ -145,6 +160,13 @@ def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
     head = {}
     if is_generator or tensors.starting_with(f"{HEAD_SCOPES['discriminator']}."):
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
+    is_tied = config.get("tie_word_embeddings") is not False
+    if is_generator and not is_tied and OUTPUT_MATRIX not in tensors:
+        raise ValueError(
+            f"{folder}: by its config.json the generator's output matrix is not the "
+            f"word table (tie_word_embeddings: false), and {OUTPUT_MATRIX} is missing: "
+            "save it again with the matrix, or tied."
+        )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
         tensors.get(OUTPUT_MATRIX), tensors.get(words)
@@ -162,15 +184,23 @@ def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
     return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left))
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """Reads config.json; what of it is read here, if it is there, has its type."""
+    path = folder / "config.json"
+    config = files.read_json(path)
+    there = {name: shape for name, shape in _SHAPE.items() if name in config}
+    files.check_shape(config, there, f"{path} is damaged")
+    # The exact function too, computed by other code of theirs.
+    if config.get("hidden_act") == "gelu_python":
+        config["hidden_act"] = "gelu"
+    return config
+
+
 def _reject_variants(config: Mapping[str, Any], folder: Path) -> None:
     wrong = [
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
         if config.get(name, value) != value
-    ] + [
-        f"{name} is {config[name]!r}, not a number"
-        for name in SIZES
-        if type(config.get(name, 0)) not in (int, float)
     ]
     if wrong:
         raise ValueError(

@@ -10,7 +10,6 @@ Letters: D hidden size, N heads, H head size.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import zipfile
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.cli import Log, say
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders import models
 from electra_tf.interop import networks
 from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source
 from electra_tf.layers.encoder import TextEncoder
@@ -185,7 +185,8 @@ def write_preset(
     folder = Path(folder)
     if folder.exists() and not overwrite:
         raise ValueError(f"{folder} exists: pass --overwrite to replace it.")
-    with files.replacing(folder) as part:
+    # A file of weights that is cut short can end the process when it is closed.
+    with files.replacing(folder, size=4 * encoder.count_params()) as part:
         notes = _save_preset(part, encoder, vocabulary, lower_case, strip_accents)
     for note in notes:
         log(note)
@@ -268,6 +269,7 @@ def _load(path: Path) -> keras.Model:
         raise ValueError(f"{path} holds no {CLASS_NAME}.")
     try:
         if path.suffix == ".keras":
+            models.check_archive(path)
             return keras.saving.load_model(path, compile=False)
         return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises whatever its parts raise.
@@ -294,7 +296,8 @@ def _tokenizer_beside(
 
 def casing(folder: Path) -> dict[str, bool]:
     """``lower_case`` and ``strip_accents`` as far as a preset's tokenizer tells."""
-    config = _json(folder / TOKENIZER).get("config", {})
+    config = _json(folder / TOKENIZER).get("config")
+    config = config if isinstance(config, dict) else {}
     names = {"lower_case": "lowercase", "strip_accents": "strip_accents"}
     return {ours: bool(config[x]) for ours, x in names.items() if x in config}
 
@@ -308,10 +311,9 @@ def _json(path: Path) -> dict[str, Any]:
         if path.suffix != ".keras":
             return files.read_json(path)
         with zipfile.ZipFile(path) as archive:
-            value = json.loads(archive.read(CONFIG))
+            return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _preset_names() -> list[str]:

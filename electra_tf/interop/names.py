@@ -246,13 +246,17 @@ class Tensors:
                     f"{self._source}: {name} has the shape {list(shape)}, not two axes."
                 )
             told |= zip(names, row.our_shape(shape), strict=False)
-        return Sizes(
-            **told,
-            # At least one, so that a source without blocks is told what it lacks.
-            num_layers=max(1, count_layers(style, body, self._arrays)),
-            num_heads=num_heads or max(1, told["hidden_size"] // 64),
-            **rates,
-        )
+        heads = max(1, told["hidden_size"] // 64) if num_heads is None else num_heads
+        if heads < 1 or told["hidden_size"] % heads:
+            raise ValueError(
+                f"{self._source}: hidden size {told['hidden_size']} is not divisible "
+                f"by num_heads {heads}."
+            )
+        if wrong := {name: rate for name, rate in rates.items() if not 0 <= rate < 1}:
+            raise ValueError(f"{self._source}: not in [0, 1): {wrong}.")
+        # At least one, so that a source without blocks is told what it lacks.
+        layers = max(1, count_layers(style, body, self._arrays))
+        return Sizes(**told, num_layers=layers, num_heads=heads, **rates)
 
 
 def size_rows(
@@ -270,8 +274,15 @@ def size_rows(
 
 
 def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
-    """Number of Transformer blocks among the names of all tensors."""
+    """Number of Transformer blocks among the names of all tensors.
+
+    ValueError: one is numbered as if there were more blocks than tensors.
+    """
+    names = tuple(names)
     path = style.layer.replace("/", style.separator)
-    pattern = re.escape(body + path).replace(r"\{\}", r"(\d+)") + r"\D"
-    matches = [re.match(pattern, name) for name in names]
-    return max((int(match[1]) + 1 for match in matches if match), default=0)
+    pattern = re.escape(body + path).replace(r"\{\}", r"(\d{1,9})") + r"\D"
+    matches = filter(None, (re.match(pattern, name) for name in names))
+    found = max(((int(match[1]), match[0]) for match in matches), default=(-1, ""))
+    if found[0] >= len(names):
+        raise ValueError(f"{len(names)} tensors cannot be the blocks up to {found[1]}")
+    return found[0] + 1

@@ -69,11 +69,12 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
 def _read(path: Path) -> dict[str, np.ndarray]:
     if path.suffix != ".json":
         return (_safetensors if path.suffix == ".safetensors" else _pickled)(path)
-    parts = files.read_json(path).get("weight_map")
-    if not isinstance(parts, dict):
-        raise ValueError(f"{path} is damaged: it has no weight_map of names to files.")
+    parts = files.read_json(path, shape={"weight_map": dict[str, str]})["weight_map"]
     tensors: dict[str, np.ndarray] = {}
     for part in sorted(set(parts.values())):
+        # Neither another folder's file nor this list itself.
+        if Path(part).name != part or Path(part).suffix not in (".safetensors", ".bin"):
+            raise ValueError(f"{path} is damaged: {part!r} is no file of weights here.")
         tensors |= _read(path.parent / part)
     return tensors
 

@@ -8,9 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
-from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
+from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabulary
 from electra_tf.interop.imported import Imported
 
+# What is read of their files, where they have it.
+_SAID = bool | None
+_TOKENIZER = {
+    "normalizer": (
+        None,
+        {"lowercase": _SAID, "strip_accents": _SAID, "handle_chinese_chars": _SAID},
+    ),
+    "added_tokens": (None, [{"content": str, "id": int}]),
+    # Of kinds other than WordPiece it may be a list.
+    "model": (None, {"type": str | None, "vocab": dict[str, int] | list | None}),
+}
+# Of a special token: its name, or an object that has it.
+_NAMES = dict.fromkeys(
+    ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
+    (None, str, {"content": str}),
+)
+_CONFIG = {
+    **_NAMES,
+    **{"do_lower_case": _SAID, "strip_accents": _SAID},
+    **{"tokenize_chinese_chars": _SAID, "word_tokenizer_type": str | None},
+    "model_max_length": float | None,
+}
 OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -29,9 +51,12 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads vocab.txt or tokenizer.json, tokenizer_config.json and added tokens."""
-    whole = files.read_json(folder / "tokenizer.json", {})
-    config = files.read_json(folder / "tokenizer_config.json", {})
+    """Reads vocab.txt or tokenizer.json, what describes it, and added tokens.
+
+    Special tokens of other names, such as ``<pad>``, get those that ELECTRA has.
+    """
+    whole = files.read_json(folder / "tokenizer.json", {}, shape=_TOKENIZER)
+    config = files.read_json(folder / "tokenizer_config.json", {}, shape=_CONFIG)
     normalizer = whole.get("normalizer") or {}
     # As in `transformers`, the config wins over the normalizer.
     lower_case = config.get("do_lower_case", normalizer.get("lowercase"))
@@ -51,10 +76,13 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         notes.append(
             f"words are found by {word_finder!r}; here at spaces and punctuation"
         )
-    added = {token["content"]: token["id"] for token in whole.get("added_tokens", ())}
-    added |= files.read_json(folder / "added_tokens.json", {})
-    vocabulary = _vocabulary(folder, whole, added)
-    special = vocabulary.special_tokens if vocabulary else added
+    added = {token["content"]: token["id"] for token in whole.get("added_tokens") or ()}
+    added |= files.read_json(folder / "added_tokens.json", {}, shape=dict[str, int])
+    listed = files.read_json(folder / "special_tokens_map.json", {}, shape=_NAMES)
+    special = _special_tokens({**listed, **config})
+    vocabulary = _vocabulary(folder, whole, added, special)
+    if renamed := [f"{t} as {ours}" for t, ours in special.items() if t != ours]:
+        notes.append(f"special tokens have other names; here {', '.join(renamed)}")
     if words := [token for token in added if token not in special]:
         notes.append(
             f"{len(words)} added tokens ({', '.join(words[:3])}, ...) are found "
@@ -67,14 +95,30 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer(vocabulary, lower_case, strip_accents, length, told)
 
 
+def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
+    """Their names of the special tokens to ours."""
+    names = {}
+    for key, ours in zip(_NAMES, SPECIAL_TOKENS, strict=True):
+        theirs = said.get(key) or ours
+        names[theirs if isinstance(theirs, str) else theirs["content"]] = ours
+    return names
+
+
 def _vocabulary(
-    folder: Path, whole: Mapping[str, Any], added: Mapping[str, int]
+    folder: Path,
+    whole: Mapping[str, Any],
+    added: Mapping[str, int],
+    special: Mapping[str, str],
 ) -> Vocabulary | None:
-    """The tokens by vocab.txt, or else by tokenizer.json, with the added ones."""
-    path, model = folder / "tokenizer.json", whole.get("model", {})
+    """The tokens by vocab.txt, or else by tokenizer.json, with the added ones.
+
+    ``special`` are names of tokens, and what they are to be called.
+    """
+    path, model = folder / "tokenizer.json", whole.get("model") or {}
     if (folder / "vocab.txt").is_file():
         path = folder / "vocab.txt"
-        ids = dict(Vocabulary.load(path).ids)
+        roles = {ours.strip("[]").lower(): theirs for theirs, ours in special.items()}
+        ids = dict(Vocabulary.load(path, **roles).ids)
     elif not whole:
         return None
     elif model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
@@ -91,7 +135,7 @@ def _vocabulary(
             "once."
         )
     try:
-        return Vocabulary(tuple(tokens))
+        return Vocabulary(tuple(special.get(token, token) for token in tokens))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -293,7 +293,14 @@ class TaskData:
         source = getattr(task, "source", None)
         whole = source.whole if isinstance(source, HeldOut) else examples
         self.task = task.prepare(whole)
-        if pair := text.nearly_equal(getattr(self.task, "labels", None) or ()):
+        labels = getattr(self.task, "labels", None) or ()
+        if text.are_numbers(labels):
+            log(
+                f"warning: the labels are {len(labels)} numbers ({labels[0]} to "
+                f"{labels[-1]}), each of which becomes a class: is it "
+                "--task=regression?"
+            )
+        if pair := text.nearly_equal(labels):
             log(f"warning: {pair[0]!r} and {pair[1]!r} are two labels: are they one?")
         self.train = examples
         if train_fraction != 1:

@@ -35,7 +35,7 @@ from electra_tf.runs import report, warm_start
 from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
-from electra_tf.systems import build
+from electra_tf.systems import build, costs
 from electra_tf.systems.rows import metric_cards
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
@@ -47,7 +47,7 @@ MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
 
 def run(
     config: PretrainConfig,
-    log: Log = print,
+    log: Log = cli.say,
     callbacks_from: MakeCallbacks = lambda step: [],
 ) -> int:
     """Runs, resumes or completes the pretraining that ``config`` describes.
@@ -67,7 +67,7 @@ def run(
     ready = prepare(config, log)
     if ready is None:
         return cli.OK
-    with ready.lock:
+    with ready.lock, ready.data.naming_damage():
         signal = train(ready, callbacks_from)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")
@@ -130,7 +130,7 @@ class Run(Parts):
     lock: contextlib.ExitStack
 
 
-def prepare(config: PretrainConfig, log: Log = print) -> Run | None:
+def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
     """Reads, checks, builds, restores and deletes all that a run needs or replaces.
 
     The weights to start from are those of the folder's newest whole checkpoint; else of
@@ -160,6 +160,7 @@ def prepare(config: PretrainConfig, log: Log = print) -> Run | None:
     else:
         flags = {"config": fields.to_flat(config)}
         folder.check_settings(flags, [*may_differ, "data.*"])
+    costs.check_fits(config, config.data.vocab_size)
     warm_start.check(config)
     if config.run.dry_run:
         with _records_apart(config, folder, data_dir, log) as config:
@@ -385,7 +386,8 @@ def finish(run: Run) -> None:
         curves = folder.path / layout.CURVES
         plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)
     if run.held_out is not None:
-        sample = text_sample(model, data.vocabulary.tokens, run.held_out)
+        tokens = [cli.visible(token) for token in data.vocabulary.tokens]
+        sample = text_sample(model, tokens, run.held_out)
         files.write_text(folder.path / layout.SAMPLES, sample)
         run.log("held-out text, corrupted and judged (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))

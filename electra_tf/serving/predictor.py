@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
+from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 
 
@@ -141,10 +142,7 @@ def _rows(
             yield row(line.rstrip("\r\n"))
             continue
         where = f"standard input, line {number}"
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}: {error}.") from error
+        value = files.parse_json(line, where)
         if not isinstance(value, dict):
             raise ValueError(f'{where}: not a JSON object such as {{"text": "..."}}.')
         yield value
@@ -157,7 +155,8 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
     while batch := list(itertools.islice(rows, config.batch_size)):
         for row, answer in zip(batch, predictor(batch), strict=True):
             # "label" may be both; the answer wins.
-            line = json.dumps({**row, **answer}, ensure_ascii=False)
+            line = files.to_json({**row, **answer}, ensure_ascii=False)
             # Halves of surrogate pairs again.
-            sys.stdout.write(re.sub("[\ud800-\udfff]", "\ufffd", line) + "\n")
+            line = re.sub("[\ud800-\udfff]", "\ufffd", line)
+            sys.stdout.write(f"{cli.visible(line)}\n")
         sys.stdout.flush()

@@ -11,6 +11,7 @@ the look-up of a unigram or uniform generator, the sum of table and delta under
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from electra_tf.config.choices import sharing_of
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
@@ -20,6 +21,8 @@ from electra_tf.systems.rows import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS,
 
 # Logits that a head at every position holds at once (``layers/chunked.py``).
 CHUNK_LOGITS = 1 << 24
+# Of its Python objects, whatever its size.
+_BYTES_OF_A_LAYER = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +180,27 @@ def memory(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
         "activations": max(_activations(config, phase) for phase in every),
     }
     return {**parts, "total": sum(parts.values())}
+
+
+def check_fits(config: PretrainConfig, vocab_size: int) -> None:
+    """Refuses networks whose weights alone need more memory than the machine has.
+
+    Building them would take it all, or hours, before anything failed. ValueError.
+    """
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return  # A system that does not tell.
+    layers = config.encoder.num_layers + config.generator_encoder.num_layers
+    needed = memory(config, vocab_size)["weights"] + _BYTES_OF_A_LAYER * layers
+    if needed > there:
+        names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")
+        flags = [f"--{name}={getattr(config.encoder, name)}" for name in names]
+        raise ValueError(
+            f"the weights of this network need {needed / 1e9:,.0f} GB, and this "
+            f"machine has {there / 1e9:,.0f}: lower {', '.join(flags)} or --vocab_size="
+            f"{vocab_size}."
+        )
 
 
 def _activations(config: PretrainConfig, phase: PhaseCost) -> int:

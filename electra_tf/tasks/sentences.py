@@ -2,10 +2,10 @@
 
 A span is (type, first word, word after the last). Tags are O, or a letter and a type:
 B-PER. All of IOB1 (B only between neighbors of the same type), IOB2 (every span begins
-with B) and BIOES (E ends a span, S is a whole one) are read by one rule, which is also
-what conlleval and seqeval do with sequences that break the scheme: a tag begins a span
-if its letter is B or S, or if the word before it is in no span of the same type that
-goes on.
+with B) and BIOES (E ends a span, S is a whole one) are read by one rule, also where a
+sequence breaks the scheme: a tag begins a span if its letter is B or S, or if the word
+before it is in no span of the same type that goes on. For IOB that is conlleval's rule,
+which knows no E and S; with them it is that of seqeval's default mode.
 
 Letters: W words.
 """
@@ -122,7 +122,7 @@ class SentenceSource:
             require_columns(table, [self.tag_column], "tag_column")
         for line, row in table.rows:
             where = f"{path}, line {line}"
-            words = _list(row[self.word_column], self.word_column, where)
+            words = _list(row.get(self.word_column), self.word_column, where)
             tags = None
             if labeled:
                 tags = _list(row.get(self.tag_column), self.tag_column, where)

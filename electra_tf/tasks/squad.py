@@ -29,6 +29,9 @@ from electra_tf.tasks.span_head import Answer
 from electra_tf.tasks.tables import read_text
 
 Texts = Sequence[str]
+# What a question of a file has to hold, and what it holds where it has answers.
+_QUESTION = {"id": str | int, "question": str}
+_LABELED = {"answers": [{"text": str, "answer_start": int}]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,24 +104,24 @@ class SquadSource:
         return located
 
     def _read(self, path: str, split: str) -> Iterator[Question]:
-        try:
-            content = json.loads(read_text(path))
-            for article in content["data"]:
-                for paragraph in article["paragraphs"]:
-                    for item in paragraph["qas"]:
-                        yield self._question(paragraph, item, split, path)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: not JSON ({error}).") from error
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{path}: not in the layout of SQuAD (data / paragraphs / context and "
-                f"qas / id, question and answers): {type(error).__name__} {error}."
-            ) from error
+        content = files.parse_json(read_text(path), f"{path}: not JSON")
+        question = _QUESTION | ({} if split in self.unlabeled else _LABELED)
+        paragraphs = [{"context": str, "qas": [question]}]
+        files.check_shape(
+            content,
+            {"data": [{"paragraphs": paragraphs}]},
+            f"{path}: not in the layout of SQuAD (data / paragraphs / context and "
+            "qas / id, question and answers)",
+        )
+        for article in content["data"]:
+            for paragraph in article["paragraphs"]:
+                for item in paragraph["qas"]:
+                    yield self._question(paragraph, item, split, path)
 
     def _question(self, paragraph: Any, item: Any, split: str, path: str) -> Question:
         answers = None
         if split not in self.unlabeled:
-            given = [(a["text"], int(a["answer_start"])) for a in item["answers"]]
+            given = [(a["text"], a["answer_start"]) for a in item["answers"]]
             # SQuAD 2.0 lists plausible wrong answers elsewhere; be sure.
             answers = tuple(given) if not item.get("is_impossible") else ()
             if not answers and not self.unanswerable:

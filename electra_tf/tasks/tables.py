@@ -13,7 +13,6 @@ import difflib
 import functools
 import gzip
 import io
-import json
 import math
 import random
 import zlib
@@ -21,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from electra_tf import files
 from electra_tf.tasks.base import Example
 
 csv.field_size_limit(1 << 30)
@@ -124,10 +124,7 @@ def _jsonl(text: str, path: str) -> tuple[list[str], Numbered]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: {error}.") from error
+        row = files.parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
             raise ValueError(
                 f"{path}, line {number}: each line must be a JSON object such as "
@@ -205,7 +202,7 @@ class TableSource:
             return _name(value)
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             raise ValueError(

@@ -456,8 +456,11 @@ class Regression(TextTask):
         return base.not_above(self.main_metric, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns three decimals, within the range of the labels."""
-        return [f"{value:.3f}" for value in np.clip(answers, *self.label_range)]
+        """Returns the float32 with all its digits, within the range of the labels.
+
+        Rounded ones would tie, and a rank correlation counts ties.
+        """
+        return [str(value) for value in np.clip(answers, *self.label_range)]
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns the number as the model gave it."""
@@ -485,6 +488,15 @@ def _sorted(labels: set[str]) -> tuple[str, ...]:
         return tuple(sorted(labels, key=lambda label: (float(label), label)))
     except ValueError:
         return tuple(sorted(labels))
+
+
+def are_numbers(labels: Sequence[str]) -> bool:
+    """Returns whether the labels look like a scale: many numbers, or fractions."""
+    try:
+        values = [float(label) for label in labels]
+    except ValueError:
+        return False
+    return len(labels) > 20 or any(value % 1 for value in values)
 
 
 def nearly_equal(labels: Sequence[str]) -> tuple[str, str] | None:

@@ -318,7 +318,7 @@ def _repair_state(directory: Path) -> None:
     """
     prefixes = _prefixes(directory)[::-1]
     if prefixes:
-        tf.compat.v1.train.update_checkpoint_state(
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
             str(directory),
             prefixes[-1],
             all_model_checkpoint_paths=prefixes,
@@ -327,6 +327,7 @@ def _repair_state(directory: Path) -> None:
             all_model_checkpoint_timestamps=range(1, len(prefixes) + 1),
             last_preserved_timestamp=0,
         )
+        files.write_text(directory / "checkpoint", str(state))
 
 
 def named_variables(

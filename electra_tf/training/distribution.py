@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 
 import tensorflow as tf
+
+from electra_tf import files
 
 
 def _mirrored(_: str) -> tf.distribute.Strategy:
@@ -18,8 +19,8 @@ def _mirrored(_: str) -> tf.distribute.Strategy:
 
 def _multi_worker(_: str) -> tf.distribute.Strategy:
     # Without it TensorFlow would train on this machine alone and say nothing.
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster")
-    if not cluster:
+    said = os.environ.get("TF_CONFIG") or "{}"
+    if not files.parse_json(said, "TF_CONFIG", dict).get("cluster"):
         raise ValueError(
             "--distribution=multi_worker needs the environment variable TF_CONFIG, a "
             'JSON text such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '

@@ -91,6 +91,7 @@ class MetricsLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             rows = files.read_json_lines(self.path)
+            rows = [row for row in rows if files.fits(row.get("step"), int)]
             kept = (row for row in rows if row["step"] <= first_step)
             files.write_json_lines(self.path, kept)
 

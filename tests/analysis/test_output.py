@@ -1,5 +1,6 @@
 """What is shown: terminal, HTML, JSON lines, messages."""
 
+import dataclasses
 import html.parser
 import io
 import json
@@ -9,7 +10,8 @@ import sys
 import pytest
 
 from electra_tf import inspect as command
-from electra_tf.analysis import Fills, Verdicts, page, terminal
+from electra_tf.analysis import Fills, Verdicts, inspect, page, terminal
+from electra_tf.config.commands import InspectConfig
 from tests import tiny_run
 
 PLAIN = Verdicts("a <b>", ("[CLS]", "a", "##b", "[SEP]"), (0.01, 0.3, 0.62, 0.9))
@@ -42,6 +44,33 @@ def test_colour_is_added_and_nothing_else_changes():
     assert "\x1b[33m30\x1b[0m" in colored
     without = re.sub(r"\x1b\[[\d;]*m", "", colored)
     assert [x.rstrip() for x in without.splitlines()] == plain.splitlines()
+
+
+# Clears the screen, hides text, is a control sequence in one byte, turns the direction.
+HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\u202e\r"
+HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u202e\u000d"
+
+
+@pytest.mark.parametrize("use_color", [False, True])
+def test_tokens_cannot_reach_the_terminal(use_color, monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "has_color", lambda stream: use_color)
+    options = InspectConfig(model="m")
+    tokens = ("[CLS]", HOSTILE)
+    for result in (
+        Fills(HOSTILE, tokens, "[MASK]", (((HOSTILE, 0.5), ("b", 0.1)),)),
+        Verdicts(HOSTILE, tokens, (0.1, 0.9)),
+        Verdicts(HOSTILE, tokens, (0.1, 0.9), tokens, (False, True)),
+    ):
+        inspect._show(result, options, is_first=True)
+        shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+        assert HARMLESS in shown
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)
+        assert "\x1b[8m" not in shown
+        written = page.page([result], about=HOSTILE)
+        assert HARMLESS in written
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", written)
+        inspect._show(result, dataclasses.replace(options, json=True), is_first=True)
+        assert json.loads(capsys.readouterr().out)["tokens"][1] == HOSTILE
 
 
 def test_long_texts_are_wrapped():

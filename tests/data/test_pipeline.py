@@ -9,6 +9,7 @@ from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.pipeline import (
     HELD_OUT,
     expand_files,
+    naming_damage,
     parse_batch,
     pretraining_dataset,
 )
@@ -238,3 +239,51 @@ def test_missing_empty_and_damaged_files_are_named(tmp_path, files):
     cut.write_bytes((tmp_path / "train-0.tfrecord").read_bytes()[:-3])
     with pytest.raises(ValueError, match=r"cut\.tfrecord: cut off"):
         stream(str(cut), 1)
+
+
+def flip(content):
+    changed = bytearray(content)
+    changed[-20] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip, r"train-1\.tfrecord: record 15 is damaged \(corrupted record at"),
+        (lambda content: content[:-3], r"train-1\.tfrecord: record 15 is damaged"),
+        (None, r"train-1\.tfrecord: record 2 is damaged \(an id is beyond the voc"),
+    ],
+)
+def test_damaged_records_are_named(files, tmp_path, damage, message):
+    path = tmp_path / "train-1.tfrecord"
+    if damage:
+        path.write_bytes(damage(path.read_bytes()))
+    else:
+        records.write_shard(path, [example(1), [CLS, VOCAB, SEP], example(2)])
+    paths = expand_files(files)
+    # Counted before: a file that is cut off is refused by the count already.
+    dataset = tf.data.TFRecordDataset(paths).batch(4)
+    with pytest.raises(ValueError, match=message), naming_damage(paths, VOCAB):
+        list(dataset.map(lambda batch: parse_batch(batch, VOCAB)))
+    # In batches too, where the error has the graph around it.
+    if damage is None:
+        with pytest.raises(ValueError, match=message), naming_damage(paths, VOCAB):
+            stream(files, 20)
+
+
+def test_an_error_about_something_else_passes(files):
+    with (
+        pytest.raises(tf.errors.ResourceExhaustedError, match="memory"),
+        naming_damage(expand_files(files), VOCAB),
+    ):
+        raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+
+
+@pytest.mark.parametrize("index", [-1, 2**31, 2**40 + 7])
+def test_ids_are_not_wrapped_around(index):
+    values = tf.train.Int64List(value=[CLS, index, SEP])
+    features = {"input_ids": tf.train.Feature(int64_list=values)}
+    record = tf.train.Example(features=tf.train.Features(feature=features))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
+        parse_batch(tf.constant([record.SerializeToString()]))

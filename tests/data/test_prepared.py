@@ -1,7 +1,10 @@
 """Records that are given: one or several folders, one vocabulary, one casing."""
 
+import json
+
 import pytest
 
+from electra_tf.data import pipeline
 from electra_tf.data.building import build_records
 from electra_tf.data.prepared import given_data
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -61,6 +64,37 @@ def test_different_casings_and_longer_records_are_refused(tmp_path):
     build(tmp_path / "c", max_seq_length=64)
     with pytest.raises(ValueError, match=r"in .*c hold up to 64 tokens"):
         given(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "edit", [{"size": 8}, {"special_ids": [0, 1, 2, 4, 3]}, {"special_tokens": ["x"]}]
+)
+def test_an_edited_vocabulary_of_a_manifest_is_not_believed(tmp_path, edit):
+    build(tmp_path / "a")
+    path = tmp_path / "a" / "manifest.json"
+    content = json.loads(path.read_text())
+    content["vocabulary"] |= edit
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"manifest\.json says that the vocabulary has"
+    ):
+        given(tmp_path / "a")
+
+
+@pytest.mark.parametrize("edit", [-1, 1])
+def test_an_edited_count_of_a_manifest_is_found_in_its_first_pass(tmp_path, edit):
+    build(tmp_path / "a", eval_fraction=0.0)
+    path = tmp_path / "a" / "manifest.json"
+    content = json.loads(path.read_text())
+    count = content["train"][0]["records"]
+    content["train"][0]["records"] += edit
+    path.write_text(json.dumps(content))
+    data = given(tmp_path / "a")
+    message = rf"holds {count} records, but the manifest beside it says {count + edit}"
+    batches = pipeline.pretraining_dataset(data.train_files, batch_size=4)
+    passes = batches.take(2 * data.manifest.num_records)
+    with pytest.raises(ValueError, match=message), data.naming_damage():
+        list(passes)
 
 
 def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):

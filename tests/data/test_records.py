@@ -20,6 +20,7 @@ from electra_tf.data.records import (
 from tests.data import common
 
 EXAMPLES = [[2, 7, 3], [2, 30_521, 8, 3, 9, 3], [2, 3]]
+SETTINGS = {"max_seq_length": 128, "lower_case": True, "strip_accents": True}
 
 
 def read(path):
@@ -160,8 +161,8 @@ def folder(tmp_path):
     shards = [write_shard(tmp_path / f"train-{i}", EXAMPLES) for i in range(2)]
     held_out = write_shard(tmp_path / "eval-0", EXAMPLES[:1])
     Manifest(
-        settings={"max_seq_length": 128},
-        vocabulary={"size": 30_522},
+        settings=SETTINGS,
+        vocabulary={"size": 30_522, "sha256": "", "special_ids": [0, 1, 2, 3, 4]},
         corpus={"documents": 4},
         train=tuple(shards),
         eval=(held_out,),
@@ -174,7 +175,7 @@ def test_manifest_round_trip(folder):
     assert manifest == read_manifest(folder)
     assert (manifest.num_records, manifest.num_tokens) == (6, 22)
     assert [shard.name for shard in manifest.eval] == ["eval-0"]
-    assert manifest.settings == {"max_seq_length": 128}
+    assert manifest.settings == SETTINGS
 
 
 def test_missing_and_truncated_shards(folder):

@@ -95,15 +95,20 @@ def test_cased_keeps_case_and_accents(vocabulary):
     assert tokens == ["C", "##A", "##F", "##\u00c9"]
 
 
-def test_word_limit_is_200_bytes(vocabulary):
+def test_word_limit_is_200_characters(vocabulary):
     """Longest word: 200, not 100 (pitfall 6 of docs/fidelity.md)."""
     lengths = (100, 101, 150, 200, 201)
     encoded = WordPiece(vocabulary).encode(["a" * length for length in lengths])
     assert [len(ids) for ids in encoded] == [100, 101, 150, 200, 1]
     assert encoded[-1].tolist() == [vocabulary.unk_id]
-    short, long = WordPiece(vocabulary).encode(["\u0438" * 100, "\u0438" * 101])
-    assert len(short) == 100, "letters of two bytes"
-    assert long.tolist() == [vocabulary.unk_id]
+    # Letters of two bytes; of a text only the long words are lost.
+    letter = "\u0438"
+    text = f"{letter * 200} {letter * 201}.{letter * 900} a{letter * 199}"
+    short, mixed = WordPiece(vocabulary).encode([letter * 200, text])
+    assert len(short) == 200
+    unk, (a, dot) = vocabulary.unk_id, (vocabulary.ids[token] for token in "a.")
+    assert mixed.tolist()[:204] == [*short, unk, dot, unk, a]
+    assert len(mixed) == 204 + 199
 
 
 def test_documented_differences(vocabulary, path):

@@ -69,6 +69,15 @@ def test_case_and_accents_that_are_kept():
     ]
 
 
+def test_words_that_are_too_long():
+    long_word, short_word = "\u00c9" * 201, "\u00c9" * 200
+    text = f"a {long_word}.{short_word}"
+    first, long, dot, *short = surfaces(text)
+    assert (first, dot) == (("a", "a"), (".", "."))
+    assert long == ("[UNK]", long_word)
+    assert short == [("e", "\u00c9")] + [("##e", "\u00c9")] * 199
+
+
 def test_random_texts_in_one_batch():
     """Every known piece normalizes to what it stands for, and they are in order."""
     draw = random.Random(0)

@@ -141,7 +141,7 @@ def test_load_save_and_ids(tmp_path):
 
 def test_windows_line_ends_and_other_names(tmp_path):
     path = tmp_path / "vocab.txt"
-    path.write_bytes("\r\n".join(["<pad>", *SPECIAL_TOKENS[1:], ""]).encode())
+    path.write_bytes("\r\n".join(["<pad>", *SPECIAL_TOKENS[1:], "a", ""]).encode())
     with pytest.raises(ValueError, match=r"missing: \[PAD\]"):
         Vocabulary.load(path)
     loaded = Vocabulary.load(path, pad="<pad>", cls="[CLS]")
@@ -153,6 +153,7 @@ def test_windows_line_ends_and_other_names(tmp_path):
     ("content", "message"),
     [
         (b"", "is empty"),
+        ("\n".join(SPECIAL_TOKENS).encode(), "no tokens but the special ones"),
         (b"\n\n", "is empty"),
         (b"[PAD]\n[UNK]\na\n", r"missing: \[CLS\], \[SEP\], \[MASK\]"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),

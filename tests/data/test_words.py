@@ -47,8 +47,13 @@ def compare(texts, codes, lower_case, strip_accents):
 def test_hard_text(lower_case, strip_accents):
     texts = [text.replace("\n", " ") for text in HARD] * 3
     texts += ["a" * length for length in (199, 200, 201, 500)]
-    texts += ["\u0438" * 100, "\u0438" * 101, "[MASK] ##a #a", "abcdabcabz"]
-    codes = {ord(char) for text in HARD for char in text}
+    texts += ["[MASK] ##a #a", "abcdabcabz"]
+    # Of one to four bytes, alone and with neighbors.
+    for letter in "a\u0438\u0e01\U00010400":
+        texts += [letter * length for length in (67, 199, 200, 201, 500)]
+        texts += [f"a {letter * 201}.{letter * 200}\u4e2d{letter * 201} b"]
+    texts += ["\u0438\u0301" * 200, "\u0301" * 300, "\u4e2d" * 300]
+    codes = {ord(char) for text in texts for char in text}
     compare(texts, codes, lower_case, strip_accents)
 
 
@@ -75,6 +80,15 @@ def test_mixed_characters(lower_case, strip_accents):
     some += "I-\x01\x0b\u200b\u4e2db\u302e\U0001d165\u00e9\ud55c\U0001f600"
     texts = ["".join(rng.choices(some, k=12)) for _ in range(3000)]
     compare(texts, [*map(ord, some)], lower_case, strip_accents)
+
+
+@CASINGS
+def test_marks_and_sigmas_without_end(lower_case, strip_accents):
+    """Linear: a text of this size would take minutes in quadratic time."""
+    texts = ["a" + "\u0301\u0316" * 100_000, "\u03a3" * 100_000, "\u4e2d" * 100_000]
+    texts = [*texts, f"{texts[2]} \u03a3"]
+    codes = [0x301, 0x316, 0x3A3, 0x3C2, 0x4E2D]
+    compare(texts, codes, lower_case, strip_accents)
 
 
 def test_lines_are_kept_apart_at_every_size_of_block(monkeypatch):

@@ -505,6 +505,27 @@ def test_hugging_face_without_readable_weights(tmp_path):
     check(examine(folder), "PROBLEM", "files", "no weights")
 
 
+def test_hugging_face_gelu_by_its_other_name(tmp_path):
+    folder = files.hugging_face(tmp_path, hidden_act="gelu_python")
+    found = [finding for finding in examine(folder) if finding.trap == "GELU"]
+    assert [(each.level, each.found) for each in found] == [
+        ("OK", "exact in discriminator")
+    ]
+
+
+def test_hugging_face_without_tensors_of_its_own(tmp_path):
+    folder = files.hugging_face(tmp_path, change=dict.clear)
+    check(examine(folder), "PROBLEM", "files", "no tensors in it")
+
+    def foreign(tensors):
+        tensors.clear()
+        tensors["bert.x.weight"] = np.ones([3, 2], np.float32)
+
+    folder = files.hugging_face(tmp_path, change=foreign)
+    found = said(examine(folder))
+    assert "no layer of an ELECTRA" in found["PROBLEM", "sizes"]
+
+
 def test_hugging_face_files_that_are_cut_off(tmp_path):
     path = files.hugging_face(tmp_path) / "model.safetensors"
     whole = path.read_bytes()

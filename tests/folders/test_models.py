@@ -1,5 +1,8 @@
 """Saved models, and what is said of those that cannot be loaded."""
 
+import re
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -16,9 +19,63 @@ def test_models_of_another_class_are_refused(tmp_path):
     assert isinstance(models.load(path, MaskedLM, "x"), MaskedLM)
     with pytest.raises(ValueError, match=r"holds a MaskedLM, not a TextEncoder\. G"):
         models.load(path, TextEncoder, "Give x")
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match="cannot be loaded"):
-        models.load(path, TextEncoder, "Give x")
+    whole = path.read_bytes()
+    for size in (0, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        message = r"generator\.keras cannot be loaded .*not a zip file.*\. Give x"
+        with pytest.raises(ValueError, match=message):
+            models.load(path, TextEncoder, "Give x")
+    # Every byte of a zip file is under a checksum.
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(
+        ValueError, match=r"generator\.keras cannot be loaded"
+    ) as caught:
+        models.load(path, MaskedLM)
+    assert "\n" not in str(caught.value)
+
+
+def rewritten(path, change, *, compress=zipfile.ZIP_STORED):
+    """The archive with changed contents by name."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    change(contents)
+    with zipfile.ZipFile(path, "w", compress) as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+
+
+def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
+    folder = tiny_run.save(tmp_path)
+    path = folder / "encoder.keras"
+    whole = path.read_bytes()
+    assert models.load(path, TextEncoder)
+
+    def refused(change, message, **options):
+        path.write_bytes(whole)
+        rewritten(path, change, **options)
+        with pytest.raises(ValueError, match=rf"encoder\.keras cannot .*{message}"):
+            models.load(path, TextEncoder)
+
+    def larger(name, size):
+        def change(contents):
+            said = contents["config.json"].decode()
+            changed = re.sub(rf'"{name}": \d+', f'"{name}": {size}', said)
+            assert changed != said
+            contents["config.json"] = changed.encode()
+
+        return change
+
+    for name in ("num_layers", "hidden_size", "vocab_size", "max_positions"):
+        refused(larger(name, 10**8), "too small for the sizes")
+    bomb = {"bomb": bytes(10**8)}
+    refused(lambda x: x.update(bomb), "unpack to 1", compress=zipfile.ZIP_DEFLATED)
+    for name in ("../up", "assets/../../up", "/root"):
+        outside = {name: b"x"}
+        refused(lambda x, o=outside: x.update(o), "a place outside of it")
+    deep = {"config.json": b"[" * 100_000}
+    refused(lambda x: x.update(deep), "nested too deep")
 
 
 def test_a_model_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch):

@@ -115,6 +115,17 @@ def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path):
 CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate": 0.1}
 
 
+def test_checkpoints_without_settings_are_refused(tmp_path):
+    folder = PretrainingFolder(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    assert not folder.check_settings(CONFIG)
+    (tmp_path / "checkpoints" / "ckpt-5.index").touch()
+    with pytest.raises(ValueError, match=r"checkpoints but no config\.json"):
+        folder.check_settings(CONFIG)
+    folder.describe(CONFIG)
+    assert folder.check_settings(CONFIG)
+
+
 def test_other_settings_are_refused_by_name(tmp_path):
     assert not PretrainingFolder(tmp_path).check_settings(CONFIG)
     folder = PretrainingFolder(tmp_path / "new")

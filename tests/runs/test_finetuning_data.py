@@ -68,6 +68,20 @@ def test_tags_come_from_the_whole_file(tmp_path):
         assert "S-RARE" in data.task.tags.learned
 
 
+def test_a_scale_that_is_taken_for_classes_is_named(tmp_path):
+    for labels, is_scale in (
+        ([f"{number / 4}" for number in range(8)], True),
+        ([str(number) for number in range(30)], True),
+        (["0", "1", "2"], False),
+        (["a", "1.5"], False),
+    ):
+        train = table(tmp_path / "train.csv", labels * 12)
+        _, lines = read(task="classification", train=train)
+        said = [line for line in lines if "--task=regression" in line]
+        assert bool(said) == is_scale
+        assert not is_scale or f"the labels are {len(labels)} numbers (0" in said[0]
+
+
 def test_labels_that_are_probably_one_are_named(tmp_path):
     for labels, said in (
         (["Yes", "no", "yes"], ["'Yes' and 'yes' are two labels: are they one?"]),

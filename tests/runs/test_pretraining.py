@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 
+import numpy as np
 import pytest
 
 from electra_tf import cli, files
@@ -48,6 +49,34 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     with again.lock:
         assert again.first_step == 6
         assert pretraining.train(again) is None
+
+
+def test_a_resumed_run_reads_the_batches_that_follow(text, tmp_path, monkeypatch):
+    """Not the first ones again, and none is left out (pitfall 45)."""
+    ready = pretraining.prepare(config_of(text, tmp_path), quiet)
+    with ready.lock:
+        every = list(ready.train_batches(start_batch=0).take(6))
+        # As if killed after four updates.
+        ready.store.save(4)
+    again = pretraining.prepare(config_of(text, tmp_path), quiet)
+    fitted = []
+
+    def fit(self, data, *, steps_per_epoch, **_):
+        fitted.append((list(data), steps_per_epoch))
+
+    monkeypatch.setattr(type(again.model), "fit", fit)
+    with again.lock:
+        assert again.first_step == 4
+        assert pretraining.train(again) is None
+    ((batches, steps),) = fitted
+    assert len(batches) == steps == 2
+    for found, wanted in zip(batches, every[4:], strict=True):
+        assert found.keys() == wanted.keys()
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+    # The six differ, or equality would say nothing.
+    ids = {batch["masked_input_ids"].numpy().tobytes() for batch in every}
+    assert len(ids) == 6
 
 
 def hold(folder, held):

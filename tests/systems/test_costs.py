@@ -265,3 +265,21 @@ def test_logits_of_a_head_at_all_positions_are_those_of_one_chunk():
         for config in large[:1]
     )
     assert 64 * costs.memory(micro, 30522)["activations"] == less
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"hidden_size": 10**8},
+        {"num_layers": 10**8},
+        {"intermediate_size": 10**12},
+        {"max_positions": 10**12},
+        {"vocab_size": 10**12},
+    ],
+)
+def test_networks_that_no_machine_holds_are_refused(choices):
+    """Before anything is built: nothing here would end."""
+    config = config_of(**choices)
+    with pytest.raises(ValueError, match=r"need [\d,]+ GB, and this machine has \d+: "):
+        costs.check_fits(config, config.data.vocab_size)
+    costs.check_fits(config_of(), V)

@@ -180,13 +180,15 @@ def test_spans_are_written_in_a_scheme(scheme):
     assert tags_of(SPANS, 7, scheme) == SCHEMES[scheme].split()
 
 
-# What conlleval and seqeval make of sequences that break the scheme.
+# What seqeval makes of sequences that break the scheme, and conlleval of IOB ones.
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
         ("O I-A I-B", [("A", 1, 2), ("B", 2, 3)]),
         ("B-A E-A I-A", [("A", 0, 2), ("A", 2, 3)]),
         ("S-A I-A", [("A", 0, 1), ("A", 1, 2)]),
+        ("I-A S-A", [("A", 0, 1), ("A", 1, 2)]),
+        ("B-A S-A E-A", [("A", 0, 1), ("A", 1, 2), ("A", 2, 3)]),
         ("E-A E-A", [("A", 0, 1), ("A", 1, 2)]),
         ("B-A I-B O", [("A", 0, 1), ("B", 1, 2)]),
         ("B I O I", [("", 0, 2), ("", 3, 4)]),

@@ -88,7 +88,9 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(ValueError, match="not a single question"):
         source("dev", write(tmp_path))("dev")
     (tmp_path / "x.json").write_text('{"data": [{"paragraph": []}]}')
-    with pytest.raises(ValueError, match=r"not in the layout of SQuAD.*'paragraphs'"):
+    with pytest.raises(
+        ValueError, match=r"not in the layout of SQuAD.*: paragraphs is missing"
+    ):
         source("dev", path)("dev")
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(ValueError, match="not JSON"):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.util import deprecation
 
 from electra_tf.training.checkpoints import (
     CheckpointStore,
@@ -63,6 +64,17 @@ def test_restores_newest(folder):
     assert store.restore_latest() == 3
     assert contents(variables) == {3.0}
     assert messages == []
+
+
+def test_nothing_is_said_of_a_whole_folder(folder, monkeypatch):
+    """TensorFlow warns once in a process of what it calls deprecated."""
+    said = []
+    monkeypatch.setattr(tf.get_logger(), "handle", said.append)
+    monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})
+    (folder / "checkpoint").unlink()
+    store, _ = reopen(folder)
+    assert store.restore_latest() == 3
+    assert said == []
 
 
 def test_empty_folder(tmp_path):

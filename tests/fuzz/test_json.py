@@ -1,0 +1,241 @@
+"""Every place of every JSON file that is read, replaced by what nobody writes.
+
+Each input is read, or refused by an error that becomes one line and names the file.
+"""
+
+import functools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from electra_tf import doctor, files
+from electra_tf.config.commands import PredictConfig
+from electra_tf.config.fields import to_flat
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data import building, pipeline, prepared, records
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.doctor.readers import is_run
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.interop import networks
+from electra_tf.interop.convert import find_format
+from electra_tf.interop.imported import Source
+from electra_tf.interop.tokenizer_files import read_tokenizer
+from electra_tf.serving import predictor
+from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks.squad import SquadSource
+from electra_tf.tasks.tables import TableSource
+from tests.fuzz import strange
+
+GOLDEN = Path(__file__).parents[1] / "interop" / "golden"
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
+
+
+def survive(read, path, value, below=()):
+    """Tries every strange variant of a file; returns how many there were."""
+    count = 0
+    for text in strange.texts(value, below):
+        path.write_text(text, "utf-8", "surrogatepass")
+        count += 1
+        said = refusal(read)
+        assert said is None or str(path.parent) in said[:2000], (said, text[:300])
+    return count
+
+
+def refusal(read):
+    """What an error that becomes one line says; None without one."""
+    try:
+        read()
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture
+def golden(tmp_path):
+    folder = Path(shutil.copytree(GOLDEN / "classifier", tmp_path / "model"))
+    files.write_json(
+        folder / "added_tokens.json",
+        {"one_more": len(read_tokenizer(folder).vocabulary)},
+    )
+    special = {"pad_token": "[PAD]", "cls_token": {"content": "[CLS]"}}
+    files.write_json(folder / "special_tokens_map.json", special)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "tokenizer.json", "tokenizer_config.json"),
+        *("added_tokens.json", "special_tokens_map.json"),
+    ],
+)
+def test_hugging_face_folders(golden, name):
+    value = files.read_json(golden / name)
+    if name == "tokenizer.json":
+        value = {n: value[n] for n in ("normalizer", "added_tokens", "model")}
+    known = {
+        repr(find_format(Source(str(golden))).read(Source(str(golden))).main.sizes)
+    }
+
+    def read():
+        source = Source(str(golden))
+        model = find_format(source).read(source)
+        # What a strange value has changed must still be a network.
+        if repr(model.main.sizes) not in known:
+            known.add(repr(model.main.sizes))
+            networks.models(model)
+        if name == "config.json":
+            doctor.examine(doctor.read(golden))
+
+    assert survive(read, golden / name, value) > 30
+
+
+def test_parts_of_a_model(golden):
+    name = "model.safetensors.index.json"
+    (golden / "model.safetensors").rename(golden / "model-1-of-1.safetensors")
+    parts = {"a": "model-1-of-1.safetensors", "b": "model-1-of-1.safetensors"}
+    for part in (name, "../model/model-1-of-1.safetensors", ".."):
+        files.write_json(golden / name, {"weight_map": {**parts, "b": part}})
+        with pytest.raises(
+            ValueError, match=r"index\.json is damaged: .* no file of we"
+        ):
+            find_format(Source(str(golden))).read(Source(str(golden)))
+
+    def read():
+        find_format(Source(str(golden))).read(Source(str(golden)))
+
+    assert survive(read, golden / name, {"weight_map": parts}) > 50
+
+
+def test_settings_of_a_run(tmp_path):
+    """Looked at by doctor and by what loads the models: flags, casing, vocabulary."""
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    flags = json.loads(json.dumps(to_flat(PretrainConfig())))
+    path = tmp_path / "config.json"
+
+    def read():
+        folder = PretrainingFolder(tmp_path)
+        assert folder.flags.keys() <= flags.keys() | {"x"}
+        assert all(isinstance(value, bool) for value in folder.casing.values())
+        if is_run(tmp_path):
+            doctor.examine(doctor.read(tmp_path))
+
+    data = {"vocabulary_sha256": VOCABULARY.sha256, "lower_case": True}
+    count = survive(read, path, {"config": {}, "data": data})
+    for name in flags:
+        some = ("hidden_size", "learning_rate", "warmup_steps", "max_seq_length")
+        config = {each: flags[each] for each in (name, *some)}
+        count += survive(read, path, {"config": config}, ("config", name))
+    assert count > 1000
+
+
+def test_metrics_of_a_run(tmp_path):
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    files.write_json(tmp_path / "config.json", {"config": {"num_train_steps": 9}})
+    row = {"step": 5, "eval_discriminator_auc": 0.7, "eval_replaced_fraction": 0.1}
+    path = tmp_path / "metrics.jsonl"
+    assert survive(lambda: doctor.examine(doctor.read(tmp_path)), path, row) > 50
+
+
+def test_manifests(tmp_path):
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    name = "train-00000-of-00001.tfrecord"
+    shard = records.write_shard(tmp_path / name, [[2, 5, 3], [2, 6, 3]])
+    records.Manifest(
+        settings={"max_seq_length": 8, "lower_case": True, "strip_accents": True},
+        vocabulary={
+            "size": len(VOCABULARY),
+            "sha256": VOCABULARY.sha256,
+            "special_ids": [0, 1, 2, 3, 4],
+        },
+        corpus={"sources": ["text"], "lines": 2},
+        train=(shard,),
+    ).save(tmp_path)
+
+    def read():
+        given = prepared.given_data(
+            [str(tmp_path)], max_seq_length=8, log=lambda _: None
+        )
+        pipeline.masking_for(given.manifest)
+        records.verify(tmp_path)
+
+    read()
+    assert (
+        survive(
+            read,
+            tmp_path / records.MANIFEST,
+            files.read_json(tmp_path / records.MANIFEST),
+        )
+        > 300
+    )
+
+
+def test_how_a_vocabulary_was_trained(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    corpus = tmp_path / "corpus" / "text.txt"
+    corpus.write_text("one two one two three three\n")
+    path = tmp_path / "vocab.txt"
+
+    def read():
+        building.prepare_vocabulary([str(corpus)], path, size=60, log=lambda _: None)
+
+    read()
+    value = files.read_json(tmp_path / "vocab.txt.json")
+    assert survive(read, tmp_path / "vocab.txt.json", value) > 100
+
+
+def test_questions(tmp_path):
+    path = tmp_path / "train.json"
+    answers = [{"text": "one", "answer_start": 0}]
+    question = {"id": "1", "question": "what?", "answers": answers}
+    paragraph = {"context": "one two", "qas": [question]}
+    source = SquadSource(
+        files={"train": [str(path)], "test": [str(path)]},
+        unanswerable=True,
+        log=lambda _: None,
+    )
+    value = {"data": [{"paragraphs": [paragraph]}]}
+    assert survive(lambda: source("train"), path, value) > 100
+    assert survive(lambda: source("test"), path, value) > 100
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
+def test_tables(tmp_path, kind):
+    path = tmp_path / "train.jsonl"
+    label = 1.5 if kind == "regression" else "b"
+    row = {"text": "one", "label": label, "id": 3}
+    source = TableSource(
+        files={"train": str(path)}, text=("text",), label=("label",), kind=kind
+    )
+    assert survive(lambda: source("train"), path, row) > 30
+
+
+def test_sentences(tmp_path):
+    path = tmp_path / "train.jsonl"
+    source = SentenceSource(
+        files={"train": str(path)}, word_column="words", tag_column="tags"
+    )
+    row = {"words": ["one", "two"], "tags": ["O", "B-X"]}
+    assert survive(lambda: source("train"), path, row) > 50
+    # A row that lacks a column which others have.
+    path.write_text(json.dumps(row) + '\n{"tags": ["O"]}\n')
+    with pytest.raises(ValueError, match=r"jsonl, line 2: column words must hold"):
+        source("train")
+
+
+def test_rows_to_predict():
+    config = PredictConfig(model="model", jsonl=True)
+    count = 0
+    for text in strange.texts({"text": "one", "id": 5}):
+        read = functools.partial(list, predictor._rows(config, [], [text]))
+        if said := refusal(read):
+            assert "standard input, line 1" in said
+            continue
+        (row,) = predictor._rows(config, [], [text])
+        count += 1
+        # What is echoed is JSON, whose readers know neither NaN nor Infinity.
+        line = files.to_json({**row, "score": [float("nan")]}, ensure_ascii=False)
+        assert json.loads(line, parse_constant=pytest.fail)["score"] == [None]
+    assert count > 20
