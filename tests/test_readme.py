@@ -101,6 +101,7 @@ CONFIGS = (
     GrammarConfig,
     commands.PredictConfig,
     commands.InspectConfig,
+    commands.AnalyzeConfig,
     commands.MinimalPairsConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,

@@ -130,6 +130,58 @@ class MinimalPairsConfig(Group):
     strip_accents: bool | None = field(None, "Likewise.")
 
 
+# The parts of an analysis, in the order of its page.
+PARTS = ("calibration",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalyzeConfig(Group):
+    r"""What does a discriminator know? One page of pictures, and a file of numbers.
+
+    Examples:
+      python -m electra_tf.analyze --model=runs/small --output=report
+      python -m electra_tf.analyze --model=imported --output=report \
+          --text=my_text/ --only=calibration
+
+    Trains nothing. Writes report.html, which needs no network, and report.json. Parts
+    whose data is not there are left out, and that is said.
+
+    calibration: does P(replaced) mean what it says, on text that its own generator, a
+    unigram one, a uniform one or those of --generators corrupted?
+    """
+
+    model: str | None = field(
+        None, "Folder of a finished pretraining run, or of an import.", required=True
+    )
+    output: str | None = field(None, "Folder to write the report to.", required=True)
+    overwrite: bool = field(False, "Replace a report that is there.")
+    only: tuple[str, ...] = field(
+        (), f"Parts: {', '.join(PARTS)}. Default: all that have their data."
+    )
+    text: tuple[str, ...] = field(
+        (),
+        "Files and folders of plain text, or installed; default: what the run held "
+        "out.",
+    )
+    generators: tuple[str, ...] = field(
+        (), "Folders of other runs whose generators corrupt the text too."
+    )
+    limit: int = field(1_000, "Most rows of text.", allowed=at_least(2))
+    seed: int = field(0, "Of corruptions and splits.", allowed=SEED)
+    batch_size: int = field(32, "Rows at a time.", allowed=at_least(1))
+    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
+    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
+    strip_accents: bool | None = field(None, "Likewise.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [name for name in self.only if name not in PARTS]
+        require(
+            not unknown,
+            f"--only={','.join(unknown)} is unknown. Allowed are {', '.join(PARTS)}.",
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Group):
     r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.

@@ -1,0 +1,202 @@
+"""Is P(replaced) what it says? Reliability, Brier score, temperature scaling.
+
+Letters: N tokens, K bins of the probability.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from scipy import optimize, special
+
+from electra_tf.analysis.measures import Rate, binned, rates, roc_auc
+
+BINS = 15
+_LARGEST_LOG_TEMPERATURE = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """How probabilities and outcomes agree.
+
+    Attributes:
+        tokens: how many there are.
+        replaced: share of them that is true.
+        mean: of the probabilities.
+        probability: [K] mean probability in each bin that is not empty.
+        observed: of the same bins, the share of true outcomes, with intervals.
+        ece: expected calibration error: mean distance of the two, by tokens.
+        brier: mean squared distance of probability and outcome. It is reliability -
+            resolution + uncertainty + spread (Murphy, 1973; Stephenson et al., 2008,
+            whose two terms within the bins are the last one).
+        reliability: mean squared distance of the bins from the diagonal; 0 is best.
+        resolution: variance of the outcome between bins; more is better.
+        uncertainty: variance of the outcome, whatever is predicted.
+        spread: what the bins lose, because probabilities differ within them.
+        nats: mean negative log-likelihood.
+        auc: area under the ROC curve, which no scaling changes.
+    """
+
+    tokens: int
+    replaced: float
+    mean: float
+    probability: tuple[float, ...]
+    observed: tuple[Rate, ...]
+    ece: float
+    brier: float
+    reliability: float
+    resolution: float
+    uncertainty: float
+    spread: float
+    nats: float
+    auc: float
+
+
+def calibration(
+    logits: np.ndarray, labels: np.ndarray, rows: np.ndarray, bins: int = BINS
+) -> Calibration:
+    """Compares probabilities, as logits [N], with bool labels [N].
+
+    ``rows`` [N] are the numbers of the texts, for the intervals. The bins are equally
+    wide. ValueError: there are no tokens.
+    """
+    if not len(logits):
+        raise ValueError("there are no tokens to calibrate on.")
+    p, y = special.expit(logits), np.asarray(labels, np.float64)
+    bin_of = np.minimum((p * bins).astype(int), bins - 1)
+    names = [f"{low / bins:.2f}-{(low + 1) / bins:.2f}" for low in range(bins)]
+    observed = rates(y, bin_of, rows, names)
+    counts = np.bincount(bin_of, minlength=bins)
+    kept = counts > 0
+    weights = counts[kept] / len(p)
+    means = np.bincount(bin_of, p, bins)[kept] / counts[kept]
+    shares = np.bincount(bin_of, y, bins)[kept] / counts[kept]
+    base = y.mean()
+    brier = np.square(p - y).mean()
+    reliability = weights @ np.square(means - shares)
+    resolution = weights @ np.square(shares - base)
+    uncertainty = base * (1 - base)
+    return Calibration(
+        tokens=len(p),
+        replaced=float(base),
+        mean=float(p.mean()),
+        probability=tuple(means.tolist()),
+        observed=tuple(observed),
+        ece=float(weights @ np.abs(means - shares)),
+        brier=float(brier),
+        reliability=float(reliability),
+        resolution=float(resolution),
+        uncertainty=float(uncertainty),
+        spread=float(brier - reliability + resolution - uncertainty),
+        nats=float(_nats(logits, y)),
+        auc=roc_auc(labels, logits),
+    )
+
+
+def _nats(logits: np.ndarray, y: np.ndarray) -> float:
+    return float(np.mean(np.logaddexp(0, logits) - y * logits))
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The number that logits are divided by for the least negative log-likelihood.
+
+    Guo et al., 2017. Above 1: the model was too sure. ValueError: all labels are the
+    same, for which no temperature is best.
+    """
+    y = np.asarray(labels, np.float64)
+    if y.min() == y.max():
+        raise ValueError(
+            "a temperature is fitted to replaced and to real tokens, and there are "
+            "only ones of one kind: give more text."
+        )
+    # The loss is convex in the inverse, and so has one minimum here too.
+    found = optimize.minimize_scalar(
+        lambda log_temperature: _nats(logits * np.exp(-log_temperature), y),
+        bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),
+        method="bounded",
+        options={"xatol": 1e-6},
+    )
+    return float(np.exp(found.x))
+
+
+def halves(rows: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Whether a token is in the half to fit on, bool [N]; texts are not cut in two."""
+    names = np.unique(rows)
+    chosen = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
+    return np.isin(rows, chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Tokens of a kind: what was predicted and what happened, on average."""
+
+    observed: Rate
+    mean: float
+    ece: float
+
+
+def by_group(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    rows: np.ndarray,
+    groups: np.ndarray,
+    names: Sequence[str],
+) -> list[Group]:
+    """Calibration of the tokens of each group (numbers [N]; below 0: none)."""
+    found = []
+    for number, name in enumerate(names):
+        own = groups == number
+        if own.any():
+            part = calibration(logits[own], labels[own], rows[own])
+            (observed,) = rates(labels[own], np.zeros(own.sum(), int), rows[own], [""])
+            observed = dataclasses.replace(observed, name=name)
+            found.append(Group(observed, part.mean, part.ece))
+    return found
+
+
+def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Bins of how often a token occurs: 0, 1-9, 10-99 and so on."""
+    return binned(counts, (0, 1, 10, 100, 1_000, 10_000, 100_000))
+
+
+def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Bins of the position in a row: 1, 2-3, 4-7 and so on."""
+    return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
+
+
+def draw_reliability(axis: Axes, by_name: Mapping[str, Calibration]) -> None:
+    """Draws observed shares over probabilities, with intervals; and the diagonal."""
+    axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+    for name, found in by_name.items():
+        shares = np.array([rate.rate for rate in found.observed])
+        ends = np.array([[rate.low, rate.high] for rate in found.observed])
+        # Rounding may put an end on the wrong side of a share of 0 or 1.
+        bars = np.maximum([shares - ends[:, 0], ends[:, 1] - shares], 0)
+        label = f"{name}, ECE {found.ece:.3f}"
+        style = {"marker": "o", "markersize": 3.5, "linewidth": 1.1, "elinewidth": 0.7}
+        axis.errorbar(found.probability, shares, bars, label=label, **style)
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    axis.set(xlabel="P(replaced)", ylabel="share that was replaced")
+    axis.legend(fontsize=8, frameon=False, loc="upper left")
+
+
+def draw_groups(axis: Axes, groups: Sequence[Group], label: str) -> None:
+    """Draws what was predicted beside what happened, by group."""
+    places = np.arange(len(groups))
+    rows = [group.observed for group in groups]
+    shares = np.array([row.rate for row in rows])
+    bars = np.maximum(
+        [shares - [row.low for row in rows], [row.high for row in rows] - shares], 0
+    )
+    style = {"linestyle": "none", "markersize": 4.5}
+    axis.errorbar(places - 0.1, shares, bars, label="replaced", marker="o", **style)
+    means = [group.mean for group in groups]
+    axis.plot(places + 0.1, means, label="mean P(replaced)", marker="s", **style)
+    names = [row.name for row in rows]
+    axis.set_xticks(places, names, rotation=30, ha="right", parse_math=False)
+    axis.set_xlabel(label)
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=8, frameon=False)
