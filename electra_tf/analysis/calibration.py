@@ -6,13 +6,17 @@ Letters: N tokens, K bins of the probability.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from scipy import optimize, special
 
+from electra_tf.analysis import judged
 from electra_tf.analysis.measures import Rate, binned, rates, roc_auc
+from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.analysis.subject import Subject
 
 BINS = 15
 _LARGEST_LOG_TEMPERATURE = 5.0
@@ -167,7 +171,9 @@ def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
 
 
-def draw_reliability(axis: Axes, by_name: Mapping[str, Calibration]) -> None:
+def draw_reliability(
+    axis: Axes, by_name: Mapping[str, Calibration], outcome: str = "that was replaced"
+) -> None:
     """Draws observed shares over probabilities, with intervals; and the diagonal."""
     axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
     for name, found in by_name.items():
@@ -179,7 +185,7 @@ def draw_reliability(axis: Axes, by_name: Mapping[str, Calibration]) -> None:
         style = {"marker": "o", "markersize": 3.5, "linewidth": 1.1, "elinewidth": 0.7}
         axis.errorbar(found.probability, shares, bars, label=label, **style)
     axis.set(xlim=(0, 1), ylim=(0, 1))
-    axis.set(xlabel="P(replaced)", ylabel="share that was replaced")
+    axis.set(xlabel="P(replaced)", ylabel=f"share {outcome}")
     axis.legend(fontsize=8, frameon=False, loc="upper left")
 
 
@@ -200,3 +206,107 @@ def draw_groups(axis: Axes, groups: Sequence[Group], label: str) -> None:
     axis.set_xlabel(label)
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8, frameon=False)
+
+
+def section(subject: Subject) -> Section:
+    """Calibration on text that was corrupted in several ways."""
+    config, inspector, text = subject.config, subject.inspector, subject.text
+    kinds = judged.corruptions(inspector, text, config.generators)
+    before: dict[str, Calibration] = {}
+    own: dict[str, Calibration] = {}
+    after: dict[str, Calibration] = {}
+    temperatures: dict[str, float] = {}
+    groups = {}
+    for kind, generator in kinds.items():
+        found = judged.judge(
+            inspector,
+            text.rows,
+            generator,
+            seed=config.seed,
+            batch_size=config.batch_size,
+            log=subject.log,
+            name=kind,
+        )
+        fitting = halves(found.row, config.seed)
+        logits, labels, rows = (
+            column[~fitting] for column in (found.logits, found.is_replaced, found.row)
+        )
+        temperatures[kind] = fit_temperature(
+            found.logits[fitting], found.is_replaced[fitting]
+        )
+        before[kind] = calibration(logits, labels, rows)
+        scaled = logits / temperatures[kind]
+        own[kind] = calibration(scaled, labels, rows)
+        # What a user has is one temperature, that of the first kind.
+        first = temperatures[next(iter(kinds))]
+        after[kind] = calibration(logits / first, labels, rows)
+        if not groups:
+            counts = text.counts[found.shown[~fitting]]
+            bins = {
+                "frequency": frequency_bins(counts),
+                "position": position_bins(found.position[~fitting]),
+            }
+            for name, (number, names) in bins.items():
+                groups[name] = by_group(logits, labels, rows, number, names)
+    main_kind = next(iter(kinds))
+    notes = [
+        f"{text.about}, corrupted as in pretraining; half of the rows fit the "
+        "temperature, all other numbers are of the other half.",
+        f"{main_kind}: ECE {before[main_kind].ece:.4f}, with temperature "
+        f"{temperatures[main_kind]:.3f} {after[main_kind].ece:.4f}; Brier score "
+        f"{before[main_kind].brier:.4f} of {before[main_kind].uncertainty:.4f} "
+        "without looking at the text.",
+    ]
+    header = ("corruption", "temperature", "tokens", "replaced", "mean P", "ECE")
+    header += ("Brier", "reliability", "resolution", "uncertainty", "nats", "AUC")
+    rows = []
+    stages = (("as it is", before), ("first temperature", after), ("its own", own))
+    for kind in kinds:
+        for stage, by_kind in stages:
+            f = by_kind[kind]
+            cells = (f.tokens, f.replaced, f.mean, f.ece, f.brier, f.reliability)
+            cells += (f.resolution, f.uncertainty, f.nats, f.auc)
+            rows.append((kind, stage, *cells))
+    tables = [Table("Calibration, by what corrupted the text", header, rows)]
+    for name, found in groups.items():
+        cells = [
+            (
+                *(g.observed.name, g.observed.count, g.observed.rate),
+                *(g.observed.low, g.observed.high, g.mean, g.ece),
+            )
+            for g in found
+        ]
+        header = (name, "tokens", "replaced", "low", "high", "mean P", "ECE")
+        tables.append(Table(f"{main_kind}, by {name}, as it is", header, cells))
+    pictures = [
+        Picture(
+            "Reliability: on the diagonal, P(replaced) is the share of tokens that "
+            "were replaced. Bars are 95 % intervals over rows.",
+            {
+                "as it is": lambda axis: draw_reliability(axis, before),
+                f"temperature {temperatures[main_kind]:.2f}": (
+                    lambda axis: draw_reliability(axis, after)
+                ),
+            },
+        ),
+        Picture(
+            f"{main_kind}: what is predicted and what happens, by kind of token.",
+            {
+                f"by {name}": functools.partial(draw_groups, groups=found, label=label)
+                for (name, found), label in zip(
+                    groups.items(),
+                    ("times in the counted text", "position"),
+                    strict=True,
+                )
+            },
+        ),
+    ]
+    numbers = {
+        "text": text.about,
+        "temperatures": temperatures,
+        "as_it_is": before,
+        "first_temperature": after,
+        "own_temperature": own,
+        "groups": groups,
+    }
+    return Section("Is it calibrated?", notes, tables, pictures, numbers)

@@ -101,6 +101,12 @@ class Detection:
         gained = np.diff(self.recall, prepend=0.0)
         return float(gained @ self.precision)
 
+    def thinned(self, most: int = 200) -> Detection:
+        """At most as many of the thresholds, the first and the last among them."""
+        kept = np.linspace(0, len(self.thresholds) - 1, most).round().astype(int)
+        kept = np.unique(kept)
+        return Detection(self.thresholds[kept], self.precision[kept], self.recall[kept])
+
 
 def detection(labels: np.ndarray, scores: np.ndarray) -> Detection:
     """Precision and recall at all thresholds, of labels and scores [N].

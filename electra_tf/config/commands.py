@@ -131,7 +131,7 @@ class MinimalPairsConfig(Group):
 
 
 # The parts of an analysis, in the order of its page.
-PARTS = ("calibration",)
+PARTS = ("calibration", "errors")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,6 +148,7 @@ class AnalyzeConfig(Group):
 
     calibration: does P(replaced) mean what it says, on text that its own generator, a
     unigram one, a uniform one or those of --generators corrupted?
+    errors: does it find the wrong words of --errors, and what rules break in --tagged?
     """
 
     model: str | None = field(
@@ -167,6 +168,22 @@ class AnalyzeConfig(Group):
         (), "Folders of other runs whose generators corrupt the text too."
     )
     limit: int = field(1_000, "Most rows of text.", allowed=at_least(2))
+    errors: tuple[str, ...] = field(
+        (),
+        "Sentences with marked errors: M2 files (.m2), columns of words and c or i, or "
+        "parallel text as SOURCE:REFERENCE.",
+    )
+    agreement: float = field(
+        0.5, "Least share of M2's annotators who mark a wrong word.", allowed=SHARE
+    )
+    tagged: tuple[str, ...] = field(
+        (),
+        "Sentences with tags of the Penn Treebank: CoNLL-U (XPOS), or columns of words "
+        "and tags.",
+    )
+    sentences: int = field(
+        300, "Most sentences of each of these files, and rule.", allowed=at_least(4)
+    )
     seed: int = field(0, "Of corruptions and splits.", allowed=SEED)
     batch_size: int = field(32, "Rows at a time.", allowed=at_least(1))
     vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")

@@ -118,7 +118,7 @@ def row_scores(
     asked.sort(key=lambda each: len(rows[each[0]]))
     score = _SCORERS[method](model, vocabulary.mask_id)
     found = [np.zeros(len(ids) - 2, np.float32) for ids in rows]
-    progress = cli.Progress(len(asked), log=log, seconds=10)
+    progress = cli.Progress(len(asked), unit="row", log=log)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]
         length = max(len(rows[row]) for row, _ in part)
@@ -137,7 +137,7 @@ def row_scores(
                 found[row][:] = values[number, 1 : len(rows[row]) - 1]
             else:
                 found[row][position - 1] = values[number, 0]
-        progress.update(start + len(part), "rows")
+        progress.update(start + len(part), method)
     return found
 
 

@@ -8,6 +8,7 @@ import pytest
 from electra_tf import analyze
 from electra_tf.analysis import report
 from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.config.commands import PARTS
 from electra_tf.pretraining import Electric
 from tests import tiny, tiny_run
 from tests.analysis.test_output import Document
@@ -23,6 +24,11 @@ TEXT = (
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     (folder / "text.txt").write_text(TEXT * 3)
+    edit = "A 1 2|||<kind>|||x|||R|||-|||0\n\n"
+    (folder / "errors.m2").write_text(f"S a books was bad\n{edit}" * 8)
+    words = ["The/DT", "movie/NN", "was/VBD", "good/JJ", "to/IN", "the/DT", "song/NN"]
+    lines = "".join("\t".join(word.split("/")) + "\n" for word in words)
+    (folder / "tagged.txt").write_text(f"{lines}\n" * 8)
     return folder
 
 
@@ -31,17 +37,27 @@ def model(tmp_path_factory):
     return tiny_run.save(tmp_path_factory.mktemp("run"), mask_rate=0.5)
 
 
+@pytest.fixture(scope="module")
+def flags(data):
+    """The data of all parts."""
+    return (
+        f"--text={data / 'text.txt'}",
+        f"--errors={data / 'errors.m2'}",
+        f"--tagged={data / 'tagged.txt'}",
+        "--sentences=8",
+    )
+
+
 def run(model, output, *flags):
     return analyze.main([f"--model={model}", f"--output={output}", *flags])
 
 
-def test_page_and_numbers(model, data, tmp_path, capsys):
+def test_page_and_numbers(model, flags, tmp_path, capsys):
     output = tmp_path / "report"
-    text = f"--text={data / 'text.txt'}"
-    assert run(model, output, text, "--only=calibration") == 0
+    assert run(model, output, *flags) == 0
     shown = capsys.readouterr()
     assert "Is it calibrated?" in shown.out
-    assert "part 1 of 1: calibration" in shown.err
+    assert f"part {len(PARTS)} of {len(PARTS)}: {PARTS[-1]}" in shown.err
     source = (output / "report.html").read_text()
     document = Document(source)
     # Pictures are inside, and nothing is fetched.
@@ -49,13 +65,16 @@ def test_page_and_numbers(model, data, tmp_path, capsys):
     assert sources
     assert all(value.startswith("data:image/png;base64,") for value in sources)
     assert not re.search(r"https?:|url\(|@import|<script|<link", source)
+    assert "<kind>" not in source
+    assert "<kind>" in "".join(document.text)
     numbers = json.loads((output / "report.json").read_text())
+    assert [*numbers] == ["model", *PARTS]
     found = numbers["calibration"]["as_it_is"]
     assert [*found] == ["own generator", "unigram", "uniform"]
     assert 0 <= found["uniform"]["ece"] <= 1
     assert {path.name for path in output.iterdir()} == {"report.html", "report.json"}
     with pytest.raises(SystemExit, match="--overwrite"):
-        run(model, output, text)
+        run(model, output, *flags)
 
 
 def test_texts_are_escaped_and_numbers_are_plain():

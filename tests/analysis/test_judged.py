@@ -5,6 +5,7 @@ import pytest
 from scipy import special
 
 from electra_tf.analysis import Inspector, judged
+from electra_tf.analysis.subject import Text, read_text
 from electra_tf.data.records import write_shard
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -26,7 +27,7 @@ def inspector(folder):
 def text(inspector, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text("\n\n".join(LINES))
-    return judged.read_text(inspector, [str(path)], 100)
+    return read_text(inspector, [str(path)], 100)
 
 
 def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
@@ -62,7 +63,7 @@ def test_rates_of_generators_without_a_network(inspector, text):
     rows = [np.array([2, *[5] * 20, 3], np.int32)] * 60
     counts = np.zeros(len(TOKENS), np.int64)
     counts[5], counts[6] = 10**9, 10**9
-    seen = judged.Text(rows, counts, "")
+    seen = Text(rows, counts, "")
     kinds = judged.corruptions(inspector, seen)
     assert [*kinds] == ["own generator", "unigram", "uniform"]
     found = {
@@ -77,23 +78,23 @@ def test_rates_of_generators_without_a_network(inspector, text):
 
 def test_long_lines_become_several_rows(inspector, tmp_path):
     (tmp_path / "long.txt").write_text("book " * 70)
-    found = judged.read_text(inspector, [str(tmp_path)], 100)
+    found = read_text(inspector, [str(tmp_path)], 100)
     assert [len(row) for row in found.rows] == [32, 32, 12]
     assert found.counts.sum() == 70
     assert "3 rows" in found.about
-    assert len(judged.read_text(inspector, [str(tmp_path)], 2).rows) == 2
+    assert len(read_text(inspector, [str(tmp_path)], 2).rows) == 2
 
 
 def test_a_run_has_its_own_text(tmp_path):
     folder = tiny_run.save(tmp_path / "run", data_dir=None)
     inspector = Inspector(folder, lambda line: None)
     with pytest.raises(ValueError, match=r"no held-out records .* --text"):
-        judged.read_text(inspector, (), 10)
+        read_text(inspector, (), 10)
     (folder / "data").mkdir()
     for name, row in (("train", [2, 5, 5, 6, 3]), ("eval", [2, 7, 3])):
         path = folder / "data" / f"{name}-00000-of-00001.tfrecord"
         write_shard(path, [row, row])
-    found = judged.read_text(inspector, (), 10)
+    found = read_text(inspector, (), 10)
     assert [row.tolist() for row in found.rows] == [[2, 7, 3]] * 2
     assert found.counts[[2, 3, 5, 6, 7]].tolist() == [0, 0, 4, 2, 0]
 
@@ -102,10 +103,10 @@ def test_text_that_is_none(inspector, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     with pytest.raises(ValueError, match="empty"):
-        judged.read_text(inspector, [str(empty)], 10)
+        read_text(inspector, [str(empty)], 10)
     empty.write_text("\u200b\n\n")
     with pytest.raises(ValueError, match=r"--text=.*no words"):
-        judged.read_text(inspector, [str(empty)], 10)
+        read_text(inspector, [str(empty)], 10)
 
 
 def test_other_generators_need_the_same_vocabulary(inspector, text, tmp_path):
