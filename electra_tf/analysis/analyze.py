@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from electra_tf import __version__, cli, files
-from electra_tf.analysis import calibration, errors, report
+from electra_tf.analysis import calibration, errors, report, suspicion
 from electra_tf.analysis.report import Section
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import Log
@@ -17,6 +17,7 @@ HTML, JSON = "report.html", "report.json"
 PARTS: dict[str, Callable[[Subject], Section]] = {
     "calibration": calibration.section,
     "errors": errors.section,
+    "suspicion": suspicion.section,
 }
 
 

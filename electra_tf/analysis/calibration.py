@@ -14,7 +14,13 @@ from matplotlib.axes import Axes
 from scipy import optimize, special
 
 from electra_tf.analysis import judged
-from electra_tf.analysis.measures import Rate, binned, rates, roc_auc
+from electra_tf.analysis.measures import (
+    Rate,
+    frequency_bins,
+    position_bins,
+    rates,
+    roc_auc,
+)
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject
 
@@ -161,16 +167,6 @@ def by_group(
     return found
 
 
-def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Bins of how often a token occurs: 0, 1-9, 10-99 and so on."""
-    return binned(counts, (0, 1, 10, 100, 1_000, 10_000, 100_000))
-
-
-def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Bins of the position in a row: 1, 2-3, 4-7 and so on."""
-    return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
-
-
 def draw_reliability(
     axis: Axes, by_name: Mapping[str, Calibration], outcome: str = "that was replaced"
 ) -> None:
@@ -211,7 +207,7 @@ def draw_groups(axis: Axes, groups: Sequence[Group], label: str) -> None:
 def section(subject: Subject) -> Section:
     """Calibration on text that was corrupted in several ways."""
     config, inspector, text = subject.config, subject.inspector, subject.text
-    kinds = judged.corruptions(inspector, text, config.generators)
+    kinds = judged.corruptions(inspector, text.counts, config.generators)
     before: dict[str, Calibration] = {}
     own: dict[str, Calibration] = {}
     after: dict[str, Calibration] = {}

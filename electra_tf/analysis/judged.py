@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.subject import Text
 from electra_tf.cli import Log
 from electra_tf.data.masking import row_keys
 from electra_tf.features import derive_inputs
@@ -57,9 +56,11 @@ class Judged:
 
 
 def corruptions(
-    inspector: Inspector, text: Text, others: Sequence[str] = ()
+    inspector: Inspector, counts: np.ndarray, others: Sequence[str] = ()
 ) -> dict[str, Generator]:
     """Generators by name: its own if it has one, other folders', unigram, uniform.
+
+    ``counts`` [V] are the frequencies that the unigram generator draws by.
 
     ValueError: another folder's generator has another vocabulary.
     """
@@ -75,7 +76,7 @@ def corruptions(
             )
         found[f"generator of {folder}"] = other.generator
     unigram, uniform = (UnigramGenerator(len(inspector.vocabulary)) for _ in range(2))
-    unigram.set_counts(text.counts)
+    unigram.set_counts(counts)
     return found | {"unigram": unigram, "uniform": uniform}
 
 

@@ -63,6 +63,16 @@ def binned(values: np.ndarray, edges: Sequence[int]) -> tuple[np.ndarray, list[s
     return np.digitize(values, edges) - 1, [*names, f"{edges[-1]:,}+"]
 
 
+def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Bins of how often a token occurs: 0, 1-9, 10-99 and so on."""
+    return binned(counts, (0, 1, 10, 100, 1_000, 10_000, 100_000))
+
+
+def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Bins of the position in a row: 1, 2-3, 4-7 and so on."""
+    return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
+
+
 def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
     """Share of pairs of a true and a false item in the right order; ties are half.
 

@@ -18,7 +18,7 @@ from electra_tf.analysis import page
 
 # Draws on the axes that it is given.
 Draw = Callable[[Axes], None]
-_PANEL = (5.0, 3.9)
+_WIDTH, _HEIGHT = 5.0, 3.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,15 +32,18 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """Panels side by side, by title; ``caption`` says what they show."""
+    """Panels side by side, by title; ``caption`` says what they show.
+
+    ``height`` is in inches.
+    """
 
     caption: str
     panels: Mapping[str, Draw]
+    height: float = _HEIGHT
 
     def figure(self) -> Figure:
         """Draws all panels."""
-        width, height = _PANEL
-        size = (width * len(self.panels), height)
+        size = (_WIDTH * len(self.panels), self.height)
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(1, len(self.panels), squeeze=False)[0]
         for axis, (title, draw) in zip(axes, self.panels.items(), strict=True):

@@ -131,7 +131,7 @@ class MinimalPairsConfig(Group):
 
 
 # The parts of an analysis, in the order of its page.
-PARTS = ("calibration", "errors")
+PARTS = ("calibration", "errors", "suspicion")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +149,8 @@ class AnalyzeConfig(Group):
     calibration: does P(replaced) mean what it says, on text that its own generator, a
     unigram one, a uniform one or those of --generators corrupted?
     errors: does it find the wrong words of --errors, and what rules break in --tagged?
+    suspicion: which tokens of --tagged does it suspect, by part of speech, frequency,
+    length, piece, position; and is its generator weak there?
     """
 
     model: str | None = field(
@@ -178,8 +180,8 @@ class AnalyzeConfig(Group):
     )
     tagged: tuple[str, ...] = field(
         (),
-        "Sentences with tags of the Penn Treebank: CoNLL-U (XPOS), or columns of words "
-        "and tags.",
+        "Sentences with parts of speech: CoNLL-U (UPOS; rules read XPOS, the Penn "
+        "Treebank's), or columns of words and tags.",
     )
     sentences: int = field(
         300, "Most sentences of each of these files, and rule.", allowed=at_least(4)

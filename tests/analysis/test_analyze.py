@@ -52,12 +52,8 @@ def run(model, output, *flags):
     return analyze.main([f"--model={model}", f"--output={output}", *flags])
 
 
-def test_page_and_numbers(model, flags, tmp_path, capsys):
-    output = tmp_path / "report"
-    assert run(model, output, *flags) == 0
-    shown = capsys.readouterr()
-    assert "Is it calibrated?" in shown.out
-    assert f"part {len(PARTS)} of {len(PARTS)}: {PARTS[-1]}" in shown.err
+def check_page(output):
+    """The page is well-formed and alone, and texts are escaped; returns the numbers."""
     source = (output / "report.html").read_text()
     document = Document(source)
     # Pictures are inside, and nothing is fetched.
@@ -67,14 +63,36 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
     assert not re.search(r"https?:|url\(|@import|<script|<link", source)
     assert "<kind>" not in source
     assert "<kind>" in "".join(document.text)
-    numbers = json.loads((output / "report.json").read_text())
+    assert {path.name for path in output.iterdir()} == {"report.html", "report.json"}
+    return json.loads((output / "report.json").read_text())
+
+
+def test_page_and_numbers(model, flags, tmp_path, capsys):
+    output = tmp_path / "report"
+    assert run(model, output, *flags, "--only=errors") == 0
+    shown = capsys.readouterr()
+    assert "Does it find real errors?" in shown.out
+    assert "part 1 of 1: errors" in shown.err
+    numbers = check_page(output)
+    assert [*numbers] == ["model", "errors"]
+    assert [*numbers["errors"]] == ["errors.m2", "rules in tagged.txt"]
+    with pytest.raises(SystemExit, match="--overwrite"):
+        run(model, output, *flags)
+
+
+@pytest.mark.slow
+def test_all_parts(model, flags, tmp_path, capsys):
+    output = tmp_path / "report"
+    assert run(model, output, *flags) == 0
+    shown = capsys.readouterr()
+    for number, name in enumerate(PARTS, 1):
+        assert f"part {number} of {len(PARTS)}: {name}" in shown.err
+    assert "left out" not in shown.err
+    numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
     found = numbers["calibration"]["as_it_is"]
     assert [*found] == ["own generator", "unigram", "uniform"]
     assert 0 <= found["uniform"]["ece"] <= 1
-    assert {path.name for path in output.iterdir()} == {"report.html", "report.json"}
-    with pytest.raises(SystemExit, match="--overwrite"):
-        run(model, output, *flags)
 
 
 def test_texts_are_escaped_and_numbers_are_plain():

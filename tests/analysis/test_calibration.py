@@ -9,6 +9,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 
 from electra_tf.analysis import calibration as calibrating
+from electra_tf.analysis import measures
 
 
 def tokens(count=3000, seed=0, truth=0.4):
@@ -118,7 +119,7 @@ def test_pictures_show_the_numbers():
         line.get_ydata(orig=False), [r.rate for r in found.observed]
     )
     axis = Figure().subplots()
-    number, names = calibrating.position_bins(np.arange(len(logits)) % 60)
+    number, names = measures.position_bins(np.arange(len(logits)) % 60)
     groups = calibrating.by_group(logits, labels, rows, number, names)
     calibrating.draw_groups(axis, groups, "position")
     shown = [label.get_text() for label in axis.get_xticklabels()]

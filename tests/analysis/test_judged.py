@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from electra_tf.analysis import Inspector, judged
-from electra_tf.analysis.subject import Text, read_text
+from electra_tf.analysis.subject import read_text
 from electra_tf.data.records import write_shard
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -43,7 +43,7 @@ def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
 
 
 def test_corruption_touches_what_is_masked_and_is_judged(inspector, text):
-    own = judged.corruptions(inspector, text)["own generator"]
+    own = judged.corruptions(inspector, text.counts)["own generator"]
     found = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
     again = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
     np.testing.assert_array_equal(found.shown, again.shown)
@@ -63,8 +63,7 @@ def test_rates_of_generators_without_a_network(inspector, text):
     rows = [np.array([2, *[5] * 20, 3], np.int32)] * 60
     counts = np.zeros(len(TOKENS), np.int64)
     counts[5], counts[6] = 10**9, 10**9
-    seen = Text(rows, counts, "")
-    kinds = judged.corruptions(inspector, seen)
+    kinds = judged.corruptions(inspector, counts)
     assert [*kinds] == ["own generator", "unigram", "uniform"]
     found = {
         name: judged.judge(inspector, rows, kinds[name], mask_rate=0.5)
@@ -111,8 +110,8 @@ def test_text_that_is_none(inspector, tmp_path):
 
 def test_other_generators_need_the_same_vocabulary(inspector, text, tmp_path):
     same = tiny_run.save(tmp_path / "same")
-    kinds = judged.corruptions(inspector, text, [str(same)])
+    kinds = judged.corruptions(inspector, text.counts, [str(same)])
     assert f"generator of {same}" in kinds
     other = tiny_run.save(tmp_path / "other", tokens=(*TOKENS[:-1], "##ing"))
     with pytest.raises(ValueError, match="another vocabulary"):
-        judged.corruptions(inspector, text, [str(other)])
+        judged.corruptions(inspector, text.counts, [str(other)])
