@@ -26,7 +26,7 @@ GROUND = {"features": set(), "files": set(), "config": set(), "cli": {"config"}}
 # class that saved files name. Nobody imports them.
 COMMANDS = (
     *("analyze", "compare", "convert", "finetune", "inspect", "minimal_pairs"),
-    *("optimum", "predict", "pretrain"),
+    *("optimum", "predict", "pretrain", "rerank"),
 )
 SHIMS = {name: {"config", "cli"} for name in COMMANDS}
 LONGEST_SHIM = 15

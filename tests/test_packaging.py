@@ -72,6 +72,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-predict",
         "electra-pretrain",
         "electra-records",
+        "electra-rerank",
     }
 
 

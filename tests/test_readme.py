@@ -102,6 +102,7 @@ CONFIGS = (
     commands.PredictConfig,
     commands.InspectConfig,
     commands.AnalyzeConfig,
+    commands.RerankConfig,
     commands.MinimalPairsConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from electra_tf import __version__, cli, files
-from electra_tf.analysis import calibration, errors, report, suspicion
+from electra_tf.analysis import calibration, errors, report, representations, suspicion
 from electra_tf.analysis.report import Section
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import Log
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[Subject], Section]] = {
     "calibration": calibration.section,
     "errors": errors.section,
     "suspicion": suspicion.section,
+    "representations": representations.section,
 }
 
 
@@ -35,8 +36,9 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
             "another --output."
         )
     subject = Subject(config, log)
-    # Without it nothing can be asked, and that is to be said at once.
-    subject.inspector.detector  # noqa: B018
+    if config.only != ("representations",):
+        # Without it nothing else can be asked, and that is to be said at once.
+        subject.inspector.detector  # noqa: B018
     sections: dict[str, Section] = {}
     names = [name for name in PARTS if name in (config.only or PARTS)]
     for number, name in enumerate(names, 1):

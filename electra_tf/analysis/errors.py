@@ -178,7 +178,9 @@ def section(subject: Subject) -> Section:
     for spec in config.errors:
         found = marking.read(spec, config.agreement, log)
         name = " and ".join(Path(part).name for part in spec.split(":"))
-        sets[spec if name in sets else name] = found[: config.sentences]
+        rng = np.random.default_rng(config.seed)
+        kept = sorted(rng.permutation(len(found))[: config.sentences])
+        sets[spec if name in sets else name] = [found[at] for at in kept]
     for path in config.tagged:
         tagged = marking.read_tagged(path)
         name = f"rules in {Path(path).name}"

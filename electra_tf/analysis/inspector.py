@@ -66,6 +66,15 @@ class Fills:
     fills: tuple[tuple[tuple[str, float], ...], ...]
 
 
+# What to do about a model of another kind.
+_HINTS = {
+    "discriminator": "Here it must say how likely a token was replaced; energies and "
+    "predicted tokens are not that. python -m electra_tf.minimal_pairs and rerank "
+    "compare texts by energies.",
+    "generator": "Here it must be a masked LM.",
+}
+
+
 class Inspector:
     """Generator, discriminator and tokenizer of one folder, loaded when needed.
 
@@ -205,7 +214,7 @@ class Inspector:
         if not path.is_file():
             why = self._why_missing()
             raise FileNotFoundError(f"{self.folder} has no {path.name}{why}")
-        model = self.home.load(name, kind, f"Give the {name}.keras of the run.")
+        model = self.home.load(name, kind, _HINTS[name])
         rows = model.encoder.embeddings.vocab_size
         if rows != len(self.vocabulary):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Sentences whose wrong words are marked: M2, two columns, parallel text; and rules.
+"""Sentences whose wrong words are marked: M2, columns, parallel text, pairs; and rules.
 
 A word that is missing has no place of its own: the word after the gap is marked, at the
 end of a sentence the last one (as Rei and Yannakoudakis, 2016).
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from electra_tf.analysis import alignment
 from electra_tf.cli import Log
+from electra_tf.runs.minimal_pairs import read_pairs
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.tables import read_text
 
@@ -32,6 +33,9 @@ class Marked:
 def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     """Reads a file: ``.m2``, columns, or two parallel ones as ``source:reference``.
 
+    Minimal pairs as BLiMP's (``.jsonl``, or a folder of them) are parallel too: the bad
+    sentences are read, and the kind of their errors is the paradigm.
+
     ``agreement`` is the least share of M2's annotators who mark a word. Sentences of M2
     with an edit beyond their last word were split into words in another way than their
     edits: they are left out, and ``log`` is told.
@@ -42,6 +46,11 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     source, colon, reference = spec.rpartition(":")
     if colon and not Path(spec).exists():
         found = list(_parallel(source, reference))
+    elif spec.endswith(".jsonl") or Path(spec).is_dir():
+        found = [
+            _corrected(pair.bad.split(), pair.good.split(), pair.paradigm)
+            for pair in read_pairs([spec])
+        ]
     elif spec.removesuffix(".gz").endswith(".m2"):
         found = list(_m2(spec, agreement, log))
     else:
@@ -158,11 +167,16 @@ def _parallel(source: str, reference: str) -> Iterator[Marked]:
         words, target = wrong.split(), right.split()
         if not words:
             continue
-        spans = {}
-        for first, last, begin, end in alignment.edits(words, target):
-            kind = "replaced" if last > first and end > begin else "missing"
-            spans[first, last] = "unnecessary" if begin == end else kind
-        yield Marked(tuple(words), tuple(_marks(len(words), spans)))
+        yield _corrected(words, target)
+
+
+def _corrected(words: Sequence[str], target: Sequence[str], kind: str = "") -> Marked:
+    """Words whose errors are the fewest edits to the target; of one kind, if given."""
+    spans = {}
+    for first, last, begin, end in alignment.edits(words, target):
+        name = "replaced" if last > first and end > begin else "missing"
+        spans[first, last] = kind or ("unnecessary" if begin == end else name)
+    return Marked(tuple(words), tuple(_marks(len(words), spans)))
 
 
 # Rules: errors of one kind each, put into text whose words have tags of the Penn

@@ -1,5 +1,6 @@
 """Files of marked errors, what is wrong with them, and rules that make some."""
 
+import json
 import re
 
 import pytest
@@ -99,6 +100,17 @@ def test_parallel_text(tmp_path):
     (tmp_path / "a.ref").write_text("I like it\n")
     with pytest.raises(ValueError, match=r"has 4 lines and .* 1"):
         marked.read(spec, 0.5, refuse)
+
+
+def test_minimal_pairs(tmp_path):
+    row = {"sentence_good": "The cats sleep .", "sentence_bad": "The cats sleeps ."}
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row | {"UID": name}))
+    (found,) = marked.read(str(tmp_path / "one.jsonl"), 0.5, refuse)
+    assert found.words == ("The", "cats", "sleeps", ".")
+    assert found.kinds == ("", "", "one", "")
+    both = marked.read(str(tmp_path), 0.5, refuse)
+    assert [each.kinds[2] for each in both] == ["one", "two"]
 
 
 def test_empty_and_missing_files(tmp_path):
