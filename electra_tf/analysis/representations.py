@@ -246,6 +246,8 @@ def draw_cka(axis: Axes, found: np.ndarray, names: tuple[str, str]) -> None:
                 color=color,
                 size=8,
             )
+    for side in (axis.xaxis, axis.yaxis):
+        side.get_major_locator().set_params(integer=True)
     axis.set_ylabel(f"layer of {names[0]}", parse_math=False)
     axis.set_xlabel(f"layer of {names[1]}", parse_math=False)
 
@@ -258,6 +260,7 @@ def draw_layers(
         axis.plot(range(len(values)), values, marker="o", markersize=4, label=name)
     if baseline:
         axis.axhline(baseline, color="0.6", linewidth=1)
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set(xlabel="layer", ylabel=label)
     axis.legend(fontsize=8, frameon=False)
 

@@ -16,6 +16,7 @@ from tests import tiny, tiny_run
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS, tokenizer
 
+_LIST = "hypotheses"
 LINES = [
     {
         "id": "a",
