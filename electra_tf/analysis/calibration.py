@@ -16,6 +16,7 @@ from scipy import optimize, special
 from electra_tf.analysis import judged
 from electra_tf.analysis.measures import (
     Rate,
+    bars,
     frequency_bins,
     position_bins,
     rates,
@@ -174,12 +175,11 @@ def draw_reliability(
     axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
     for name, found in by_name.items():
         shares = np.array([rate.rate for rate in found.observed])
-        ends = np.array([[rate.low, rate.high] for rate in found.observed])
-        # Rounding may put an end on the wrong side of a share of 0 or 1.
-        bars = np.maximum([shares - ends[:, 0], ends[:, 1] - shares], 0)
         label = f"{name}, ECE {found.ece:.3f}"
         style = {"marker": "o", "markersize": 3.5, "linewidth": 1.1, "elinewidth": 0.7}
-        axis.errorbar(found.probability, shares, bars, label=label, **style)
+        axis.errorbar(
+            found.probability, shares, bars(found.observed), label=label, **style
+        )
     axis.set(xlim=(0, 1), ylim=(0, 1))
     axis.set(xlabel="P(replaced)", ylabel=f"share {outcome}")
     axis.legend(fontsize=8, frameon=False, loc="upper left")
@@ -189,14 +189,13 @@ def draw_groups(axis: Axes, groups: Sequence[Group], label: str) -> None:
     """Draws what was predicted beside what happened, by group."""
     places = np.arange(len(groups))
     rows = [group.observed for group in groups]
-    shares = np.array([row.rate for row in rows])
-    bars = np.maximum(
-        [shares - [row.low for row in rows], [row.high for row in rows] - shares], 0
-    )
+    shares = [row.rate for row in rows]
     style = {"linestyle": "none", "markersize": 4.5}
-    axis.errorbar(places - 0.1, shares, bars, label="replaced", marker="o", **style)
+    style["marker"] = "o"
+    axis.errorbar(places - 0.1, shares, bars(rows), label="replaced", **style)
+    style["marker"] = "s"
     means = [group.mean for group in groups]
-    axis.plot(places + 0.1, means, label="mean P(replaced)", marker="s", **style)
+    axis.plot(places + 0.1, means, label="mean P(replaced)", **style)
     names = [row.name for row in rows]
     axis.set_xticks(places, names, rotation=30, ha="right", parse_math=False)
     axis.set_xlabel(label)

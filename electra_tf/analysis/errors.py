@@ -17,7 +17,14 @@ from electra_tf.analysis import marked as marking
 from electra_tf.analysis.calibration import calibration, draw_reliability, halves
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.marked import RIGHT, Marked
-from electra_tf.analysis.measures import Detection, Rate, detection, rates, roc_auc
+from electra_tf.analysis.measures import (
+    Detection,
+    Rate,
+    bars,
+    detection,
+    rates,
+    roc_auc,
+)
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.cli import Log
@@ -48,9 +55,8 @@ def word_scores(
     * ``frequency``: minus the log of how often the piece occurs, by ``counts`` [V];
     * ``random``: a number that knows nothing.
     """
-    pieces = word_rows(
-        sentences, inspector.tokenizer, longest_row(inspector), split=True
-    )
+    longest = longest_row(inspector, inspector.detector.encoder)
+    pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     shared = {"batch_size": batch_size, "log": log}
     vocabulary = inspector.vocabulary
@@ -161,11 +167,9 @@ def draw_curves(axis: Axes, found: Mapping[str, Found]) -> None:
 def draw_kinds(axis: Axes, kinds: Sequence[Rate]) -> None:
     """Draws the share of words that is called wrong, by kind, with intervals."""
     names = [rate.name or "right words" for rate in kinds]
-    shares = np.array([rate.rate for rate in kinds])
-    ends = np.array([[rate.low, rate.high] for rate in kinds])
-    bars = np.maximum([shares - ends[:, 0], ends[:, 1] - shares], 0)
+    shares = [rate.rate for rate in kinds]
     places = np.arange(len(kinds))[::-1]
-    axis.errorbar(shares, places, xerr=bars, marker="o", linestyle="none")
+    axis.errorbar(shares, places, xerr=bars(kinds), marker="o", linestyle="none")
     axis.set_yticks(places, names, parse_math=False)
     axis.set(xlabel="share called wrong")
     axis.set_xlim(left=0)

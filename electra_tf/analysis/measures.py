@@ -51,6 +51,13 @@ def rates(
     return found
 
 
+def bars(found: Sequence[Rate]) -> np.ndarray:
+    """How far the intervals reach below and above the rates, [2, G], for error bars."""
+    ends = np.array([(r.rate - r.low, r.high - r.rate) for r in found]).T
+    # Rounding may put an end on the wrong side of a share of 0 or 1.
+    return np.maximum(ends, 0)
+
+
 def binned(values: np.ndarray, edges: Sequence[int]) -> tuple[np.ndarray, list[str]]:
     """Numbers of the bins of whole values, [N], and the names of the bins.
 

@@ -18,12 +18,11 @@ import numpy as np
 import tensorflow as tf
 from matplotlib.axes import Axes
 
-from electra_tf.analysis import marked as marking
 from electra_tf.analysis.calibration import halves
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.measures import roc_auc
 from electra_tf.analysis.report import Picture, Section, Table
-from electra_tf.analysis.subject import Subject
+from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.features import derive_inputs
 from electra_tf.layers import plain, weights
@@ -318,16 +317,7 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
 def section(subject: Subject) -> Section:
     """Layers, probes and attention of all encoders on the tagged text."""
     config = subject.config
-    if not config.tagged:
-        raise ValueError(
-            "representations needs words with parts of speech: name files with "
-            "--tagged."
-        )
-    tagged = [
-        sentence
-        for path in config.tagged
-        for sentence in marking.read_tagged(path, "UPOS")[: config.sentences]
-    ]
+    tagged = subject.tagged
     sentences = [sentence.words for sentence in tagged]
     words = np.array([word.lower() for each in sentences for word in each], object)
     tags = np.array([tag for sentence in tagged for tag in sentence.tags], object)
@@ -344,9 +334,8 @@ def section(subject: Subject) -> Section:
     looks: dict[str, Attention] = {}
     for name, inspector in find_encoders(subject).items():
         encoder = inspector.home.load("encoder", TextEncoder)
-        most = encoder.embeddings.max_positions
         shared = {
-            "longest": min(most, inspector.flags.get("max_seq_length") or most),
+            "longest": longest_row(inspector, encoder),
             "batch_size": config.batch_size,
         }
         tokenizer, vocabulary = inspector.tokenizer, inspector.vocabulary

@@ -15,11 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.analysis.inspector import Inspector
+from electra_tf.analysis.marked import Tagged, read_tagged
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.corpora import open_corpus
 from electra_tf.folders.pretraining import DATA
+from electra_tf.layers.encoder import TextEncoder
 
 _COUNTED_RECORDS = 20_000
 
@@ -37,9 +39,9 @@ class Text:
     about: str
 
 
-def longest_row(inspector: Inspector) -> int:
+def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
     """Tokens, special ones included, that were trained; else the position table."""
-    most = inspector.detector.encoder.embeddings.max_positions
+    most = encoder.embeddings.max_positions
     return min(most, inspector.flags.get("max_seq_length") or most)
 
 
@@ -60,7 +62,7 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
                 lines += document
                 if len(lines) >= limit:
                     break
-        size = longest_row(inspector) - 2
+        size = longest_row(inspector, inspector.detector.encoder) - 2
         rows = [
             np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
             for ids in inspector.tokenizer.encode(lines[:limit])
@@ -124,6 +126,19 @@ class Subject:
     def text(self) -> Text:
         """Rows of text; ValueError: there is none."""
         return read_text(self.inspector, self.config.text, self.config.limit)
+
+    @functools.cached_property
+    def tagged(self) -> list[Tagged]:
+        """Words and parts of speech; ValueError: no file was named, or one is none."""
+        if not self.config.tagged:
+            raise ValueError(
+                "words with parts of speech are needed: name files with --tagged."
+            )
+        return [
+            sentence
+            for path in self.config.tagged
+            for sentence in read_tagged(path, "UPOS")[: self.config.sentences]
+        ]
 
     @functools.cached_property
     def counts(self) -> np.ndarray:

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from scipy import special
 
 from electra_tf.analysis import judged as judging
-from electra_tf.analysis import marked as marking
 from electra_tf.analysis.judged import Judged
 from electra_tf.analysis.measures import (
     Rate,
@@ -199,21 +198,13 @@ def draw_heat(axis: Axes, found: Profile) -> None:
 def section(subject: Subject) -> Section:
     """Suspicion in the tagged text, by all traits."""
     config, inspector = subject.config, subject.inspector
-    if not config.tagged:
-        raise ValueError(
-            "suspicion needs words with parts of speech: name files with --tagged."
-        )
-    sentences = [
-        sentence
-        for path in config.tagged
-        for sentence in marking.read_tagged(path, "UPOS")[: config.sentences]
-    ]
+    sentences = subject.tagged
     words = [word for sentence in sentences for word in sentence.words]
     tags = [tag for sentence in sentences for tag in sentence.tags]
     pieces = word_rows(
         [sentence.words for sentence in sentences],
         inspector.tokenizer,
-        longest_row(inspector),
+        longest_row(inspector, inspector.detector.encoder),
         split=True,
     )
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
