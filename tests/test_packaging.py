@@ -60,6 +60,7 @@ def test_every_module_with_a_command_has_a_script():
     commands.remove("electra_tf.tasks.glue")
     assert {target.partition(":")[0] for target in SCRIPTS.values()} == commands
     assert set(SCRIPTS) == {
+        "electra-analyze",
         "electra-compare",
         "electra-convert",
         "electra-doctor",
@@ -71,6 +72,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-predict",
         "electra-pretrain",
         "electra-records",
+        "electra-rerank",
     }
 
 

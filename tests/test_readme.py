@@ -101,6 +101,8 @@ CONFIGS = (
     GrammarConfig,
     commands.PredictConfig,
     commands.InspectConfig,
+    commands.AnalyzeConfig,
+    commands.RerankConfig,
     commands.MinimalPairsConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,

@@ -66,6 +66,15 @@ class Fills:
     fills: tuple[tuple[tuple[str, float], ...], ...]
 
 
+# What to do about a model of another kind.
+_HINTS = {
+    "discriminator": "Here it must say how likely a token was replaced; energies and "
+    "predicted tokens are not that. python -m electra_tf.minimal_pairs and rerank "
+    "compare texts by energies.",
+    "generator": "Here it must be a masked LM.",
+}
+
+
 class Inspector:
     """Generator, discriminator and tokenizer of one folder, loaded when needed.
 
@@ -94,16 +103,16 @@ class Inspector:
                 f"{folder} holds a fine-tuning run: give the pretraining run it "
                 "started from, or ask it with python -m electra_tf.predict."
             )
-        self._home = PretrainingFolder(self.folder)
-        self._flags = self._home.flags
-        self._tokenizer = self._home.tokenizer(log, **tokenization)
-        self.vocabulary = self._tokenizer.vocabulary
+        self.home = PretrainingFolder(self.folder)
+        self.flags = self.home.flags
+        self.tokenizer = self.home.tokenizer(log, **tokenization)
+        self.vocabulary = self.tokenizer.vocabulary
         self._tokens = np.array(self.vocabulary.tokens, dtype=object)
 
     def verdicts(self, text: str) -> Verdicts:
         """Asks the discriminator about a text as it is."""
-        ids = self._encode(text, self._detector.encoder)
-        logits = self._detector(self._inputs(ids))
+        ids = self._encode(text, self.detector.encoder)
+        logits = self.detector(self._inputs(ids))
         return Verdicts(text, self._names(ids), _plain(tf.sigmoid(logits)))
 
     def corrupt(
@@ -121,11 +130,11 @@ class Inspector:
         by default those of pretraining; temperature 0 takes the most probable token.
         """
         if mask_rate is None:
-            mask_rate = self._flags.get("mask_rate", 0.15)
+            mask_rate = self.flags.get("mask_rate", 0.15)
         if temperature is None:
-            temperature = self._flags.get("temperature", 1.0)
+            temperature = self.flags.get("temperature", 1.0)
         sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
-        generator, detector = self._generator, self._detector
+        generator, detector = self.generator, self.detector
         pair = Electra(
             generator, detector.encoder, objective=detector.objective, sampler=sampler
         )
@@ -136,17 +145,7 @@ class Inspector:
         keys = row_keys(
             tf.constant([fingerprint], tf.int64), tf.constant([0], tf.int64), seed=seed
         )
-        vocabulary = self.vocabulary
-        masking = Masking(
-            len(vocabulary),
-            vocabulary.mask_id,
-            pad_id=vocabulary.pad_id,
-            never_masked=(vocabulary.cls_id, vocabulary.sep_id),
-            max_seq_length=len(ids),
-            mask_rate=mask_rate,
-            max_predictions_per_seq=max(1, round(len(ids) * mask_rate)),
-            rule=self._flags.get("mask_rule", "electra"),
-        )
+        masking = self.masking(len(ids), mask_rate)
         masked = masking(ids[None], inputs["input_mask"], keys)
         answers = pair.examine(
             {**inputs, **masked}, seed=tf.constant([seed, fingerprint % 2**31])
@@ -173,12 +172,12 @@ class Inspector:
                 f"{_quoted(text)} has no {mask}: write {mask} where the generator "
                 "shall fill something in."
             )
-        ids = self._encode(text, self._generator.encoder, masks=True)
+        ids = self._encode(text, self.generator.encoder, masks=True)
         positions = np.flatnonzero(ids == self.vocabulary.mask_id).astype(np.int32)
         inputs = self._inputs(ids)
         inputs["masked_input_ids"] = inputs["input_ids"]
         inputs["masked_lm_positions"] = tf.constant(positions[None])
-        logits = self._generator(inputs)
+        logits = self.generator(inputs)
         best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
         fills = tuple(
             tuple(zip(self._names(token_ids), _plain(values), strict=True))
@@ -187,19 +186,35 @@ class Inspector:
         return Fills(text, self._names(ids), mask, fills)
 
     @functools.cached_property
-    def _detector(self) -> ReplacedTokenDetector:
+    def detector(self) -> ReplacedTokenDetector:
+        """The model of discriminator.keras."""
         return self._load("discriminator", ReplacedTokenDetector)
 
     @functools.cached_property
-    def _generator(self) -> MaskedLM:
+    def generator(self) -> MaskedLM:
+        """The model of generator.keras."""
         return self._load("generator", MaskedLM)
 
+    def masking(self, length: int, mask_rate: float) -> Masking:
+        """Hides tokens of rows of this length as pretraining did, but for the rate."""
+        vocabulary = self.vocabulary
+        return Masking(
+            len(vocabulary),
+            vocabulary.mask_id,
+            pad_id=vocabulary.pad_id,
+            never_masked=(vocabulary.cls_id, vocabulary.sep_id),
+            max_seq_length=length,
+            mask_rate=mask_rate,
+            max_predictions_per_seq=max(1, round(length * mask_rate)),
+            rule=self.flags.get("mask_rule", "electra"),
+        )
+
     def _load(self, name: str, kind: type[Model]) -> Model:
-        path = self._home.model_path(name)
+        path = self.home.model_path(name)
         if not path.is_file():
             why = self._why_missing()
             raise FileNotFoundError(f"{self.folder} has no {path.name}{why}")
-        model = self._home.load(name, kind, f"Give the {name}.keras of the run.")
+        model = self.home.load(name, kind, _HINTS[name])
         rows = model.encoder.embeddings.vocab_size
         if rows != len(self.vocabulary):
             raise ValueError(
@@ -211,7 +226,7 @@ class Inspector:
 
     def _why_missing(self) -> str:
         if any(self.folder.glob("*.keras")):
-            if self._flags.get("objective") == "mlm":
+            if self.flags.get("objective") == "mlm":
                 return ": it was pretrained with --objective=mlm. --fill works there."
             return (
                 ". Verdicts need discriminator.keras, --fill needs generator.keras, "
@@ -234,7 +249,7 @@ class Inspector:
         With ``masks``, [MASK] in the text is a mask, and not three word pieces.
         """
         parts = text.split(self.vocabulary.mask) if masks else [text]
-        pieces = self._tokenizer.encode(parts)
+        pieces = self.tokenizer.encode(parts)
         ids = [self.vocabulary.cls_id, *pieces[0]]
         for piece in pieces[1:]:
             ids += [self.vocabulary.mask_id, *piece]
@@ -248,7 +263,7 @@ class Inspector:
                 f"{_quoted(text)} has {length} tokens with [CLS] and [SEP], the model "
                 f"takes at most {longest}: give it in parts."
             )
-        trained = self._flags.get("max_seq_length")
+        trained = self.flags.get("max_seq_length")
         if trained and length > trained:
             self._log(
                 f"warning: {_quoted(text)} has {length} tokens, pretraining had at "

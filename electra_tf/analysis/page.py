@@ -30,6 +30,10 @@ th { color: #444; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .bar { background: #0b62a4; height: .7rem; }
 .room { width: 14rem; }
+img { max-width: 100%; height: auto; }
+figure { margin: 1rem 0; }
+caption { text-align: left; color: #444; padding: .6rem 0 .2rem; }
+.scroll { overflow-x: auto; }
 """
 
 # (replaced, called replaced) -> mark and meaning.
@@ -53,12 +57,16 @@ def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
     parts = list(dict.fromkeys(map(_legend, results)))
     for result in results:
         parts.append(_fills(result) if isinstance(result, Fills) else _verdicts(result))
-    body = "\n".join(parts)
+    return document("ELECTRA inspection", about, "\n".join(parts))
+
+
+def document(title: str, about: str, body: str) -> str:
+    """A whole HTML document around a body that is escaped already."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>ELECTRA inspection</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<h1>ELECTRA inspection</h1>\n<p class="about">{escape(about)}</p>\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<h1>{escape(title)}</h1>\n<p class="about">{escape(about)}</p>\n'
         f"{body}\n</main>\n</body>\n</html>\n"
     )
 

@@ -130,6 +130,132 @@ class MinimalPairsConfig(Group):
     strip_accents: bool | None = field(None, "Likewise.")
 
 
+# The parts of an analysis, in the order of its page.
+PARTS = ("calibration", "errors", "suspicion", "representations")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalyzeConfig(Group):
+    r"""What does a discriminator know? One page of pictures, and a file of numbers.
+
+    Examples:
+      python -m electra_tf.analyze --model=runs/small --output=report
+      python -m electra_tf.analyze --model=imported --output=report \
+          --text=my_text/ --only=calibration
+
+    Trains nothing. Writes report.html, which needs no network, and report.json. Parts
+    whose data is not there are left out, and that is said.
+
+    calibration: does P(replaced) mean what it says, on text that its own generator, a
+    unigram one, a uniform one or those of --generators corrupted?
+    errors: does it find the wrong words of --errors, and what rules break in --tagged?
+    suspicion: which tokens of --tagged does it suspect, by part of speech, frequency,
+    length, piece, position; and is its generator weak there?
+    representations: layers, heads and linear probes on --tagged, beside --encoders; the
+    one part that a masked LM has too.
+    """
+
+    model: str | None = field(
+        None, "Folder of a finished pretraining run, or of an import.", required=True
+    )
+    output: str | None = field(None, "Folder to write the report to.", required=True)
+    overwrite: bool = field(False, "Replace a report that is there.")
+    only: tuple[str, ...] = field(
+        (), f"Parts: {', '.join(PARTS)}. Default: all that have their data."
+    )
+    text: tuple[str, ...] = field(
+        (),
+        "Files and folders of plain text, or installed; default: what the run held "
+        "out.",
+    )
+    generators: tuple[str, ...] = field(
+        (), "Folders of other runs whose generators corrupt the text too."
+    )
+    limit: int = field(1_000, "Most rows of text.", allowed=at_least(2))
+    errors: tuple[str, ...] = field(
+        (),
+        "Sentences with marked errors: M2 (.m2), columns of words and c or i, parallel "
+        "text as SOURCE:REFERENCE, minimal pairs as BLiMP's (.jsonl, or a folder).",
+    )
+    agreement: float = field(
+        0.5, "Least share of M2's annotators who mark a wrong word.", allowed=SHARE
+    )
+    tagged: tuple[str, ...] = field(
+        (),
+        "Sentences with parts of speech: CoNLL-U (UPOS; rules read XPOS, the Penn "
+        "Treebank's), or columns of words and tags.",
+    )
+    encoders: tuple[str, ...] = field(
+        (), "Folders of other encoders, or of a comparison, beside the model's."
+    )
+    sentences: int = field(
+        300, "Most sentences of each of these files, and rule.", allowed=at_least(4)
+    )
+    seed: int = field(0, "Of corruptions and splits.", allowed=SEED)
+    batch_size: int = field(32, "Rows at a time.", allowed=at_least(1))
+    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
+    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
+    strip_accents: bool | None = field(None, "Likewise.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [name for name in self.only if name not in PARTS]
+        require(
+            not unknown,
+            f"--only={','.join(unknown)} is unknown. Allowed are {', '.join(PARTS)}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RerankConfig(Group):
+    r"""Chooses the best hypothesis of n-best lists with a pretrained model.
+
+    Examples:
+      python -m electra_tf.rerank --model=runs/small --input=lists.jsonl \
+          --output=best.jsonl --compare
+      python -m electra_tf.rerank --model=runs/small --input=lists.jsonl \
+          --output=best.jsonl --weight=0.5
+
+    A line of --input is {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...],
+    "reference": ...}; the first-pass score, a log-probability, is 0 and the reference
+    is unknown where it is left out. A hypothesis is worth its first-pass score plus
+    the weight times the model's score. Without --weight, the weight with the fewest
+    word errors is taken, and word error rates are of lists that it was not tuned on.
+    """
+
+    model: str | None = field(
+        None, "Folder of a finished pretraining run, or of an import.", required=True
+    )
+    input: str | None = field(None, "JSON lines with n-best lists.", required=True)
+    output: str | None = field(
+        None, "JSON lines to write: the best hypothesis of each list.", required=True
+    )
+    report: str | None = field(None, "Also write the numbers to this file, as JSON.")
+    overwrite: bool = field(False, "Replace files that are there.")
+    method: Literal["auto", "detection", "energy", "masked_lm"] = field(
+        "auto",
+        "detection: log P(original) of the discriminator; energy: Electric's; "
+        "masked_lm: of the generator, or of a masked-LM run, a pass per token; auto: "
+        "what the run was for.",
+    )
+    by: Literal["mean", "sum", "worst"] = field(
+        "sum", "The score of a text: mean, sum or least of its tokens'."
+    )
+    weight: float | None = field(
+        None,
+        "Of the model's score; default: tuned on references.",
+        allowed=NOT_NEGATIVE,
+    )
+    compare: bool = field(
+        False, "Also the other ways to score that the folder has the models for."
+    )
+    seed: int = field(0, "Of the halves and of the bootstrap.", allowed=SEED)
+    batch_size: int = field(64, "Rows at a time.", allowed=at_least(1))
+    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
+    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
+    strip_accents: bool | None = field(None, "Likewise.")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Group):
     r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.

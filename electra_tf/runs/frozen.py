@@ -61,15 +61,15 @@ def scores(
     outputs = task.num_outputs if task.kind != "tagging" else len(task.tags.learned)
     if task.kind in ("multilabel", "regression"):
         targets = targets.reshape(len(targets), outputs)
-    train_states = _states(encoder, train, readings, batch_size)
+    train_states = states_of(encoder, train, readings, batch_size)
     split_states = {
-        split: _states(encoder, data.rows[split], readings, batch_size)
+        split: states_of(encoder, data.rows[split], readings, batch_size)
         for split in data.eval_splits
     }
     found: dict[str, dict[str, dict[str, float]]] = {}
     for reading in readings:
         states = train_states.pop(reading)
-        shift, scale = _standardize(states)
+        shift, scale = standardize(states)
         mean = states.mean(axis=0, keepdims=True)
         strength = linear.choose_strength(
             mean, targets, groups, outputs, loss, weights=weights
@@ -122,7 +122,7 @@ def _is_word(rows: Rows) -> Ragged | None:
     return None
 
 
-def _states(
+def states_of(
     encoder: TextEncoder, rows: Rows, readings: Mapping, batch_size: int
 ) -> _States:
     """What every layer says, float32 [L, N, D] by reading, in the order of the rows."""
@@ -158,7 +158,7 @@ def _states(
     return found
 
 
-def _standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Gives each feature of [L, N, D] mean 0 and variance 1, in place.
 
     One strength then suits all layers, and a mixture compares like with like. Returns

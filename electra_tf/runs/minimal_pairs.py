@@ -1,47 +1,30 @@
 """Minimal pairs: which of two sentences does a pretrained model find better?
 
-Nothing is trained. Each sentence gets a number from its tokens, [CLS] and [SEP] left
-out:
-
-* ``detection``: log P(original) of each token, from one pass of a discriminator;
-* ``energy``: minus the energy of each token, Electric's pseudo-log-likelihood (Clark et
-  al., 2020b, section 3), from one pass;
-* ``masked_lm``: log p of each token with it alone masked (Salazar et al., 2020), from
-  as many passes as there are tokens.
-
-Files are those of BLiMP (Warstadt et al., 2020): JSON lines with ``sentence_good`` and
+Nothing is trained: ``scores.py`` has the number that each token gets. Files are those
+of BLiMP (Warstadt et al., 2020): JSON lines with ``sentence_good`` and
 ``sentence_bad``, and the names of paradigm (``UID``) and ``field``.
-
-Letters: B rows, S tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import MinimalPairsConfig
-from electra_tf.data.tokenizer import WordPiece
-from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
+from electra_tf.runs import scores
+from electra_tf.tasks.metrics import wilson
 
 ALL = "all"
 # Of a fair coin, in percent.
 CHANCE = 50.0
-_NORMAL_QUANTILE = 1.959964
-# Rows of a batch, [B, S] ids and mask, to a number per token, [B, S].
-_Scorer = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +54,8 @@ class Result:
         ``by`` is "sum" or "mean". The interval is over pairs of these paradigms, not
         over paradigms.
         """
-        share, z, n = (
-            getattr(self, f"by_{by}") / self.pairs,
-            _NORMAL_QUANTILE,
-            self.pairs,
-        )
-        middle = share + z * z / (2 * n)
-        half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-        low, high = ((middle + side * half) / (1 + z * z / n) for side in (-1, 1))
+        share = getattr(self, f"by_{by}") / self.pairs
+        low, high = wilson(share, self.pairs)
         return 100 * share, 100 * low, 100 * high
 
 
@@ -105,13 +82,13 @@ def run(config: MinimalPairsConfig, log: Log) -> dict[str, Any]:
         lower_case=config.lower_case,
         strip_accents=config.strip_accents,
     )
-    method, model = _load(folder, config.method)
+    method, model = scores.load(folder, config.method)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
-    scores = token_scores(
+    found = scores.token_scores(
         method, model, tokenizer, texts, batch_size=config.batch_size, log=log
     )
-    results = count(pairs, scores)
+    results = count(pairs, found)
     return {
         "method": method,
         "by": config.by,
@@ -159,135 +136,17 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     return pairs
 
 
-# Method -> the file it asks, and its class.
-_MODELS = {
-    "detection": ("discriminator", ReplacedTokenDetector),
-    "energy": ("discriminator", EnergyModel),
-    "masked_lm": ("generator", MaskedLM),
-}
-
-
-def _load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
-    """The method, "auto" resolved to what the run was for, and its model."""
-    if method == "auto":
-        method = "masked_lm"
-        if folder.has_model("discriminator"):
-            model = folder.load("discriminator", keras.Model)
-            kinds = {"energy": EnergyModel, "detection": ReplacedTokenDetector}
-            for name, kind in kinds.items():
-                if isinstance(model, kind):
-                    return name, model
-            raise ValueError(
-                f"{folder.model_path('discriminator')} holds a {type(model).__name__}, "
-                "which says of no token how likely it is to belong there: only "
-                "--method=masked_lm, the generator's, can be asked."
-            )
-    name, kind = _MODELS[method]
-    path = folder.model_path(name)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{folder.path} has no {path.name}, which --method={method} asks: name the "
-            "folder of a finished run or of an import, or choose another --method."
-        )
-    return method, folder.load(name, kind, f"Choose another --method than {method}.")
-
-
-def token_scores(
-    method: str,
-    model: keras.Model,
-    tokenizer: WordPiece,
-    texts: Sequence[str],
-    *,
-    batch_size: int = 64,
-    log: Log = lambda line: None,
-) -> list[np.ndarray]:
-    """A number for every token of every text, float32, the higher the better.
-
-    ValueError: a text has no tokens, or more than the model takes.
-    """
-    vocabulary = tokenizer.vocabulary
-    most = model.encoder.embeddings.max_positions
-    rows = []
-    for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
-        if not 0 < len(ids) <= most - 2:
-            raise ValueError(
-                f"{text[:60]!r} has {len(ids)} tokens, and the model takes from 1 to "
-                f"{most - 2}."
-            )
-        rows.append([vocabulary.cls_id, *ids, vocabulary.sep_id])
-    if method == "masked_lm":
-        # One row for each token that is asked for.
-        asked = [
-            (row, at) for row, ids in enumerate(rows) for at in range(1, len(ids) - 1)
-        ]
-    else:
-        asked = [(row, None) for row in range(len(rows))]
-    # Rows of similar length share a batch.
-    asked.sort(key=lambda each: len(rows[each[0]]))
-    score = _SCORERS[method](model, vocabulary.mask_id)
-    found = [np.zeros(len(ids) - 2, np.float32) for ids in rows]
-    progress = cli.Progress(len(asked), log=log, seconds=10)
-    for start in range(0, len(asked), batch_size):
-        part = asked[start : start + batch_size]
-        length = max(len(rows[row]) for row, _ in part)
-        ids = np.full([len(part), length], vocabulary.pad_id, np.int32)
-        mask = np.zeros_like(ids)
-        for number, (row, _) in enumerate(part):
-            ids[number, : len(rows[row])] = rows[row]
-            mask[number, : len(rows[row])] = 1
-        inputs = derive_inputs(tf.constant(ids), tf.constant(mask), vocabulary.sep_id)
-        if method == "masked_lm":
-            at = np.array([[position] for _, position in part], np.int32)
-            inputs["masked_lm_positions"] = tf.constant(at)
-        values = score(inputs).numpy()
-        for number, (row, position) in enumerate(part):
-            if position is None:
-                found[row][:] = values[number, 1 : len(rows[row]) - 1]
-            else:
-                found[row][position - 1] = values[number, 0]
-        progress.update(start + len(part), "rows")
-    return found
-
-
-def _detection(model: ReplacedTokenDetector, mask_id: int) -> _Scorer:
-    del mask_id
-    return _traced(lambda inputs: tf.math.log_sigmoid(-model(inputs)))
-
-
-def _energy(model: EnergyModel, mask_id: int) -> _Scorer:
-    del mask_id
-    return _traced(lambda inputs: -model(inputs))
-
-
-def _masked_lm(model: MaskedLM, mask_id: int) -> _Scorer:
-    def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        ids, at = inputs["input_ids"], inputs["masked_lm_positions"]
-        is_asked = tf.range(tf.shape(ids)[1])[tf.newaxis] == at
-        shown = {**inputs, "masked_input_ids": tf.where(is_asked, mask_id, ids)}
-        original = tf.gather(ids, at, batch_dims=1)
-        return tf.gather(tf.nn.log_softmax(model(shown)), original, batch_dims=2)
-
-    return _traced(score)
-
-
-def _traced(score: _Scorer) -> _Scorer:
-    return tf.function(score, reduce_retracing=True)
-
-
-_SCORERS = {"detection": _detection, "energy": _energy, "masked_lm": _masked_lm}
-
-
 def count(
-    pairs: Sequence[Pair], scores: Sequence[np.ndarray]
+    pairs: Sequence[Pair], values: Sequence[np.ndarray]
 ) -> dict[str, dict[str, Result]]:
     """Counts pairs in the right order: by "paradigms", "fields", and under ``ALL``.
 
-    ``scores`` are those of the good and the bad sentence of each pair in turn.
+    ``values`` are those of the good and the bad sentence of each pair in turn.
     """
     right: dict[str, dict[str, list]] = collections.defaultdict(
         lambda: collections.defaultdict(list)
     )
-    for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
+    for pair, good, bad in zip(pairs, values[::2], values[1::2], strict=True):
         order = [_order(good.sum(), bad.sum()), _order(good.mean(), bad.mean())]
         right["paradigms"][pair.paradigm].append(order)
         right["fields"][pair.field or ALL].append(order)

@@ -6,8 +6,22 @@ shares and correlations are in [-1, 1], not in percent.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
+
+# Of the normal distribution: 95 % lie between minus this and this.
+NORMAL_QUANTILE = 1.959964
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """The ends of the 95 % interval of a share of ``count`` trials (Wilson, 1927)."""
+    z = NORMAL_QUANTILE
+    middle = share + z * z / (2 * count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    low, high = ((middle + side * half) / (1 + z * z / count) for side in (-1, 1))
+    return low, high
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:

@@ -15,6 +15,7 @@ from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.pretraining import Electric, pseudo_log_likelihood
 from electra_tf.runs import minimal_pairs
 from electra_tf.runs.minimal_pairs import Pair, Result
+from electra_tf.runs.scores import token_scores
 from tests import tiny, tiny_run
 from tests.layers.helpers import randomize
 from tests.tasks import common
@@ -85,9 +86,7 @@ def test_detection_is_log_p_of_original(electra):
     }
     tokenizer = common.tokenizer()
     texts = [text for good, bad, *_ in PAIRS for text in (good, bad)]
-    scores = minimal_pairs.token_scores(
-        "detection", model, tokenizer, texts, batch_size=3
-    )
+    scores = token_scores("detection", model, tokenizer, texts, batch_size=3)
     for one, other in zip(scores, found, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
@@ -96,9 +95,7 @@ def test_masked_lm_masks_one_token_at_a_time(electra):
     folder, _ = electra
     model = keras.saving.load_model(folder / "generator.keras")
     texts = [text for good, bad, *_ in PAIRS for text in (good, bad)]
-    scores = minimal_pairs.token_scores(
-        "masked_lm", model, common.tokenizer(), texts, batch_size=5
-    )
+    scores = token_scores("masked_lm", model, common.tokenizer(), texts, batch_size=5)
     for found, ids in zip(scores, rows(), strict=True):
         for place in range(1, ids.shape[1] - 1):
             masked = ids.copy()

@@ -1,0 +1,268 @@
+"""Does a discriminator find real errors, though it was never shown one?
+
+Letters: N words of all sentences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from electra_tf.analysis import marked as marking
+from electra_tf.analysis.calibration import calibration, draw_reliability, halves
+from electra_tf.analysis.inspector import Inspector
+from electra_tf.analysis.marked import RIGHT, Marked
+from electra_tf.analysis.measures import (
+    Detection,
+    Rate,
+    bars,
+    detection,
+    rates,
+    roc_auc,
+)
+from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.cli import Log
+from electra_tf.runs.scores import row_scores
+from electra_tf.tasks.tagging import word_rows
+
+BETA = 0.5
+# What is asked first; its scores are logits of "replaced".
+DISCRIMINATOR = "discriminator"
+
+
+def word_scores(
+    inspector: Inspector,
+    sentences: Sequence[Sequence[str]],
+    counts: np.ndarray,
+    *,
+    seed: int = 0,
+    batch_size: int = 32,
+    log: Log = lambda line: None,
+) -> dict[str, np.ndarray]:
+    """How suspicious every word of all sentences is, float64 [N], by who says so.
+
+    A word has the score of its most suspicious piece; one without pieces has nan.
+    Long sentences are read in parts.
+
+    * ``discriminator``: the logit of "replaced";
+    * ``generator``, if there is one: minus log p with the piece alone masked;
+    * ``frequency``: minus the log of how often the piece occurs, by ``counts`` [V];
+    * ``random``: a number that knows nothing.
+    """
+    longest = longest_row(inspector, inspector.detector.encoder)
+    pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
+    rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
+    shared = {"batch_size": batch_size, "log": log}
+    vocabulary = inspector.vocabulary
+    by_row = {
+        DISCRIMINATOR: row_scores(
+            "replaced", inspector.detector, vocabulary, rows, **shared
+        ),
+        "frequency": [-np.log(counts[row[1:-1]] + 1.0) for row in rows],
+    }
+    if inspector.home.has_model("generator"):
+        fits = row_scores("masked_lm", inspector.generator, vocabulary, rows, **shared)
+        by_row["generator"] = [-values for values in fits]
+    starts = np.cumsum([0, *map(len, sentences)])
+    found = {name: np.full(starts[-1], np.nan) for name in by_row}
+    for row, sentence in enumerate(pieces.sentence):
+        first = pieces.word[row][1:-1]
+        # Pieces that continue a word belong to the last one that began.
+        word = np.maximum.accumulate(first) + starts[sentence]
+        for name, values in by_row.items():
+            np.fmax.at(found[name], word, values[row])
+    found["random"] = np.random.default_rng(seed).random(starts[-1])
+    found["random"][np.isnan(found["frequency"])] = np.nan
+    order = (DISCRIMINATOR, "generator", "frequency", "random")
+    return {name: found[name] for name in order if name in found}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """How well one score finds the wrong words.
+
+    Attributes:
+        average_precision: of all words; ``wrong``, their share, is what chance has.
+        auc: share of pairs of a wrong and a right word in the right order.
+        threshold: the one with the best F0.5 on half of the sentences.
+        precision, recall, f_score: with it on the other half; F0.5.
+        curve: precision and recall of all words at every threshold.
+        kinds: by kind of error, with the threshold, the share that is found in the
+            other half; ``RIGHT`` words are called wrong.
+        kind_precision: by kind, average precision among these and all right words.
+    """
+
+    words: int
+    wrong: float
+    average_precision: float
+    auc: float
+    threshold: float
+    precision: float
+    recall: float
+    f_score: float
+    curve: Detection
+    kinds: tuple[Rate, ...]
+    kind_precision: Mapping[str, float]
+
+
+def evaluate(marked: Sequence[Marked], scores: np.ndarray, seed: int = 0) -> Found:
+    """Compares scores [N], the higher the more suspicious, with what is marked.
+
+    Words whose score is nan are left out. ValueError: no word is wrong, in one of the
+    halves or at all.
+    """
+    kinds = np.array([kind for each in marked for kind in each.kinds], object)
+    rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
+    known = ~np.isnan(scores)
+    kinds, rows, scores = kinds[known], rows[known], scores[known]
+    wrong = kinds != RIGHT
+    curve = detection(wrong, scores)
+    fitting = halves(rows, seed)
+    fitted = detection(wrong[fitting], scores[fitting])
+    threshold = fitted.thresholds[fitted.f_score(BETA).argmax()]
+    rest = ~fitting
+    called = scores[rest] >= threshold
+    hits = float((called & wrong[rest]).sum())
+    precision = hits / max(int(called.sum()), 1)
+    actual = int(wrong[rest].sum())
+    recall = hits / max(actual, 1)
+    weight = BETA**2
+    names = [RIGHT, *sorted(set(kinds[wrong]))]
+    group = np.array([names.index(kind) for kind in kinds])
+    return Found(
+        words=len(scores),
+        wrong=float(wrong.mean()),
+        average_precision=curve.average_precision,
+        auc=roc_auc(wrong, scores),
+        threshold=float(threshold),
+        precision=precision,
+        recall=recall,
+        f_score=(1 + weight) * hits / max(int(called.sum()) + weight * actual, 1),
+        curve=curve,
+        kinds=tuple(rates(called, group[rest], rows[rest], names)),
+        kind_precision={
+            kind: detection(kinds[own] == kind, scores[own]).average_precision
+            for kind in names[1:]
+            if (own := (kinds == kind) | ~wrong).any()
+        },
+    )
+
+
+def draw_curves(axis: Axes, found: Mapping[str, Found]) -> None:
+    """Draws precision over recall of each score, and the share of wrong words."""
+    for name, each in found.items():
+        label = f"{name}, AP {each.average_precision:.3f}"
+        axis.step(each.curve.recall, each.curve.precision, label=label, where="post")
+    axis.axhline(next(iter(found.values())).wrong, color="0.6", linewidth=1)
+    axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="recall", ylabel="precision")
+    axis.legend(fontsize=8, frameon=False)
+
+
+def draw_kinds(axis: Axes, kinds: Sequence[Rate]) -> None:
+    """Draws the share of words that is called wrong, by kind, with intervals."""
+    names = [rate.name or "right words" for rate in kinds]
+    shares = [rate.rate for rate in kinds]
+    places = np.arange(len(kinds))[::-1]
+    axis.errorbar(shares, places, xerr=bars(kinds), marker="o", linestyle="none")
+    axis.set_yticks(places, names, parse_math=False)
+    axis.set(xlabel="share called wrong")
+    axis.set_xlim(left=0)
+
+
+def section(subject: Subject) -> Section:
+    """Errors of files, and of rules in tagged text."""
+    config, log = subject.config, subject.log
+    sets: dict[str, list[Marked]] = {}
+    for spec in config.errors:
+        found = marking.read(spec, config.agreement, log)
+        name = " and ".join(Path(part).name for part in spec.split(":"))
+        rng = np.random.default_rng(config.seed)
+        kept = sorted(rng.permutation(len(found))[: config.sentences])
+        sets[spec if name in sets else name] = [found[at] for at in kept]
+    for path in config.tagged:
+        tagged = marking.read_tagged(path)
+        name = f"rules in {Path(path).name}"
+        sets[name] = marking.by_rules(tagged, config.sentences, config.seed)
+    if not sets:
+        raise ValueError(
+            "errors needs sentences with errors: name files with --errors, or text to "
+            "put some into with --tagged."
+        )
+    notes, tables, pictures, numbers = [], [], [], {}
+    for name, marked in sets.items():
+        scores = word_scores(
+            subject.inspector,
+            [each.words for each in marked],
+            subject.counts,
+            seed=config.seed,
+            batch_size=config.batch_size,
+            log=log,
+        )
+        try:
+            found = {who: evaluate(marked, s, config.seed) for who, s in scores.items()}
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        best = found[DISCRIMINATOR]
+        logits, wrong, rows = _known(marked, scores[DISCRIMINATOR])
+        natural = calibration(logits, wrong, rows)
+        notes.append(
+            f"{name}: {len(marked):,} sentences, {best.words:,} words, "
+            f"{best.wrong:.1%} wrong; average precision {best.average_precision:.3f}, "
+            f"F0.5 {best.f_score:.3f}, ECE of P(replaced) {natural.ece:.3f}."
+        )
+        header = ("who", "average precision", "AUC", "threshold", "precision", "recall")
+        rows = [
+            (
+                *(who, f.average_precision, f.auc, f.threshold),
+                *(f.precision, f.recall, f.f_score),
+            )
+            for who, f in found.items()
+        ]
+        tables.append(Table(f"{name}: who finds wrong words", (*header, "F0.5"), rows))
+        header = ("kind", "words", "called wrong", "low", "high", "average precision")
+        rows = [
+            (
+                *(kind.name or "right words", kind.count, kind.rate, kind.low),
+                *(kind.high, best.kind_precision.get(kind.name, float("nan"))),
+            )
+            for kind in best.kinds
+        ]
+        tables.append(Table(f"{name}: kinds, by the discriminator", header, rows))
+        pictures.append(
+            Picture(
+                f"{name}: left, all thresholds, the line is chance; middle, the "
+                "threshold with the best F0.5 on half of the sentences, on the other "
+                "half; right, is P(replaced) the share of wrong words?",
+                {
+                    "who finds them": functools.partial(draw_curves, found=found),
+                    "what is found": functools.partial(draw_kinds, kinds=best.kinds),
+                    "calibration": functools.partial(
+                        draw_reliability,
+                        by_name={name: natural},
+                        outcome="that is wrong",
+                    ),
+                },
+            )
+        )
+        thin = {
+            who: dataclasses.replace(f, curve=f.curve.thinned())
+            for who, f in found.items()
+        }
+        numbers[name] = {"found": thin, "calibration": natural}
+    return Section("Does it find real errors?", notes, tables, pictures, numbers)
+
+
+def _known(
+    marked: Sequence[Marked], scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, whether a word is wrong, and sentences, of words that have a score."""
+    wrong = np.array([kind != RIGHT for each in marked for kind in each.kinds])
+    rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
+    known = ~np.isnan(scores)
+    return scores[known], wrong[known], rows[known]

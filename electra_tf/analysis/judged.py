@@ -1,0 +1,149 @@
+"""What a pretrained pair makes of many rows: text as it is, or corrupted, and judged.
+
+Letters: N tokens of all rows, special ones left out, B batch, P masked positions, V
+vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import cli
+from electra_tf.analysis.inspector import Inspector
+from electra_tf.cli import Log
+from electra_tf.data.masking import row_keys
+from electra_tf.features import derive_inputs
+from electra_tf.pretraining import CategoricalSampler, GreedySampler
+from electra_tf.pretraining.generators import UnigramGenerator
+from electra_tf.pretraining.samplers import corrupt
+
+# Generator inputs to mlm_logits [B, P, V]; a Keras model.
+Generator = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
+# Rows are padded to a multiple of this, so that few lengths are compiled.
+_STEP = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The tokens of all rows, one after the other: arrays [N].
+
+    Attributes:
+        original: ids of the text, int32.
+        shown: ids that the discriminator read, int32.
+        logits: of "replaced", float64.
+        is_masked: bool, positions that the generator filled.
+        best: ids that the generator found most probable there, int32; -1 elsewhere.
+        row: number of the row that a token is in.
+        position: of a token in its row, where [CLS] is 0.
+    """
+
+    original: np.ndarray
+    shown: np.ndarray
+    logits: np.ndarray
+    is_masked: np.ndarray
+    best: np.ndarray
+    row: np.ndarray
+    position: np.ndarray
+
+    @property
+    def is_replaced(self) -> np.ndarray:
+        """Where the discriminator read something else than the text, bool [N]."""
+        return self.original != self.shown
+
+
+def corruptions(
+    inspector: Inspector, counts: np.ndarray, others: Sequence[str] = ()
+) -> dict[str, Generator]:
+    """Generators by name: its own if it has one, other folders', unigram, uniform.
+
+    ``counts`` [V] are the frequencies that the unigram generator draws by.
+
+    ValueError: another folder's generator has another vocabulary.
+    """
+    found: dict[str, Generator] = {}
+    if inspector.home.has_model("generator"):
+        found["own generator"] = inspector.generator
+    for folder in others:
+        other = Inspector(folder, lambda line: None)
+        if other.vocabulary.tokens != inspector.vocabulary.tokens:
+            raise ValueError(
+                f"--generators: {folder} has another vocabulary than "
+                f"{inspector.folder}: its tokens cannot be judged."
+            )
+        found[f"generator of {folder}"] = other.generator
+    unigram, uniform = (UnigramGenerator(len(inspector.vocabulary)) for _ in range(2))
+    unigram.set_counts(counts)
+    return found | {"unigram": unigram, "uniform": uniform}
+
+
+def judge(
+    inspector: Inspector,
+    rows: Sequence[np.ndarray],
+    generator: Generator | None = None,
+    *,
+    mask_rate: float | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+    log: Log = lambda line: None,
+    name: str = "",
+) -> Judged:
+    """Corrupts the rows, without a generator not at all, and asks the discriminator.
+
+    Masks and temperature are those of pretraining. A row's masks are a function of its
+    number and of ``seed``; the samples also of ``batch_size``.
+    """
+    vocabulary, detector = inspector.vocabulary, inspector.detector
+    rate = mask_rate or inspector.flags.get("mask_rate", 0.15)
+    temperature = inspector.flags.get("temperature", 1.0)
+    sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
+    special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
+    judging = tf.function(lambda inputs: detector(inputs), reduce_retracing=True)
+    if generator is not None:
+        filling = tf.function(lambda inputs: generator(inputs), reduce_retracing=True)
+    lengths = np.array([len(row) for row in rows])
+    order = np.argsort(lengths, kind="stable")
+    parts: list[tuple[np.ndarray, ...] | None] = [None] * len(rows)
+    progress = cli.Progress(len(rows), unit="row", log=log)
+    for start in range(0, len(rows), batch_size):
+        chosen = order[start : start + batch_size]
+        width = int(-(-lengths[chosen].max() // _STEP) * _STEP)
+        width = min(width, detector.encoder.embeddings.max_positions)
+        ids = np.full([len(chosen), width], vocabulary.pad_id, np.int32)
+        for line, number in zip(ids, chosen, strict=True):
+            line[: lengths[number]] = rows[number]
+        mask = (np.arange(width) < lengths[chosen, None]).astype(np.int32)
+        batch = derive_inputs(tf.constant(ids), tf.constant(mask), vocabulary.sep_id)
+        shown, masked = ids, np.zeros_like(ids, bool)
+        best = np.full_like(ids, -1)
+        inputs = batch
+        if generator is not None:
+            keys = row_keys(
+                tf.constant(chosen, tf.int64),
+                tf.zeros([len(chosen)], tf.int64),
+                seed=seed,
+            )
+            hide = inspector.masking(width, rate)
+            batch |= hide(batch["input_ids"], batch["input_mask"], keys)
+            guesses = filling(batch)
+            key = tf.constant([seed, start])
+            sampled = sampler(guesses, batch["masked_lm_ids"], key)
+            corrupted = corrupt(batch, sampled, special)
+            inputs = corrupted.inputs
+            shown = inputs["input_ids"].numpy()
+            masked = corrupted.is_masked.numpy()
+            line, slot = np.nonzero(batch["masked_lm_weights"].numpy())
+            places = batch["masked_lm_positions"].numpy()[line, slot]
+            best[line, places] = tf.argmax(guesses, -1).numpy()[line, slot]
+        logits = judging(inputs).numpy().astype(np.float64)
+        for line, number in enumerate(chosen):
+            kept = np.flatnonzero((mask[line] > 0) & ~np.isin(ids[line], special))
+            columns = (ids, shown, logits, masked, best)
+            parts[number] = (*(column[line, kept] for column in columns), kept)
+        progress.update(min(start + batch_size, len(rows)), name)
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    owner = np.repeat(np.arange(len(rows)), [len(part[0]) for part in parts])
+    return Judged(*joined[:5], owner, joined[5])

@@ -1,0 +1,499 @@
+"""How do the representations of encoders differ? Layers, probes, attention.
+
+All is of words, by their first pieces, so that encoders with other vocabularies can be
+compared. Letters: L layers (what goes into the first block counts as one), N words, D
+hidden size, H heads, C classes.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from matplotlib.axes import Axes
+
+from electra_tf.analysis.calibration import halves
+from electra_tf.analysis.inspector import Inspector
+from electra_tf.analysis.measures import roc_auc
+from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.features import derive_inputs
+from electra_tf.layers import plain, weights
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.runs import frozen, linear
+from electra_tf.tasks.base import Ragged, Rows
+from electra_tf.tasks.tagging import word_rows
+
+_REPLACED_SHARE = 0.15
+_PROBED_WORDS = 50
+_MOST_PAIRS = 20_000
+# Rows whose attention is measured.
+_LOOKED_AT = 100
+# The tags with a color of their own in the picture of the plane.
+_SHOWN_TAGS = 6
+# Probes, and what their scores are.
+PROBES = {
+    "tag": "accuracy",
+    "word": f"accuracy among the {_PROBED_WORDS} most frequent words",
+    "replaced": "AUC; 15 % of the words drawn anew from the text",
+}
+
+
+def read_words(
+    encoder: TextEncoder,
+    tokenizer: WordPiece,
+    sentences: Sequence[Sequence[str]],
+    *,
+    longest: int,
+    batch_size: int = 32,
+) -> tuple[np.ndarray, np.ndarray, Ragged]:
+    """States of words, float32 [L, N, D]; their numbers in the text, [N]; ids of rows.
+
+    Long sentences are read in parts; words without pieces are left out.
+    """
+    pieces = word_rows(sentences, tokenizer, longest, split=True)
+    ids = pieces.input_ids
+    zeros = Ragged(np.zeros_like(ids.values), ids.splits)
+    rows = Rows(
+        {"input_ids": ids, "segment_ids": zeros},
+        {},
+        pieces.sentence,
+        pad_id=tokenizer.vocabulary.pad_id,
+        notes={"word": pieces.word},
+    )
+    found = frozen.states_of(encoder, rows, frozen.READINGS["tagging"], batch_size)
+    starts = np.cumsum([0, *map(len, sentences)])
+    numbers = [
+        starts[sentence] + word[word >= 0]
+        for row, sentence in enumerate(pieces.sentence)
+        for word in (pieces.word[row],)
+    ]
+    return found["words"], np.concatenate(numbers), ids
+
+
+def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
+    """Likeness of two representations [N, D] and [N, E] of the same words, in [0, 1].
+
+    Linear centered kernel alignment (Kornblith et al., 2019): it does not change with
+    rotations and the scale of either. nan if one does not vary.
+    """
+    first, second = (
+        (each - each.mean(0)).astype(np.float64) for each in (first, second)
+    )
+    cross = np.square(first.T @ second).sum()
+    own = [np.linalg.norm(each.T @ each) for each in (first, second)]
+    return float(cross / (own[0] * own[1])) if min(own) > 0 else float("nan")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How the words of a layer lie.
+
+    ``variance`` has the share of the variance in the first principal component, and in
+    the first ten; ``cosine`` is the mean between random pairs of words, 0 where all
+    directions are alike (anisotropy; Ethayarajh, 2019).
+    """
+
+    variance: tuple[float, float]
+    cosine: float
+
+
+def spread(states: np.ndarray, seed: int = 0) -> Spread:
+    """Measures the states [N, D] of a layer; ValueError below two words."""
+    if len(states) < 2:
+        raise ValueError(f"{len(states)} words cannot be spread: give more text.")
+    centered = (states - states.mean(0)).astype(np.float64)
+    variances = np.linalg.eigvalsh(centered.T @ centered)[::-1]
+    shares = np.cumsum(variances) / max(variances.sum(), 1e-300)
+    rng = np.random.default_rng(seed)
+    one = rng.integers(0, len(states), _MOST_PAIRS)
+    # Any other word.
+    other = (one + rng.integers(1, len(states), _MOST_PAIRS)) % len(states)
+    units = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
+    cosine = np.einsum("nd,nd->n", units[one], units[other]).mean()
+    first_ten = float(shares[min(10, len(shares)) - 1])
+    return Spread((float(shares[0]), first_ten), float(cosine))
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """What heads look at, on average over tokens: arrays [blocks, H].
+
+    ``entropy`` in nats; ``distance`` in tokens between who looks and what is looked at;
+    ``special``: the share of [CLS] and [SEP].
+    """
+
+    entropy: np.ndarray
+    distance: np.ndarray
+    special: np.ndarray
+
+
+def attention(
+    encoder: TextEncoder, rows: Sequence[np.ndarray], sep_id: int, cls_id: int
+) -> Attention:
+    """Measures the attention of every head in rows of ids, one by one.
+
+    Tokens that look are all but [CLS] and [SEP].
+    """
+    blocks = encoder.transformer.blocks
+    totals = np.zeros([3, len(blocks), blocks[0].num_heads])
+    looking_tokens = 0
+
+    @tf.function(reduce_retracing=True)
+    def look(ids: tf.Tensor) -> tf.Tensor:
+        mask = tf.ones_like(ids)
+        states = encoder.states(derive_inputs(ids, mask, sep_id))
+        found = []
+        for block, state in zip(blocks, states, strict=False):
+            product = weights.matmul(
+                tf.reshape(state, [-1, encoder.hidden_size]), block.qkv_kernel
+            )
+            shape = (tf.shape(ids)[0], tf.shape(ids)[1])
+            query, key, _ = plain.split_heads(
+                product, block.qkv_bias, shape, block.num_heads
+            )
+            scores = tf.matmul(query, key, transpose_b=True)
+            penalty = plain.choose("direction", block.direction)
+            found.append(
+                plain.masked_softmax(scores, mask, query.shape[-1], penalty)[0]
+            )
+        return tf.stack(found)
+
+    for row in rows:
+        # [blocks, H, S, S] of who looks at what.
+        shares = look(tf.constant(row[None], tf.int32)).numpy()
+        is_special = np.isin(row, [sep_id, cls_id])
+        at = np.arange(len(row))
+        apart = np.abs(at[:, None] - at)
+        logs = np.log(np.maximum(shares, 1e-30))
+        looking = shares[:, :, ~is_special]
+        totals[0] -= (looking * logs[:, :, ~is_special]).sum((2, 3))
+        totals[1] += (looking * apart[~is_special]).sum((2, 3))
+        totals[2] += looking[..., is_special].sum((2, 3))
+        looking_tokens += int((~is_special).sum())
+    return Attention(*(totals / max(looking_tokens, 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """Scores of linear layers on held-out words, and of what knows no word."""
+
+    layers: tuple[float, ...]
+    baseline: float
+
+
+def probe(
+    states: np.ndarray,
+    targets: np.ndarray,
+    sentences: np.ndarray,
+    *,
+    is_detection: bool = False,
+    seed: int = 0,
+) -> Probe:
+    """Trains a linear layer on the states [L, N, D] of one half of the sentences.
+
+    Returns the accuracy on the other half, by layer, of class numbers [N]; with
+    ``is_detection`` the AUC of class 1. The baseline is the most frequent class; of
+    detection it is one half. The states are changed. ValueError: only one class.
+    """
+    classes, numbers = np.unique(targets, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"all words have the class {classes}: there is nothing to probe."
+        )
+    training = halves(sentences, seed)
+    kept, rest = states[:, training], states[:, ~training]
+    shift, scale = frozen.standardize(kept)
+    rest = (rest - shift) / scale
+    given, asked = numbers[training], numbers[~training]
+    shared = (len(classes), linear.LOSSES["classification"])
+    strength = linear.choose_strength(
+        kept.mean(axis=0, keepdims=True), given, sentences[training], *shared
+    )
+    scores = []
+    for layer in range(len(states)):
+        fitted = linear.fit(kept[layer][None], given, *shared, strength=strength)
+        logits = fitted(rest[layer][None])
+        if is_detection:
+            scores.append(roc_auc(asked == 1, logits[:, 1] - logits[:, 0]))
+        else:
+            scores.append(float((logits.argmax(1) == asked).mean()))
+    most = np.bincount(given).argmax()
+    baseline = 0.5 if is_detection else float((asked == most).mean())
+    return Probe(tuple(scores), baseline)
+
+
+def draw_cka(axis: Axes, found: np.ndarray, names: tuple[str, str]) -> None:
+    """Draws CKA of all layers [L, M] of two encoders."""
+    axis.imshow(found, vmin=0, vmax=1, cmap="viridis", origin="lower", aspect="auto")
+    if found.size <= 64:
+        for (row, column), value in np.ndenumerate(found):
+            color = "black" if value > 0.6 else "white"
+            axis.text(
+                column,
+                row,
+                f"{value:.2f}",
+                ha="center",
+                va="center",
+                color=color,
+                size=8,
+            )
+    for side in (axis.xaxis, axis.yaxis):
+        side.get_major_locator().set_params(integer=True)
+    axis.set_ylabel(f"layer of {names[0]}", parse_math=False)
+    axis.set_xlabel(f"layer of {names[1]}", parse_math=False)
+
+
+def draw_layers(
+    axis: Axes, by_name: Mapping[str, Sequence[float]], label: str, baseline: float = 0
+) -> None:
+    """Draws one number per layer for each encoder, and a baseline if there is one."""
+    for name, values in by_name.items():
+        axis.plot(range(len(values)), values, marker="o", markersize=4, label=name)
+    if baseline:
+        axis.axhline(baseline, color="0.6", linewidth=1)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(xlabel="layer", ylabel=label)
+    axis.legend(fontsize=8, frameon=False)
+
+
+def draw_heads(axis: Axes, found: Attention) -> None:
+    """Draws entropy over distance, a mark per head and a color per block."""
+    for number, (distance, entropy) in enumerate(
+        zip(found.distance, found.entropy, strict=True), 1
+    ):
+        axis.scatter(distance, entropy, s=18, label=f"block {number}")
+    axis.set(xlabel="mean distance (tokens)", ylabel="entropy (nats)")
+    axis.legend(fontsize=7, frameon=False, ncols=2)
+
+
+def draw_plane(axis: Axes, states: np.ndarray, tags: Sequence[str]) -> None:
+    """Draws words [N, D] on their first two principal components, by their tags."""
+    centered = (states - states.mean(0)).astype(np.float64)
+    _, directions = np.linalg.eigh(centered.T @ centered)
+    plane = centered @ directions[:, :-3:-1]
+    tags = np.array(tags)
+    for tag, _ in collections.Counter(tags.tolist()).most_common(_SHOWN_TAGS):
+        own = plane[tags == tag]
+        axis.scatter(own[:, 0], own[:, 1], s=4, alpha=0.5, linewidths=0, label=tag)
+    axis.set(xlabel="first component", ylabel="second component")
+    axis.legend(fontsize=7, frameon=False, markerscale=3)
+
+
+def find_encoders(subject: Subject) -> dict[str, Inspector]:
+    """The model's folder and those of ``--encoders``, by a name that is short.
+
+    A folder without encoder.keras stands for all folders in it that have one, as that
+    of a comparison does. ValueError: there is none; OSError: no such folder.
+    """
+    folders = [subject.inspector.folder]
+    for given in map(Path, subject.config.encoders):
+        inside = sorted(path.parent for path in given.rglob("encoder.keras"))
+        if (given / "encoder.keras").is_file():
+            inside = [given]
+        if not inside:
+            raise ValueError(
+                f"--encoders: {given} has no encoder.keras, nor has a folder in it: "
+                "give folders of finished runs, of imports, or of a comparison."
+            )
+        folders += inside
+    folders = list(dict.fromkeys(folders))
+    short = collections.Counter(folder.name for folder in folders)
+    return {
+        folder.name if short[folder.name] == 1 else str(folder): (
+            Inspector(folder, subject.log) if number else subject.inspector
+        )
+        for number, folder in enumerate(folders)
+    }
+
+
+def section(subject: Subject) -> Section:
+    """Layers, probes and attention of all encoders on the tagged text."""
+    config = subject.config
+    tagged = subject.tagged
+    sentences = [sentence.words for sentence in tagged]
+    words = np.array([word.lower() for each in sentences for word in each], object)
+    tags = np.array([tag for sentence in tagged for tag in sentence.tags], object)
+    owner = np.repeat(np.arange(len(tagged)), [len(each) for each in sentences])
+    rng = np.random.default_rng(config.seed)
+    is_drawn = rng.random(len(words)) < _REPLACED_SHARE
+    flat = np.array([word for each in sentences for word in each], object)
+    drawn = np.where(is_drawn, rng.permutation(flat), flat)
+    is_replaced = np.array([word.lower() for word in drawn]) != words
+    ends = np.cumsum([len(each) for each in sentences])
+    corrupted = [tuple(part) for part in np.split(drawn, ends[:-1])]
+
+    states: dict[str, list] = {"clean": [], "drawn": []}
+    looks: dict[str, Attention] = {}
+    for name, inspector in find_encoders(subject).items():
+        encoder = inspector.home.load("encoder", TextEncoder)
+        shared = {
+            "longest": longest_row(inspector, encoder),
+            "batch_size": config.batch_size,
+        }
+        tokenizer, vocabulary = inspector.tokenizer, inspector.vocabulary
+        *found, ids = read_words(encoder, tokenizer, sentences, **shared)
+        states["clean"].append(found)
+        states["drawn"].append(read_words(encoder, tokenizer, corrupted, **shared)[:2])
+        looks[name] = attention(
+            encoder,
+            [ids[row] for row in range(min(len(ids.splits) - 1, _LOOKED_AT))],
+            vocabulary.sep_id,
+            vocabulary.cls_id,
+        )
+        size = f"{encoder.num_layers} blocks of {encoder.hidden_size}"
+        subject.log(f"read {name}: {size}")
+
+    def common(kind: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Numbers of the words that all encoders have read, and their states."""
+        numbers = functools.reduce(np.intersect1d, (own for _, own in states[kind]))
+        kept = (values[:, np.isin(own, numbers)] for values, own in states[kind])
+        return numbers, dict(zip(looks, kept, strict=True))
+
+    at, clean = common("clean")
+    spreads = {
+        name: [spread(layer, config.seed) for layer in states]
+        for name, states in clean.items()
+    }
+    pairs = list(itertools.combinations_with_replacement(clean, 2))
+    cka = {
+        pair: np.array(
+            [
+                [linear_cka(one, other) for other in clean[pair[1]]]
+                for one in clean[pair[0]]
+            ]
+        )
+        for pair in pairs
+    }
+    frequent = {w for w, _ in collections.Counter(words).most_common(_PROBED_WORDS)}
+    is_frequent = np.array([word in frequent for word in words[at]])
+    at_drawn, drawn_states = common("drawn")
+    probes: dict[str, dict[str, Probe]] = {kind: {} for kind in PROBES}
+    for name in clean:
+        probes["tag"][name] = probe(
+            clean[name].copy(), tags[at].astype(str), owner[at], seed=config.seed
+        )
+        probes["word"][name] = probe(
+            clean[name][:, is_frequent],
+            words[at][is_frequent].astype(str),
+            owner[at][is_frequent],
+            seed=config.seed,
+        )
+        probes["replaced"][name] = probe(
+            drawn_states[name],
+            is_replaced[at_drawn],
+            owner[at_drawn],
+            is_detection=True,
+            seed=config.seed,
+        )
+        subject.log(f"probed {name}")
+    return _section(subject, len(tagged), tags[at], clean, spreads, cka, probes, looks)
+
+
+def _section(
+    subject: Subject,
+    sentences: int,
+    tags: np.ndarray,
+    clean: Mapping[str, np.ndarray],
+    spreads: Mapping[str, Sequence[Spread]],
+    cka: Mapping[tuple[str, str], np.ndarray],
+    probes: Mapping[str, Mapping[str, Probe]],
+    looks: Mapping[str, Attention],
+) -> Section:
+    """What was measured as words, tables and pictures."""
+    notes = [
+        f"{sentences:,} sentences of {', '.join(subject.config.tagged)}, {len(tags):,} "
+        f"words that all of {', '.join(clean)} read.",
+        *(
+            f"Probe {kind} ({PROBES[kind]}): "
+            + ", ".join(
+                f"{name} {max(each.layers):.3f} at layer {int(np.argmax(each.layers))}"
+                for name, each in found.items()
+            )
+            + f"; baseline {next(iter(found.values())).baseline:.3f}."
+            for kind, found in probes.items()
+        ),
+    ]
+    header = ("encoder", "layer", "first component", "first ten", "cosine")
+    rows = [
+        (
+            *(name, layer, *each.variance, each.cosine),
+            *(probes[kind][name].layers[layer] for kind in PROBES),
+        )
+        for name, layers in spreads.items()
+        for layer, each in enumerate(layers)
+    ]
+    head_rows = [
+        (name, block + 1, head + 1, *(float(part[block, head]) for part in parts))
+        for name, look in looks.items()
+        for parts in ((look.entropy, look.distance, look.special),)
+        for block, head in np.ndindex(look.entropy.shape)
+    ]
+    tables = [
+        Table("By layer: variance, cosine, probes", (*header, *PROBES), rows),
+        Table(
+            "By head",
+            ("encoder", "block", "head", "entropy", "distance", "to [CLS] and [SEP]"),
+            head_rows,
+        ),
+    ]
+    by_layer = {
+        kind: functools.partial(
+            draw_layers,
+            by_name={name: each.layers for name, each in found.items()},
+            label=PROBES[kind].partition(";")[0].partition(" among")[0],
+            baseline=next(iter(found.values())).baseline,
+        )
+        for kind, found in probes.items()
+    }
+    geometry = {
+        "variance in the first component": functools.partial(
+            draw_layers,
+            by_name={n: [each.variance[0] for each in s] for n, s in spreads.items()},
+            label="share",
+        ),
+        "mean cosine of two words": functools.partial(
+            draw_layers,
+            by_name={n: [each.cosine for each in s] for n, s in spreads.items()},
+            label="cosine",
+        ),
+    }
+    pictures = [
+        Picture(
+            "Linear CKA of all layers; 1: the same up to rotation and scale.",
+            {
+                f"{one} and {other}": functools.partial(
+                    draw_cka, found=found, names=(one, other)
+                )
+                for (one, other), found in cka.items()
+            },
+        ),
+        Picture("Linear probes by layer, on held-out sentences.", by_layer),
+        Picture("How the words lie, by layer.", geometry),
+        Picture(
+            "What heads look at.",
+            {n: functools.partial(draw_heads, found=look) for n, look in looks.items()},
+        ),
+        Picture(
+            "Words of the last layer on their first two principal components.",
+            {
+                name: functools.partial(draw_plane, states=states[-1], tags=tags)
+                for name, states in clean.items()
+            },
+        ),
+    ]
+    numbers = {
+        "cka": {" and ".join(pair): found for pair, found in cka.items()},
+        "spread": spreads,
+        "probes": probes,
+        "attention": looks,
+    }
+    title = "How do its representations look?"
+    return Section(title, notes, tables, pictures, numbers)

@@ -1,0 +1,146 @@
+"""What an analysis is of: a model, the flags of the command, and text.
+
+Letters: V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.analysis.inspector import Inspector
+from electra_tf.analysis.marked import Tagged, read_tagged
+from electra_tf.cli import Log
+from electra_tf.config.commands import AnalyzeConfig
+from electra_tf.data import pipeline, records
+from electra_tf.data.corpora import open_corpus
+from electra_tf.folders.pretraining import DATA
+from electra_tf.layers.encoder import TextEncoder
+
+_COUNTED_RECORDS = 20_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Rows of ids, [CLS] and [SEP] included, and what is known of the text.
+
+    ``counts`` [V] says how often each token occurs in the training text or, where that
+    is not there, in this one; ``about`` says in words what the rows are.
+    """
+
+    rows: Sequence[np.ndarray]
+    counts: np.ndarray
+    about: str
+
+
+def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
+    """Tokens, special ones included, that were trained; else the position table."""
+    most = encoder.embeddings.max_positions
+    return min(most, inspector.flags.get("max_seq_length") or most)
+
+
+def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
+    """At most ``limit`` rows of text, or of the held-out records of the run itself.
+
+    ``specs`` are those of ``--corpus``; none: the run's records. A line of text is a
+    row, several where it is too long for one.
+
+    ValueError: there is no text, or it has no words.
+    """
+    vocabulary = inspector.vocabulary
+    train, held_out = _records_of(inspector)
+    if specs:
+        lines: list[str] = []
+        for source in open_corpus(specs):
+            for document in source.documents():
+                lines += document
+                if len(lines) >= limit:
+                    break
+        size = longest_row(inspector, inspector.detector.encoder) - 2
+        rows = [
+            np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
+            for ids in inspector.tokenizer.encode(lines[:limit])
+            for at in range(0, len(ids), size)
+        ][:limit]
+        about = f"{len(rows):,} rows of {', '.join(specs)}"
+        if not rows:
+            raise ValueError(f"--text={','.join(specs)} has no words.")
+    elif held_out:
+        rows = _read_records(held_out, limit)
+        about = f"{len(rows):,} held-out rows of pretraining"
+    else:
+        raise ValueError(
+            f"{inspector.folder} has no held-out records that are still there: name "
+            "text with --text, a file or folder, or --text=installed."
+        )
+    counted = _read_records(train, _COUNTED_RECORDS) if train else rows
+    counts = records.token_counts(counted, len(vocabulary))
+    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+    return Text([row.astype(np.int32) for row in rows], counts, about)
+
+
+def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
+    """Record files of training, and held-out ones, as far as they are still there."""
+    flags = inspector.flags
+    places = [*(flags.get("records") or ()), flags.get("data_dir")]
+    places = [place for place in places if place] or [inspector.folder / DATA]
+    folders = {
+        Path(path) if Path(path).is_dir() else Path(path).parent
+        for place in places
+        for path in glob.glob(str(place))
+    }
+    found = [
+        sorted(str(path) for folder in folders for path in folder.glob(pattern))
+        for pattern in (pipeline.TRAINING, pipeline.HELD_OUT)
+    ]
+    return found[0], found[1]
+
+
+def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
+    stream = tf.data.TFRecordDataset(list(paths)).take(limit)
+    batches = stream.batch(1000).map(pipeline.parse_batch)
+    return [row.numpy() for batch in batches for row in batch]
+
+
+class Subject:
+    """The model, the flags and the text of an analysis, each read when needed."""
+
+    def __init__(self, config: AnalyzeConfig, log: Log):
+        self.config = config
+        self.log = log
+        self.inspector = Inspector(
+            config.model,
+            log,
+            vocab_file=config.vocab_file,
+            lower_case=config.lower_case,
+            strip_accents=config.strip_accents,
+        )
+
+    @functools.cached_property
+    def text(self) -> Text:
+        """Rows of text; ValueError: there is none."""
+        return read_text(self.inspector, self.config.text, self.config.limit)
+
+    @functools.cached_property
+    def tagged(self) -> list[Tagged]:
+        """Words and parts of speech; ValueError: no file was named, or one is none."""
+        if not self.config.tagged:
+            raise ValueError(
+                "words with parts of speech are needed: name files with --tagged."
+            )
+        return [
+            sentence
+            for path in self.config.tagged
+            for sentence in read_tagged(path, "UPOS")[: self.config.sentences]
+        ]
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """How often each token occurs, [V]; ValueError: there is no text to count."""
+        return self.text.counts

@@ -1,0 +1,179 @@
+"""A number for every token of a text, from a pretrained model; nothing is trained.
+
+The higher, the better the token fits:
+
+* ``detection``: log P(original), from one pass of a discriminator;
+* ``energy``: minus the energy, Electric's pseudo-log-likelihood (Clark et al., 2020b,
+  section 3), from one pass;
+* ``masked_lm``: log p of the token with it alone masked (Salazar et al., 2020), from as
+  many passes as there are tokens.
+
+And the other way round, ``replaced``: the discriminator's logit that it was replaced.
+
+Letters: B rows, S tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import cli
+from electra_tf.cli import Log
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.features import derive_inputs
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
+
+# Rows of a batch, [B, S] ids and mask, to a number per token, [B, S].
+_Scorer = Callable[[dict[str, tf.Tensor]], tf.Tensor]
+
+# Method -> the file it asks, and its class.
+_MODELS = {
+    "detection": ("discriminator", ReplacedTokenDetector),
+    "energy": ("discriminator", EnergyModel),
+    "masked_lm": ("generator", MaskedLM),
+}
+
+
+def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
+    """The method, "auto" resolved to what the run was for, and its model.
+
+    ValueError: the model has no such scores; OSError: it is not there.
+    """
+    if method == "auto":
+        method = "masked_lm"
+        if folder.has_model("discriminator"):
+            model = folder.load("discriminator", keras.Model)
+            kinds = {"energy": EnergyModel, "detection": ReplacedTokenDetector}
+            for name, kind in kinds.items():
+                if isinstance(model, kind):
+                    return name, model
+            raise ValueError(
+                f"{folder.model_path('discriminator')} holds a {type(model).__name__}, "
+                "which says of no token how likely it is to belong there: only "
+                "--method=masked_lm, the generator's, can be asked."
+            )
+    name, kind = _MODELS[method]
+    path = folder.model_path(name)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder.path} has no {path.name}, which --method={method} asks: name the "
+            "folder of a finished run or of an import, or choose another --method."
+        )
+    return method, folder.load(name, kind, f"Choose another --method than {method}.")
+
+
+def token_scores(
+    method: str,
+    model: keras.Model,
+    tokenizer: WordPiece,
+    texts: Sequence[str],
+    *,
+    batch_size: int = 64,
+    log: Log = lambda line: None,
+) -> list[np.ndarray]:
+    """A number for every token of every text, float32, the higher the better.
+
+    ValueError: a text has no tokens, or more than the model takes.
+    """
+    vocabulary = tokenizer.vocabulary
+    most = model.encoder.embeddings.max_positions
+    rows = []
+    for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
+        if not 0 < len(ids) <= most - 2:
+            raise ValueError(
+                f"{text[:60]!r} has {len(ids)} tokens, and the model takes from 1 to "
+                f"{most - 2}."
+            )
+        rows.append([vocabulary.cls_id, *ids, vocabulary.sep_id])
+    return row_scores(method, model, vocabulary, rows, batch_size=batch_size, log=log)
+
+
+def row_scores(
+    method: str,
+    model: keras.Model,
+    vocabulary: Vocabulary,
+    rows: Sequence[Sequence[int]],
+    *,
+    batch_size: int = 64,
+    log: Log = lambda line: None,
+) -> list[np.ndarray]:
+    """As ``token_scores``, of ids with [CLS] and [SEP], for which there is no number.
+
+    Rows that are longer than the model takes are not looked for.
+    """
+    if method == "masked_lm":
+        # One row for each token that is asked for.
+        asked = [
+            (row, at) for row, ids in enumerate(rows) for at in range(1, len(ids) - 1)
+        ]
+    else:
+        asked = [(row, None) for row in range(len(rows))]
+    # Rows of similar length share a batch.
+    asked.sort(key=lambda each: len(rows[each[0]]))
+    score = _SCORERS[method](model, vocabulary.mask_id)
+    found = [np.zeros(len(ids) - 2, np.float32) for ids in rows]
+    progress = cli.Progress(len(asked), unit="row", log=log)
+    for start in range(0, len(asked), batch_size):
+        part = asked[start : start + batch_size]
+        length = max(len(rows[row]) for row, _ in part)
+        ids = np.full([len(part), length], vocabulary.pad_id, np.int32)
+        mask = np.zeros_like(ids)
+        for number, (row, _) in enumerate(part):
+            ids[number, : len(rows[row])] = rows[row]
+            mask[number, : len(rows[row])] = 1
+        inputs = derive_inputs(tf.constant(ids), tf.constant(mask), vocabulary.sep_id)
+        if method == "masked_lm":
+            at = np.array([[position] for _, position in part], np.int32)
+            inputs["masked_lm_positions"] = tf.constant(at)
+        values = score(inputs).numpy()
+        for number, (row, position) in enumerate(part):
+            if position is None:
+                found[row][:] = values[number, 1 : len(rows[row]) - 1]
+            else:
+                found[row][position - 1] = values[number, 0]
+        progress.update(start + len(part), method)
+    return found
+
+
+def _detection(model: ReplacedTokenDetector, mask_id: int) -> _Scorer:
+    del mask_id
+    return _traced(lambda inputs: tf.math.log_sigmoid(-model(inputs)))
+
+
+def _replaced(model: ReplacedTokenDetector, mask_id: int) -> _Scorer:
+    del mask_id
+    return _traced(lambda inputs: model(inputs))
+
+
+def _energy(model: EnergyModel, mask_id: int) -> _Scorer:
+    del mask_id
+    return _traced(lambda inputs: -model(inputs))
+
+
+def _masked_lm(model: MaskedLM, mask_id: int) -> _Scorer:
+    def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        ids, at = inputs["input_ids"], inputs["masked_lm_positions"]
+        is_asked = tf.range(tf.shape(ids)[1])[tf.newaxis] == at
+        shown = {**inputs, "masked_input_ids": tf.where(is_asked, mask_id, ids)}
+        original = tf.gather(ids, at, batch_dims=1)
+        return tf.gather(tf.nn.log_softmax(model(shown)), original, batch_dims=2)
+
+    return _traced(score)
+
+
+def _traced(score: _Scorer) -> _Scorer:
+    return tf.function(score, reduce_retracing=True)
+
+
+_SCORERS = {
+    "detection": _detection,
+    "energy": _energy,
+    "masked_lm": _masked_lm,
+    "replaced": _replaced,
+}

@@ -1,0 +1,137 @@
+"""The command: one page, one file of numbers, clear lines for what is impossible."""
+
+import json
+import re
+
+import pytest
+
+from electra_tf import analyze
+from electra_tf.analysis import report
+from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.config.commands import PARTS
+from electra_tf.pretraining import Electric
+from tests import tiny, tiny_run
+from tests.analysis.test_output import Document
+from tests.layers.helpers import randomize
+from tests.tasks.common import TOKENS
+
+TEXT = (
+    "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book was not good\n"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "text.txt").write_text(TEXT * 3)
+    edit = "A 1 2|||<kind>|||x|||R|||-|||0\n\n"
+    (folder / "errors.m2").write_text(f"S a books was bad\n{edit}" * 8)
+    words = ["The/DT", "movie/NN", "was/VBD", "good/JJ", "to/IN", "the/DT", "song/NN"]
+    lines = "".join("\t".join(word.split("/")) + "\n" for word in words)
+    (folder / "tagged.txt").write_text(f"{lines}\n" * 8)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run"), mask_rate=0.5)
+
+
+@pytest.fixture(scope="module")
+def flags(data):
+    """The data of all parts."""
+    return (
+        f"--text={data / 'text.txt'}",
+        f"--errors={data / 'errors.m2'}",
+        f"--tagged={data / 'tagged.txt'}",
+        "--sentences=8",
+    )
+
+
+def run(model, output, *flags):
+    return analyze.main([f"--model={model}", f"--output={output}", *flags])
+
+
+def check_page(output):
+    """The page is well-formed and alone, and texts are escaped; returns the numbers."""
+    source = (output / "report.html").read_text()
+    document = Document(source)
+    # Pictures are inside, and nothing is fetched.
+    sources = [value for tag, name, value in document.attributes if name == "src"]
+    assert sources
+    assert all(value.startswith("data:image/png;base64,") for value in sources)
+    assert not re.search(r"https?:|url\(|@import|<script|<link", source)
+    assert "<kind>" not in source
+    assert "<kind>" in "".join(document.text)
+    assert {path.name for path in output.iterdir()} == {"report.html", "report.json"}
+    return json.loads((output / "report.json").read_text())
+
+
+def test_page_and_numbers(model, flags, tmp_path, capsys):
+    output = tmp_path / "report"
+    assert run(model, output, *flags, "--only=errors") == 0
+    shown = capsys.readouterr()
+    assert "Does it find real errors?" in shown.out
+    assert "part 1 of 1: errors" in shown.err
+    numbers = check_page(output)
+    assert [*numbers] == ["model", "errors"]
+    assert [*numbers["errors"]] == ["errors.m2", "rules in tagged.txt"]
+    with pytest.raises(SystemExit, match="--overwrite"):
+        run(model, output, *flags)
+
+
+@pytest.mark.slow
+def test_all_parts(model, flags, tmp_path, capsys):
+    output = tmp_path / "report"
+    assert run(model, output, *flags) == 0
+    shown = capsys.readouterr()
+    for number, name in enumerate(PARTS, 1):
+        assert f"part {number} of {len(PARTS)}: {name}" in shown.err
+    assert "left out" not in shown.err
+    numbers = check_page(output)
+    assert [*numbers] == ["model", *PARTS]
+    found = numbers["calibration"]["as_it_is"]
+    assert [*found] == ["own generator", "unigram", "uniform"]
+    assert 0 <= found["uniform"]["ece"] <= 1
+
+
+def test_texts_are_escaped_and_numbers_are_plain():
+    section = Section(
+        "<i>title</i>",
+        ["<b>note</b>"],
+        [Table("<caption", ["<name>"], [["<script>"], [1234], [0.5]])],
+        [Picture("<img", {"$a_b$ <x>": lambda axis: axis.plot([0, 1])})],
+        {},
+    )
+    source = report.html([section], title="<t>", about="<a>")
+    text = "".join(Document(source).text)
+    for shown in ("<i>title</i>", "<b>note</b>", "<name>", "<script>", "1,234"):
+        assert shown in text
+    assert "<script>" not in source
+    assert report.plain({"x": (1, float("nan"))}) == {"x": [1, None]}
+
+
+def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="no part has its data"):
+        run(model, tmp_path / "report")
+    assert "left out" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="--text"):
+        run(model, tmp_path / "report", "--only=calibration")
+    with pytest.raises(SystemExit, match=r"--only=nothing is unknown.*calibration"):
+        run(model, tmp_path / "report", "--only=nothing")
+
+
+def test_models_that_cannot_be_asked(data, tmp_path):
+    text = f"--text={data / 'text.txt'}"
+    pair = tiny_run.electra()
+    masked = tiny_run.save(tmp_path / "mlm", pair.generator, objective="mlm")
+    with pytest.raises(SystemExit, match="--objective=mlm") as stopped:
+        run(masked, tmp_path / "report", text)
+    assert "\n" not in stopped.value.code
+    energies = tiny.two_tower(Electric, vocab=len(TOKENS))
+    randomize(energies.trainable_variables)
+    electric = tiny_run.save(tmp_path / "electric", energies, objective="electric")
+    with pytest.raises(SystemExit, match="EnergyModel") as stopped:
+        run(electric, tmp_path / "report", text)
+    assert "\n" not in stopped.value.code
+    assert not (tmp_path / "report").exists()

@@ -1,0 +1,148 @@
+"""Scores of words against verdicts one by one, detection against scikit-learn."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from scipy import special
+from sklearn import metrics as peers
+
+from electra_tf.analysis import Inspector, errors
+from electra_tf.analysis.calibration import halves
+from electra_tf.analysis.marked import Marked
+from electra_tf.runs.scores import token_scores
+from tests import tiny_run
+from tests.tasks.common import TOKENS
+
+SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
+
+
+@pytest.fixture(scope="module")
+def inspector(tmp_path_factory):
+    folder = tiny_run.save(tmp_path_factory.mktemp("run"))
+    return Inspector(folder, lambda line: None)
+
+
+def words_of(tokens):
+    """Numbers of the pieces of each word, by the marks of pieces."""
+    starts = [at for at, token in enumerate(tokens) if not token.startswith("##")]
+    return np.split(np.arange(len(tokens)), starts[1:])
+
+
+def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
+    counts = np.arange(len(TOKENS))
+    found = errors.word_scores(inspector, SENTENCES, counts, batch_size=3)
+    assert [*found] == ["discriminator", "generator", "frequency", "random"]
+    # The third word has no piece.
+    for values in found.values():
+        assert np.flatnonzero(np.isnan(values)).tolist() == [2]
+    texts = [" ".join(words) for words in SENTENCES]
+    scored = token_scores("masked_lm", inspector.generator, inspector.tokenizer, texts)
+    at = 0
+    for words, fits in zip(SENTENCES, scored, strict=True):
+        shown = inspector.verdicts(" ".join(words))
+        read = [at + number for number, word in enumerate(words) if word != "\u200b"]
+        pieces = words_of(shown.tokens[1:-1])
+        for word, own in zip(read, pieces, strict=True):
+            worst = max(shown.probabilities[1 + piece] for piece in own)
+            assert special.expit(found["discriminator"][word]) == pytest.approx(
+                worst, abs=1e-5
+            )
+            assert found["generator"][word] == pytest.approx(
+                max(-fits[piece] for piece in own), abs=1e-4
+            )
+            rarest = min(TOKENS.index(shown.tokens[1 + piece]) for piece in own)
+            assert found["frequency"][word] == pytest.approx(-np.log(rarest + 1))
+        at += len(words)
+
+
+def test_long_sentences_are_read_in_parts(inspector):
+    words = ("good", "book", "was") * 25
+    found = errors.word_scores(inspector, [words], np.ones(len(TOKENS)))
+    assert found["discriminator"].shape == (75,)
+    assert np.isfinite(found["discriminator"]).all()
+    part = errors.word_scores(inspector, [words[:30]], np.ones(len(TOKENS)))
+    np.testing.assert_allclose(
+        found["discriminator"][:30], part["discriminator"], atol=1e-5
+    )
+
+
+def test_without_a_generator(tmp_path):
+    folder = tiny_run.save(tmp_path)
+    (folder / "generator.keras").unlink()
+    alone = Inspector(folder, lambda line: None)
+    found = errors.word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
+    assert [*found] == ["discriminator", "frequency", "random"]
+
+
+def case(count=120, seed=0):
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(["", "", "", "a", "b"], (count, 12))
+    marked = [Marked(("w",) * 12, tuple(row.tolist())) for row in kinds]
+    raised = np.select([kinds == "a", kinds == "b"], [2.0, 0.5])
+    scores = (rng.normal(size=kinds.shape) + raised).ravel().round(1)
+    return marked, kinds.ravel(), scores
+
+
+def test_detection_is_scikit_learns():
+    marked, kinds, scores = case()
+    wrong = kinds != ""
+    scores[5] = np.nan
+    found = errors.evaluate(marked, scores, seed=3)
+    known = ~np.isnan(scores)
+    expected = peers.average_precision_score(wrong[known], scores[known])
+    assert found.average_precision == pytest.approx(expected)
+    expected = peers.roc_auc_score(wrong[known], scores[known])
+    assert found.auc == pytest.approx(expected)
+    assert (found.words, found.wrong) == (known.sum(), wrong[known].mean())
+    rows = np.repeat(np.arange(len(marked)), 12)
+    rest = ~halves(rows, 3) & known
+    called = scores[rest] >= found.threshold
+    precision, recall, f_score, _ = peers.precision_recall_fscore_support(
+        wrong[rest], called, beta=0.5, average="binary"
+    )
+    assert (found.precision, found.recall) == pytest.approx((precision, recall))
+    assert found.f_score == pytest.approx(f_score)
+    # No other threshold is better on the half that it was fitted on.
+    fitted = halves(rows, 3) & known
+    best = max(
+        peers.fbeta_score(wrong[fitted], scores[fitted] >= threshold, beta=0.5)
+        for threshold in np.unique(scores[fitted])
+    )
+    own = peers.fbeta_score(wrong[fitted], scores[fitted] >= found.threshold, beta=0.5)
+    assert own == pytest.approx(best)
+
+
+def test_kinds_are_told_apart():
+    marked, kinds, scores = case()
+    found = errors.evaluate(marked, scores)
+    right, first, second = found.kinds
+    assert [right.name, first.name, second.name] == ["", "a", "b"]
+    assert first.rate > second.rate > right.rate
+    rows = np.repeat(np.arange(len(marked)), 12)
+    rest = ~halves(rows)
+    called = scores[rest] >= found.threshold
+    assert first.rate == pytest.approx(called[kinds[rest] == "a"].mean())
+    own = kinds != "b"
+    expected = peers.average_precision_score(kinds[own] == "a", scores[own])
+    assert found.kind_precision["a"] == pytest.approx(expected)
+
+
+def test_nothing_is_wrong():
+    marked = [Marked(("a", "b"), ("", ""))] * 4
+    with pytest.raises(ValueError, match="not one word is marked"):
+        errors.evaluate(marked, np.arange(8.0))
+
+
+def test_pictures_show_the_numbers():
+    marked, _, scores = case()
+    found = errors.evaluate(marked, scores)
+    axis = Figure().subplots()
+    errors.draw_curves(axis, {"x": found})
+    np.testing.assert_allclose(axis.lines[0].get_xdata(), found.curve.recall)
+    axis = Figure().subplots()
+    errors.draw_kinds(axis, found.kinds)
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["right words", "a", "b"]
+    thin = found.curve.thinned(10)
+    assert len(thin.recall) == 10
+    assert thin.recall[-1] == 1.0

@@ -1,0 +1,117 @@
+"""Corruption and judgement of many rows against those of one row, and counts."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from electra_tf.analysis import Inspector, judged
+from electra_tf.analysis.subject import read_text
+from electra_tf.data.records import write_shard
+from tests import tiny_run
+from tests.tasks.common import TOKENS
+
+LINES = ["a good movie was not awful , the book", "the song is fine", "bad"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run"), data_dir=None)
+
+
+@pytest.fixture(scope="module")
+def inspector(folder):
+    return Inspector(folder, lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def text(inspector, tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n\n".join(LINES))
+    return read_text(inspector, [str(path)], 100)
+
+
+def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
+    found = judged.judge(inspector, text.rows, batch_size=2)
+    expected = [inspector.verdicts(line).probabilities[1:-1] for line in LINES]
+    probabilities = special.expit(found.logits)
+    np.testing.assert_allclose(probabilities, np.concatenate(expected), atol=1e-5)
+    assert found.row.tolist() == [0] * 9 + [1] * 4 + [2]
+    assert found.position.tolist() == [*range(1, 10), *range(1, 5), 1]
+    assert not found.is_replaced.any()
+    assert not found.is_masked.any()
+    assert set(found.best) == {-1}
+
+
+def test_corruption_touches_what_is_masked_and_is_judged(inspector, text):
+    own = judged.corruptions(inspector, text.counts)["own generator"]
+    found = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
+    again = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
+    np.testing.assert_array_equal(found.shown, again.shown)
+    assert found.is_replaced.any()
+    assert (found.is_masked | ~found.is_replaced).all()
+    assert (found.best[found.is_masked] >= 0).all()
+    assert (found.best[~found.is_masked] == -1).all()
+    # round(0.5 * 11), round(0.5 * 6) and round(0.5 * 3), half to even.
+    counts = [int(found.is_masked[found.row == row].sum()) for row in range(3)]
+    assert counts == [6, 3, 1] or counts == [5, 3, 1]
+    rows = [[2, *found.shown[found.row == row], 3] for row in range(3)]
+    plain = judged.judge(inspector, rows)
+    np.testing.assert_allclose(found.logits, plain.logits, atol=1e-4)
+
+
+def test_rates_of_generators_without_a_network(inspector, text):
+    rows = [np.array([2, *[5] * 20, 3], np.int32)] * 60
+    counts = np.zeros(len(TOKENS), np.int64)
+    counts[5], counts[6] = 10**9, 10**9
+    kinds = judged.corruptions(inspector, counts)
+    assert [*kinds] == ["own generator", "unigram", "uniform"]
+    found = {
+        name: judged.judge(inspector, rows, kinds[name], mask_rate=0.5)
+        for name in ("unigram", "uniform")
+    }
+    share = found["unigram"].is_replaced.sum() / found["unigram"].is_masked.sum()
+    assert set(found["unigram"].shown) == {5, 6}
+    assert share == pytest.approx(0.5, abs=0.08)
+    assert len(set(found["uniform"].shown)) > len(TOKENS) / 2
+
+
+def test_long_lines_become_several_rows(inspector, tmp_path):
+    (tmp_path / "long.txt").write_text("book " * 70)
+    found = read_text(inspector, [str(tmp_path)], 100)
+    assert [len(row) for row in found.rows] == [32, 32, 12]
+    assert found.counts.sum() == 70
+    assert "3 rows" in found.about
+    assert len(read_text(inspector, [str(tmp_path)], 2).rows) == 2
+
+
+def test_a_run_has_its_own_text(tmp_path):
+    folder = tiny_run.save(tmp_path / "run", data_dir=None)
+    inspector = Inspector(folder, lambda line: None)
+    with pytest.raises(ValueError, match=r"no held-out records .* --text"):
+        read_text(inspector, (), 10)
+    (folder / "data").mkdir()
+    for name, row in (("train", [2, 5, 5, 6, 3]), ("eval", [2, 7, 3])):
+        path = folder / "data" / f"{name}-00000-of-00001.tfrecord"
+        write_shard(path, [row, row])
+    found = read_text(inspector, (), 10)
+    assert [row.tolist() for row in found.rows] == [[2, 7, 3]] * 2
+    assert found.counts[[2, 3, 5, 6, 7]].tolist() == [0, 0, 4, 2, 0]
+
+
+def test_text_that_is_none(inspector, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    with pytest.raises(ValueError, match="empty"):
+        read_text(inspector, [str(empty)], 10)
+    empty.write_text("\u200b\n\n")
+    with pytest.raises(ValueError, match=r"--text=.*no words"):
+        read_text(inspector, [str(empty)], 10)
+
+
+def test_other_generators_need_the_same_vocabulary(inspector, text, tmp_path):
+    same = tiny_run.save(tmp_path / "same")
+    kinds = judged.corruptions(inspector, text.counts, [str(same)])
+    assert f"generator of {same}" in kinds
+    other = tiny_run.save(tmp_path / "other", tokens=(*TOKENS[:-1], "##ing"))
+    with pytest.raises(ValueError, match="another vocabulary"):
+        judged.corruptions(inspector, text.counts, [str(other)])

@@ -1,0 +1,210 @@
+"""Layers, probes and heads against Gram matrices, scikit-learn and NumPy."""
+
+import keras
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+
+from electra_tf.analysis import representations
+from electra_tf.analysis.calibration import halves
+from electra_tf.analysis.subject import Subject
+from electra_tf.cli import note
+from electra_tf.config import fields
+from electra_tf.config.commands import AnalyzeConfig
+from electra_tf.layers.encoder import TextEncoder
+from tests import tiny_run
+from tests.reference.encoder import named_weights
+from tests.tasks.common import tokenizer
+
+SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("\u200b",), ("bad", "a")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run") / "electra")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return keras.saving.load_model(folder / "encoder.keras")
+
+
+def test_words_have_the_states_of_their_first_pieces(encoder):
+    states, numbers, ids = representations.read_words(
+        encoder, tokenizer(), SENTENCES, longest=32, batch_size=2
+    )
+    # The two words of nothing but a space of no width are left out.
+    assert numbers.tolist() == [0, 1, 3, *range(4, 44), 45, 46]
+    assert states.shape == (3, 45, 32)
+    vocabulary = tokenizer().vocabulary.tokens
+    at = 0
+    for row in range(len(ids.splits) - 1):
+        every = encoder.states({"input_ids": ids[row][None]})
+        first = [
+            place
+            for place, index in enumerate(ids[row])
+            if not vocabulary[index].startswith(("##", "[CLS", "[SEP"))
+        ]
+        for layer, state in enumerate(every):
+            np.testing.assert_allclose(
+                states[layer, at : at + len(first)], state[0].numpy()[first], atol=1e-5
+            )
+        at += len(first)
+    assert at == 45
+
+
+def representation(seed=0, size=7):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(60, 5)) @ rng.normal(size=(5, size)) + rng.normal(size=size)
+
+
+def test_cka_is_that_of_gram_matrices():
+    """Kornblith et al., 2019, equation 4: HSIC of centered linear kernels."""
+    one, other = representation(0), representation(1, 9) + 3 * representation(0, 9)
+    center = np.eye(60) - 1 / 60
+
+    def hsic(first, second):
+        first, second = (center @ each @ each.T @ center for each in (first, second))
+        return np.trace(first @ second)
+
+    expected = hsic(one, other) / np.sqrt(hsic(one, one) * hsic(other, other))
+    assert representations.linear_cka(one, other) == pytest.approx(expected)
+    turned = np.linalg.qr(representation(2)[:7, :7])[0]
+    assert representations.linear_cka(one, 3 * one @ turned + 1) == pytest.approx(1)
+    assert np.isnan(representations.linear_cka(one, np.ones((60, 3))))
+
+
+def test_spread_is_scikit_learns():
+    states = representation(size=12)
+    found = representations.spread(states)
+    shares = np.cumsum(PCA().fit(states).explained_variance_ratio_)
+    assert found.variance == pytest.approx((shares[0], shares[9]))
+    units = states / np.linalg.norm(states, axis=1, keepdims=True)
+    every = units @ units.T
+    mean = (every.sum() - 60) / (60 * 59)
+    assert found.cosine == pytest.approx(mean, abs=0.02)
+    with pytest.raises(ValueError, match="1 words"):
+        representations.spread(states[:1])
+
+
+def test_attention_is_numpys(encoder):
+    rows = [np.array([2, 5, 6, 7, 3]), np.array([2, 9, 3]), np.array([2, 5, 6, 3])]
+    found = representations.attention(encoder, rows, sep_id=3, cls_id=2)
+    blocks = encoder.transformer.blocks
+    expected = np.zeros([3, len(blocks), 2])
+    for number, block in enumerate(blocks):
+        named = named_weights(block.trainable_variables)
+        for row in rows:
+            hidden = encoder.states({"input_ids": row[None]})[number][0].numpy()
+            qkv = hidden @ named["qkv_kernel"] + named["qkv_bias"]
+            for head in range(2):
+                query, key = (
+                    qkv[:, part * 32 + head * 16 : part * 32 + head * 16 + 16]
+                    for part in (0, 1)
+                )
+                shares = np.exp(query @ key.T / 4)
+                shares /= shares.sum(-1, keepdims=True)
+                for at in range(1, len(row) - 1):
+                    expected[:, number, head] += (
+                        -(shares[at] * np.log(shares[at])).sum(),
+                        sum(p * abs(at - to) for to, p in enumerate(shares[at])),
+                        shares[at][[0, -1]].sum(),
+                    )
+    expected /= 6
+    np.testing.assert_allclose(found.entropy, expected[0], atol=1e-4)
+    np.testing.assert_allclose(found.distance, expected[1], atol=1e-4)
+    np.testing.assert_allclose(found.special, expected[2], atol=1e-4)
+
+
+def words(count=600, seed=0):
+    """States whose second layer tells classes apart, the first hardly; sentences."""
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(0, 3, count)
+    centers = rng.normal(size=(3, 6))
+    noise = rng.normal(size=(2, count, 6))
+    states = noise + np.array([0.2, 1.5])[:, None, None] * centers[targets]
+    return states.astype(np.float32), targets, np.arange(count) // 10
+
+
+def test_probes_are_logistic_regressions():
+    states, targets, sentences = words()
+    names = np.array(["x", "y", "z"])[targets]
+    found = representations.probe(states.copy(), names, sentences)
+    training = halves(sentences)
+    for layer, score in enumerate(found.layers):
+        peer = LogisticRegression().fit(states[layer][training], targets[training])
+        expected = peer.score(states[layer][~training], targets[~training])
+        assert score == pytest.approx(expected, abs=0.02)
+    assert found.layers[1] > found.layers[0] + 0.1
+    most = np.bincount(targets[training]).argmax()
+    assert found.baseline == (targets[~training] == most).mean()
+    binary = representations.probe(
+        states.copy(), targets == 2, sentences, is_detection=True
+    )
+    assert binary.baseline == 0.5
+    assert 1 > binary.layers[1] > binary.layers[0] > 0.4
+    with pytest.raises(ValueError, match="nothing to probe"):
+        representations.probe(states, np.ones(600), sentences)
+
+
+def subject(model, *encoders, **values):
+    values |= {"model": str(model), "output": "x", "encoders": encoders}
+    return Subject(fields.from_flat(values, AnalyzeConfig), note)
+
+
+def test_encoders_are_found(folder, tmp_path):
+    for name in ("a/run", "b/run"):
+        (tmp_path / name).mkdir(parents=True)
+        for path in folder.iterdir():
+            (tmp_path / name / path.name).write_bytes(path.read_bytes())
+    found = representations.find_encoders(subject(folder, str(tmp_path), str(folder)))
+    assert [*found] == ["electra", f"{tmp_path}/a/run", f"{tmp_path}/b/run"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match=r"none has no encoder\.keras"):
+        representations.find_encoders(subject(folder, str(tmp_path / "none")))
+
+
+@pytest.mark.slow
+def test_two_encoders_side_by_side(folder, tmp_path):
+    """An encoder and a masked LM with another width, vocabulary the same."""
+    other = tiny_run.save(
+        tmp_path / "bert", tiny_run.electra(seed=9).generator, objective="mlm"
+    )
+    lines = "The/DET movie/NOUN was/AUX good/ADJ\n\nbad/ADJ books/NOUN song/NOUN\n\n"
+    text = lines.replace("/", "\t").replace(" ", "\n")
+    (tmp_path / "tagged.txt").write_text(text * 12)
+    given = subject(other, str(folder), tagged=(str(tmp_path / "tagged.txt"),))
+    found = representations.section(given)
+    assert [*found.numbers["cka"]] == [
+        "bert and bert",
+        "bert and electra",
+        "electra and electra",
+    ]
+    assert np.diag(found.numbers["cka"]["bert and bert"]) == pytest.approx(1)
+    for kind in representations.PROBES:
+        assert {*found.numbers["probes"][kind]} == {"bert", "electra"}
+    assert found.numbers["attention"]["electra"].entropy.shape == (2, 2)
+    for picture in found.pictures:
+        picture.figure()
+
+
+def test_pictures_show_the_numbers(encoder):
+    assert isinstance(encoder, TextEncoder)
+    axis = Figure().subplots()
+    representations.draw_cka(axis, np.array([[0.1, 0.9]]), ("a", "$b"))
+    assert [text.get_text() for text in axis.texts] == ["0.10", "0.90"]
+    axis = Figure().subplots()
+    representations.draw_layers(axis, {"a": [1.0, 3.0]}, "x", 0.5)
+    assert axis.lines[0].get_ydata(orig=False).tolist() == [1.0, 3.0]
+    axis = Figure().subplots()
+    look = representations.Attention(*np.arange(12.0).reshape(3, 2, 2))
+    representations.draw_heads(axis, look)
+    assert axis.collections[1].get_offsets().tolist() == [[6, 2], [7, 3]]
+    axis = Figure().subplots()
+    states = representation()
+    representations.draw_plane(axis, states, ["x"] * 60)
+    shown = np.array(axis.collections[0].get_offsets())
+    peer = PCA(2).fit_transform(states)
+    np.testing.assert_allclose(np.abs(shown), np.abs(peer), atol=1e-6)

@@ -1,0 +1,238 @@
+"""Lists, weights and word error rates against counting and SciPy's bootstrap."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from scipy import stats
+
+from electra_tf import rerank as command
+from electra_tf.analysis import rerank
+from electra_tf.analysis.rerank import NBest
+from electra_tf.pretraining import Electric
+from electra_tf.runs.scores import token_scores
+from tests import tiny, tiny_run
+from tests.layers.helpers import randomize
+from tests.tasks.common import TOKENS, tokenizer
+
+_LIST = "hypotheses"
+LINES = [
+    {
+        "id": "a",
+        "hypotheses": [
+            {"text": "a good movie", "score": -1},
+            {"text": "a good book", "score": -2.5},
+        ],
+        "reference": "a good book",
+    },
+    {"hypotheses": ["the song is fine", "the song was"], "reference": "the song"},
+    {"hypotheses": [{"text": "bad"}]},
+]
+
+
+def write(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n\n" for row in rows))
+    return str(path)
+
+
+def test_lists_are_read(tmp_path):
+    first, second, third = rerank.read(write(tmp_path / "x", LINES))
+    assert (first.id, second.id, third.id) == ("a", 3, 5)
+    assert first.first.tolist() == [-1.0, -2.5]
+    assert second.first.tolist() == [0.0, 0.0]
+    assert first.edits.tolist() == [1, 0]
+    assert (second.edits.tolist(), second.words) == ([2, 1], 2)
+    assert third.edits is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n \n", r"no lists|is empty"),
+        ("{", "line 1 is no JSON"),
+        ("[1]", "line 1: no hypotheses"),
+        ('{"hypotheses": []}', "no hypotheses"),
+        ('{"hypotheses": [{"score": 1}]}', "without a text"),
+        ('{"hypotheses": [" "]}', "without a text"),
+        ('{"hypotheses": [{"text": "a", "score": "x"}]}', "no finite number"),
+        ('{"hypotheses": [{"text": "a", "score": NaN}]}', "no finite number"),
+        ('{"hypotheses": ["a"], "reference": 3}', "reference 3 is no text"),
+    ],
+)
+def test_broken_lists_are_one_line(tmp_path, text, message):
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as raised:
+        rerank.read(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def lists_of(count=60, size=5, seed=0):
+    """Lists whose model's scores know of the errors, and first scores of nothing."""
+    rng = np.random.default_rng(seed)
+    lists, model = [], []
+    for number in range(count):
+        edits = rng.integers(0, 6, size)
+        texts = tuple(map(str, range(size)))
+        lists.append(NBest(number, texts, rng.normal(size=size), edits, 10))
+        model.append(-edits + rng.normal(size=size))
+    return lists, model
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7, np.inf])
+def test_the_best_sum_is_chosen(weight):
+    lists, model = lists_of()
+    found = rerank.choose(lists, model, weight)
+    for each, own, at in zip(lists, model, found, strict=True):
+        total = own if np.isinf(weight) else each.first + weight * own
+        assert total[at] == total.max()
+    tie = [NBest(0, ("a", "b"), np.zeros(2), np.zeros(2, int), 1)]
+    assert rerank.choose(tie, [np.zeros(2)], 1.0) == [0]
+
+
+def test_no_weight_that_is_tried_has_fewer_errors():
+    lists, model = lists_of()
+
+    def errors(weight):
+        return rerank.errors_of(lists, rerank.choose(lists, model, weight)).sum()
+
+    found = rerank.tune(lists, model)
+    assert errors(found) < errors(0.0)
+    first, own = (
+        [np.std(values) for values in each]
+        for each in ([each.first for each in lists], model)
+    )
+    scale = np.mean(first) / np.mean(own)
+    assert errors(found) == min(map(errors, scale * np.geomspace(1e-2, 1e2, 81)))
+    # The scale of a score does not matter.
+    scaled = [1000 * own for own in model]
+    assert rerank.tune(lists, scaled) == pytest.approx(found / 1000)
+    # A model that knows the contrary is not heard.
+    assert rerank.tune(lists, [each.edits * 1.0 for each in lists]) < found
+
+
+def test_errors_are_counted_with_the_weight_of_the_other_half():
+    lists, model = lists_of()
+    found = rerank.evaluate(lists, model, seed=1)
+    order = np.random.default_rng(1).permutation(len(lists))
+    errors = 0
+    for fitted, rest in ((order[:30], order[30:]), (order[30:], order[:30])):
+        weight = rerank.tune([lists[i] for i in fitted], [model[i] for i in fitted])
+        for at in rest:
+            total = lists[at].first + weight * model[at]
+            errors += lists[at].edits[np.argmax(total)]
+    assert found.change.after == pytest.approx(errors / 600)
+    first = sum(each.edits[np.argmax(each.first)] for each in lists)
+    assert found.change.before == pytest.approx(first / 600)
+    pairs = zip(lists, model, strict=True)
+    alone = sum(each.edits[np.argmax(own)] for each, own in pairs)
+    assert found.alone == pytest.approx(alone / 600)
+    assert found.change.high < 0
+    assert found.change.no_better == 0
+    with pytest.raises(ValueError, match="give --weight"):
+        rerank.evaluate(lists[:1], model[:1])
+    assert rerank.evaluate(lists[:1], model[:1], weight=2.0).weight == 2.0
+
+
+def test_the_bootstrap_is_scipys():
+    rng = np.random.default_rng(0)
+    words = rng.integers(3, 30, 200)
+    before, after = rng.binomial(words, 0.2), rng.binomial(words, 0.18)
+    found = rerank.compare(before, after, words)
+
+    def rate(before, after, words, axis=-1):
+        return (after.sum(axis) - before.sum(axis)) / words.sum(axis)
+
+    peer = stats.bootstrap(
+        (before, after, words),
+        rate,
+        paired=True,
+        n_resamples=4000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx((peer.low, peer.high), abs=0.003)
+    assert found.difference == pytest.approx(rate(before, after, words))
+    same = rerank.compare(before, before, words)
+    assert (same.low, same.high, same.no_better) == (0, 0, 1)
+    with pytest.raises(ValueError, match="no words"):
+        rerank.compare(before, after, 0 * words)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run"))
+
+
+def run(folder, tmp_path, *flags, rows=LINES):
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    where = (f"--model={folder}", f"--input={source}", f"--output={target}")
+    assert command.main([*where, "--batch_size=2", *flags]) == 0
+    return [json.loads(line) for line in target.read_text().splitlines()]
+
+
+def test_the_command_chooses_by_scores_of_tokens(folder, tmp_path):
+    model = keras.saving.load_model(folder / "discriminator.keras")
+    given = [
+        [
+            each if isinstance(each, dict) else {"text": each}
+            for each in row["hypotheses"]
+        ]
+        for row in LINES
+    ]
+    texts = [each["text"] for row in given for each in row]
+    scored = token_scores("detection", model, tokenizer(), texts)
+    by_text = dict(zip(texts, scored, strict=True))
+    for by, reduce in (("sum", np.sum), ("worst", np.min)):
+        found = run(folder, tmp_path, "--weight=3", f"--by={by}", "--overwrite")
+        for row, hypotheses in zip(found, given, strict=True):
+            total = [
+                each.get("score", 0) + 3 * reduce(by_text[each["text"]])
+                for each in hypotheses
+            ]
+            assert row["hypothesis"] == np.argmax(total)
+    assert found[0]["id"] == "a"
+    assert found[2] == {"id": 5, "text": "bad", "hypothesis": 0}
+
+
+def test_tables_and_reports(folder, tmp_path, capsys):
+    report = tmp_path / "report.json"
+    run(folder, tmp_path, "--compare", f"--report={report}")
+    shown = capsys.readouterr().out
+    # 3 edits of 5 words at first; 1 with the best hypotheses.
+    assert "first pass 60.00, best of each list 20.00" in shown
+    numbers = json.loads(report.read_text())
+    assert [*numbers["ways"]] == [
+        f"{method} {by}"
+        for method in ("detection", "masked_lm")
+        for by in ("mean", "sum", "worst")
+    ]
+    assert numbers["lists"] == 2
+    assert numbers["costs"]["detection"]["rows"] == 5
+    assert numbers["costs"]["masked_lm"]["rows"] == 14
+    assert numbers["weight"] == numbers["ways"]["detection sum"]["weight"]
+    with pytest.raises(SystemExit, match="--overwrite"):
+        run(folder, tmp_path)
+
+
+def test_what_cannot_be_done_is_one_line(folder, tmp_path):
+    with pytest.raises(SystemExit, match=r"0 references.*give --weight"):
+        run(folder, tmp_path, rows=LINES[2:])
+    long = [{"hypotheses": ["book " * 40]}]
+    with pytest.raises(SystemExit, match="takes from 1 to 30"):
+        run(folder, tmp_path, "--weight=1", rows=long)
+    with pytest.raises(SystemExit, match="not be negative"):
+        run(folder, tmp_path, "--weight=-1")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_energies_and_masked_lms_choose_too(tmp_path):
+    energies = tiny.two_tower(Electric, vocab=len(TOKENS))
+    randomize(energies.trainable_variables)
+    electric = tiny_run.save(tmp_path / "electric", energies, objective="electric")
+    assert len(run(electric, tmp_path, "--weight=1")) == 3
+    pair = tiny_run.electra()
+    masked = tiny_run.save(tmp_path / "mlm", pair.generator, objective="mlm")
+    assert len(run(masked, tmp_path, "--weight=1", "--overwrite")) == 3
