@@ -14,8 +14,6 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _SPACE = r"[\t\n\r\p{Z}]"
 _DELETED = r"[\x{fffd}\p{Cc}\p{Cf}\p{Co}]"
-# Or a text without spaces, such as Chinese: not all that match have one.
-_WITH_LONG_WORD = rf"(?s).*[^ ]{{{MAX_WORD_LENGTH + 1}}}.*"
 _MANY_MARKS = r"(\p{M}{16})"
 _CAPITALS_OF_LOCALES = "\u0130\u012e\u00cc\u00cd\u0128"
 _BATCH = 1024
@@ -72,6 +70,8 @@ class WordPiece(tf.Module):
             unknown_token=vocabulary.unk,
         )
         self._is_inside = np.array([t.startswith("##") for t in vocabulary.tokens])
+        parts = (token.removeprefix("##") for token in vocabulary.tokens)
+        self._sizes = np.fromiter(map(len, parts), np.int32)
         # Autograph would read the source of all that is called, for half a second.
         self._tokenize = tf.function(
             self.tokenize,
@@ -81,12 +81,8 @@ class WordPiece(tf.Module):
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids of [N] texts, UTF-8, without special tokens: [N, None] int32, ragged."""
-        normalized = self.normalize(texts)
-        return tf.cond(
-            tf.reduce_any(tf.strings.regex_full_match(normalized, _WITH_LONG_WORD)),
-            lambda: self._limited(normalized)[0],
-            lambda: self._split.tokenize(normalized),
-        )
+        (ids,) = self._limited(self._split.tokenize(self.normalize(texts)))
+        return ids
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor
@@ -101,7 +97,10 @@ class WordPiece(tf.Module):
         Unicode code points: [N, None] int32 each, ragged.
         """
         normalized = self.normalize(texts)
-        ids, starts, ends = self._limited(normalized)
+        ids, starts, ends = self._split.tokenize_with_offsets(normalized)
+        ids, starts, ends = self._limited(
+            ids, (starts, tf.math.segment_min), (ends, tf.math.segment_max)
+        )
         characters = tf.strings.unicode_split(texts, "UTF-8")
         sizes = tf.cast(tf.strings.length(self.normalize(characters.values)), tf.int64)
         # Bytes of all texts in a row are numbered through; so are their characters.
@@ -125,37 +124,34 @@ class WordPiece(tf.Module):
         return ids, starts.with_values(holder(starts)), ends.with_values(end)
 
     def _limited(
-        self, normalized: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, first byte, and byte after the last; long words are one [UNK] each."""
-        ids, starts, ends = self._split.tokenize_with_offsets(normalized)
-        row, values = ids.value_rowids(), ids.flat_values
-        # Bytes of all texts in a row, and how many characters begin before each.
-        sizes = tf.cast(tf.strings.length(normalized), tf.int64)
-        base = tf.gather(tf.cumsum(sizes, exclusive=True), row)
-        content = tf.io.decode_raw(tf.strings.reduce_join(normalized), tf.uint8)
-        is_start = tf.cast(tf.bitwise.bitwise_and(content, 0xC0) != 0x80, tf.int32)
-        before = tf.concat([[0], tf.cumsum(is_start)], 0)
+        self, ids: tf.RaggedTensor, *others: tuple[tf.RaggedTensor, Callable]
+    ) -> list[tf.RaggedTensor]:
+        """Ids in which words of too many characters are one [UNK].
+
+        The same is done to ``others``, of one value a piece: a function makes the value
+        of a word from those of its pieces, as ``tf.math.segment_max`` does.
+        """
+        pieces = ids.flat_values
         # Pieces that go on with a word are those of the vocabulary that begin with ##.
-        is_first = ~tf.gather(tf.constant(self._is_inside), values)
+        is_first = ~tf.gather(tf.constant(self._is_inside), pieces)
         word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
-        begin = tf.math.segment_min(starts.flat_values, word)
-        end = tf.math.segment_max(ends.flat_values, word)
-        first, last = tf.gather(begin, word) + base, tf.gather(end, word) + base
-        is_long = tf.gather(before, last) - tf.gather(before, first) > MAX_WORD_LENGTH
+        size = tf.math.segment_sum(tf.gather(tf.constant(self._sizes), pieces), word)
+        is_long = tf.gather(size > MAX_WORD_LENGTH, word)
         kept = is_first | ~is_long
-        columns = (
-            tf.where(is_long, self.vocabulary.unk_id, values),
-            starts.flat_values,
-            tf.where(is_long, last - base, ends.flat_values),
-        )
-        rows = tf.boolean_mask(row, kept)
-        return tuple(
-            tf.RaggedTensor.from_value_rowids(
-                tf.boolean_mask(column, kept), rows, nrows=ids.nrows()
+        splits = tf.concat([[0], tf.cumsum(tf.cast(kept, tf.int64))], 0)
+        splits = tf.gather(splits, ids.row_splits)
+        chosen = tf.squeeze(tf.where(kept), 1)
+        columns = [tf.where(is_long, self.vocabulary.unk_id, pieces)]
+        for other, of_word in others:
+            whole = tf.gather(of_word(other.flat_values, word), word)
+            columns.append(tf.where(is_long, whole, other.flat_values))
+        # Checks of the splits would be more operations than all of these.
+        return [
+            tf.RaggedTensor.from_row_splits(
+                tf.gather(x, chosen), splits, validate=False
             )
-            for column in columns
-        )
+            for x in columns
+        ]
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """The text that is split into words: [N] string to [N] string."""
