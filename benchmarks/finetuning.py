@@ -95,19 +95,10 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
 def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
     """The same in PyTorch."""
     import torch
-    import transformers
 
     torch.manual_seed(0)
-    config = transformers.ElectraConfig(
-        vocab_size=len(vocabulary),
-        embedding_size=128,
-        hidden_size=256,
-        num_hidden_layers=12,
-        num_attention_heads=4,
-        intermediate_size=1024,
-    )
-    model = transformers.ElectraForSequenceClassification(config).train()
-    tokenizer = transformers.ElectraTokenizerFast(vocab=dict(vocabulary.ids))
+    model, tokenizer = texts.small_peer(vocabulary)
+    model.train()
     ids = tokenizer(strings, truncation=True, max_length=MAX_LENGTH)["input_ids"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")

@@ -11,8 +11,6 @@ a run waits for its first batch at a later step.
 """
 
 import dataclasses
-import multiprocessing
-import resource
 import statistics
 import tempfile
 import time
@@ -62,10 +60,10 @@ def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
     import electra_tf.systems.build  # noqa: F401  # not part of the step's memory
     from electra_tf.systems import costs
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = harness.peak_memory()
     step = training_step.ours(size, "bfloat16", remat=remat)
     step()
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = harness.peak_memory() - before
     multiply, product_flops = training_step.products(size, "bfloat16")
     multiply()
     tokens = size.rows * size.length
@@ -89,19 +87,6 @@ def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
             "flops_per_token": flops,
         }
     )
-
-
-def point(*arguments) -> dict:
-    """Runs ``_point`` in a fresh process."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_point, args=(*arguments, sender))
-    process.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    finally:
-        process.join()
 
 
 def first_batch(start_step: int, folder: Path) -> float:
@@ -164,7 +149,9 @@ def main() -> None:
     results, rows = {}, []
     for part in options.parts.split(","):
         for label, (size, remat) in PARTS.get(part, {}).items():
-            figures = point(size, remat, options.rounds, options.seconds)
+            figures = harness.in_fresh_process(
+                _point, size, remat, options.rounds, options.seconds
+            )
             results.setdefault(part, {})[label] = figures
             for key, unit in (
                 ("tokens_per_second", "tokens/s"),

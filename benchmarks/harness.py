@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -69,6 +70,27 @@ def interleave(
             file=sys.stderr,
         )
     return figures
+
+
+def peak_memory() -> float:
+    """Most memory that this process has held at a time, MB."""
+    # Not getrusage: there a process begins with the peak of the one that started it.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
+    return int(peak) / 1024
+
+
+def in_fresh_process(target: Callable, *arguments: object) -> object:
+    """What ``target`` sends into the pipe that it gets as its last argument."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(*arguments, sender))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    finally:
+        process.join()
 
 
 def row(

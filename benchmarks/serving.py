@@ -61,18 +61,11 @@ def peer(vocabulary) -> Callable[[list[str]], object]:
     """Returns a pipeline with a model of the same size."""
     import transformers
 
-    config = transformers.ElectraConfig(
-        vocab_size=len(vocabulary),
-        embedding_size=128,
-        hidden_size=256,
-        num_hidden_layers=12,
-        num_attention_heads=4,
-        intermediate_size=1024,
-    )
+    model, tokenizer = texts.small_peer(vocabulary)
     pipeline = transformers.pipeline(
         "text-classification",
-        model=transformers.ElectraForSequenceClassification(config).eval(),
-        tokenizer=transformers.ElectraTokenizerFast(vocab=dict(vocabulary.ids)),
+        model=model.eval(),
+        tokenizer=tokenizer,
         device="cpu",
     )
     return lambda batch: pipeline(

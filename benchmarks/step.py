@@ -29,8 +29,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import argparse
 import dataclasses
 import itertools
-import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -268,25 +266,11 @@ def _peak(name: str, size: Size, mode: str, pipe) -> None:
     else:
         import torch  # noqa: F401
         import transformers  # noqa: F401
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = harness.peak_memory()
     step = (ours if name == OURS else peer)(size, mode)
     for _ in range(3):
         step()
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pipe.send((after - before) / 1024)
-
-
-def peak_memory(name: str, size: Size, mode: str) -> float:
-    """Peak memory of a side, in MB above its imports."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_peak, args=(name, size, mode, sender))
-    process.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    finally:
-        process.join()
+    pipe.send(harness.peak_memory() - before)
 
 
 def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
@@ -368,10 +352,10 @@ def measure(
     )
     if arguments.memory:
         line = {"what": f"{what}: peak memory", "unit": "MB"}
-        line["ours"] = peak_memory(OURS, size, precision)
+        line["ours"] = harness.in_fresh_process(_peak, OURS, size, precision)
         if names:
             mode, label = next(iter(names.items()))
-            other = peak_memory(label, size, mode)
+            other = harness.in_fresh_process(_peak, label, size, mode)
             ratio = other / line["ours"]
             line |= {"peer": other, "peer_name": label, "ratio": ratio}
             line |= {"ratio_range": [ratio, ratio]}

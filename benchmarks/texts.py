@@ -1,4 +1,4 @@
-"""Text that is on every machine: the documentation of installed packages."""
+"""Text that is on every machine, the documentation of packages; and who reads it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,22 @@ def sentences(count: int, *, words: tuple[int, int] = (5, 60)) -> list[str]:
         " ".join(enough[chosen[number % len(chosen)]][:length])
         for number, length in enumerate(lengths)
     ]
+
+
+def small_peer(vocabulary: Vocabulary) -> tuple:
+    """A Hugging Face classifier of ELECTRA-Small's size, and its tokenizer."""
+    import transformers
+
+    config = transformers.ElectraConfig(
+        vocab_size=len(vocabulary),
+        embedding_size=128,
+        hidden_size=256,
+        num_hidden_layers=12,
+        num_attention_heads=4,
+        intermediate_size=1024,
+    )
+    model = transformers.ElectraForSequenceClassification(config)
+    return model, transformers.ElectraTokenizerFast(vocab=dict(vocabulary.ids))
 
 
 def vocabulary() -> Vocabulary:

@@ -13,6 +13,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.analysis import page, terminal
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
+from electra_tf.config import fields
 from electra_tf.config.commands import InspectConfig
 
 
@@ -21,13 +22,7 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
     target = Path(options.html) if options.html else None
     if target and target.exists() and not options.overwrite:
         raise ValueError(f"{target} exists: pass --overwrite to replace it.")
-    inspector = Inspector(
-        options.model,
-        log,
-        vocab_file=options.vocab_file,
-        lower_case=options.lower_case,
-        strip_accents=options.strip_accents,
-    )
+    inspector = Inspector(options.model, log, **fields.tokenization(options))
     results = []
     for text in _texts(texts):
         result = _ask(inspector, text, options)

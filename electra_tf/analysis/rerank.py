@@ -17,6 +17,7 @@ from electra_tf import cli, files
 from electra_tf.analysis import report
 from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
+from electra_tf.config import fields
 from electra_tf.config.commands import RerankConfig
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
@@ -251,12 +252,7 @@ def main(config: RerankConfig, log: Log = cli.note) -> None:
             "them: give --weight."
         )
     folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(
-        log,
-        vocab_file=config.vocab_file,
-        lower_case=config.lower_case,
-        strip_accents=config.strip_accents,
-    )
+    tokenizer = folder.tokenizer(log, **fields.tokenization(config))
     method, model = scores.load(folder, config.method)
     models = {method: model}
     if config.compare and method != "masked_lm" and folder.has_model("generator"):

@@ -17,6 +17,7 @@ import tensorflow as tf
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.marked import Tagged, read_tagged
 from electra_tf.cli import Log
+from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.corpora import open_corpus
@@ -114,13 +115,7 @@ class Subject:
     def __init__(self, config: AnalyzeConfig, log: Log):
         self.config = config
         self.log = log
-        self.inspector = Inspector(
-            config.model,
-            log,
-            vocab_file=config.vocab_file,
-            lower_case=config.lower_case,
-            strip_accents=config.strip_accents,
-        )
+        self.inspector = Inspector(config.model, log, **fields.tokenization(config))
 
     @functools.cached_property
     def text(self) -> Text:

@@ -112,6 +112,12 @@ class Group:
                 _check_choice(flag_name(leaf), leaf.metadata["choices"], value)
 
 
+def tokenization(config: Any) -> dict[str, Any]:
+    """What a config says of the tokenizer: arguments of a folder's ``tokenizer``."""
+    names = ("vocab_file", "lower_case", "strip_accents")
+    return {name: getattr(config, name) for name in names}
+
+
 def _check_number(name: str, allowed: Allowed, value: float) -> None:
     finite = math.isfinite(value) or (allowed.infinite and not math.isnan(value))
     require(finite, f"--{name} must be a finite number, got {value}.")

@@ -66,8 +66,10 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     if model.not_taken:
         log(f"  not taken: {_listed(model.not_taken)}")
-    # An encoder in float32 is what all formats hold at least.
-    size = 4 * sum(array.size for array in model.main.encoder.values())
+    # One encoder is what all formats hold at least.
+    size = (2 if model.float16 else 4) * sum(
+        array.size for array in model.main.encoder.values()
+    )
     with files.replacing(folder, size=size) as part:
         part.mkdir()
         notes = target.write(part, model)

@@ -248,12 +248,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         attention_dropout=config.recipe.attention_dropout,
     )
     encoder.set_weights(saved.get_weights())
-    tokenizer = home.tokenizer(
-        log,
-        vocab_file=config.data.vocab_file,
-        lower_case=config.data.lower_case,
-        strip_accents=config.data.strip_accents,
-    )
+    tokenizer = home.tokenizer(log, **fields.tokenization(config.data))
     vocabulary = tokenizer.vocabulary
     if len(vocabulary) != encoder.embeddings.vocab_size:
         raise ValueError(

@@ -17,6 +17,7 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
+from electra_tf.config import fields
 from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
@@ -76,12 +77,7 @@ def run(config: MinimalPairsConfig, log: Log) -> dict[str, Any]:
     """
     pairs = read_pairs(config.data, config.limit)
     folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(
-        log,
-        vocab_file=config.vocab_file,
-        lower_case=config.lower_case,
-        strip_accents=config.strip_accents,
-    )
+    tokenizer = folder.tokenizer(log, **fields.tokenization(config))
     method, model = scores.load(folder, config.method)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]

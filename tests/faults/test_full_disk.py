@@ -36,32 +36,23 @@ def assert_full(error, path):
     assert list(path.parent.iterdir()) == []
 
 
+def assert_conversion_fails(folder, name):
+    source = f"--from={GOLDEN / 'projected'}"
+    with pytest.raises(SystemExit, match=r"error: .*No space left .*small/out'$"):
+        convert.main([source, f"--to={folder / 'out'}", f"--format={name}"])
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_conversion_is_refused_before_it_begins(small, name):
-    with pytest.raises(SystemExit, match=r"error: .*No space left .*small/out'$"):
-        convert.main(
-            [
-                f"--from={GOLDEN / 'projected'}",
-                f"--to={small / 'out'}",
-                f"--format={name}",
-            ]
-        )
-    assert list(small.iterdir()) == []
+    assert_conversion_fails(small, name)
 
 
 @pytest.mark.parametrize("name", FORMATS[:3])
 def test_conversion_that_runs_into_it(small, name, monkeypatch):
     """Another process may take the room that there was."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 10**12))
-    with pytest.raises(SystemExit, match=r"error: .*No space left .*small/out'$"):
-        convert.main(
-            [
-                f"--from={GOLDEN / 'projected'}",
-                f"--to={small / 'out'}",
-                f"--format={name}",
-            ]
-        )
-    assert list(small.iterdir()) == []
+    assert_conversion_fails(small, name)
 
 
 def test_tokenizer_of_hugging_face(small, monkeypatch):
