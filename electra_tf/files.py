@@ -309,7 +309,7 @@ def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
-    """JSON on one line; numbers that are not finite, which it has not, become null."""
+    """JSON on one line; numbers that are not finite, which JSON lacks, become null."""
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii)
     except ValueError:
