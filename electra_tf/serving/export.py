@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -56,13 +56,16 @@ class ServingModule(tf.Module):
         inputs = self._task.serving_inputs(
             self._tokenizer, self._max_seq_length, **texts
         )
-        outputs = self._model.infer(inputs)
+        outputs = self._infer(inputs)
         return self._task.serving_outputs(outputs, inputs)
 
     def serve_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers to token ids: int32 [B, S] each."""
-        outputs = self._model.infer(inputs)
-        return self._task.serving_id_outputs(outputs, inputs)
+        return self._task.serving_id_outputs(self._infer(inputs), inputs)
+
+    def _infer(self, inputs: Mapping[str, tf.Tensor]) -> Any:
+        # One function that all signatures call: tracing and saving take a third.
+        return self._model.inference({name: inputs[name] for name in ENCODER_INPUTS})
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers to serialized ``tf.train.Example``s, string [B]."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.features import ENCODER_INPUTS
 from electra_tf.tasks.base import Column, Ragged, Rows
 
 
@@ -132,7 +133,7 @@ def training_dataset(
     return dataset.prefetch(4)
 
 
-def _signature(rows: Rows, batch_size: int | None) -> tuple:
+def _signature(rows: Rows, batch_size: int) -> tuple:
     """Returns specs of what ``make_batch`` has; the length is dynamic: one trace."""
 
     def spec(column: Column) -> tf.TensorSpec:
@@ -153,7 +154,7 @@ def _bare(targets: dict[str, Any]) -> Any:
 
 
 class Outputs:
-    """Runs a model over rows, batches of similar length, in one trace.
+    """Runs a model's ``inference`` over rows, batches of similar length.
 
     The model's weights may change between calls; no result depends on the batch size.
     """
@@ -161,24 +162,16 @@ class Outputs:
     def __init__(self, model: Any, batch_size: int):
         self._model = model
         self._batch_size = batch_size
-        self._steps: dict[tuple[str, ...], Callable] = {}
 
     def __call__(self, rows: Rows) -> list[Any]:
         """Returns one array, or dictionary of arrays, per row, without batch axis."""
-        columns = tuple(sorted(rows.inputs))
-        if columns not in self._steps:
-            self._steps[columns] = tf.function(
-                self._model.infer,
-                input_signature=[_signature(rows, None)[0]],
-                autograph=False,
-            )
-        step = self._steps[columns]
         answers: list[Any] = [None] * len(rows)
         order = np.argsort(rows.lengths, kind="stable")
         for start in range(0, len(order), self._batch_size):
             chosen = order[start : start + self._batch_size]
             inputs, _, _ = make_batch(rows, chosen, int(rows.lengths[chosen].max()))
-            outputs = step({name: tf.constant(a) for name, a in inputs.items()})
+            tensors = {name: tf.constant(inputs[name]) for name in ENCODER_INPUTS}
+            outputs = self._model.inference(tensors)
             outputs = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
             for number, row in enumerate(chosen):
                 answers[row] = tf.nest.map_structure(lambda a, i=number: a[i], outputs)

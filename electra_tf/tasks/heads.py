@@ -5,11 +5,13 @@ Letters: B batch, S sequence, D hidden size, L layers, C outputs.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
+from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import fold_in
@@ -194,6 +196,15 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         padding is not what the call returns.
         """
         return self.head(self._infer(inputs), inputs)
+
+    @functools.cached_property
+    def inference(self) -> tf.types.experimental.PolymorphicFunction:
+        """``infer`` of the encoder's inputs, traced once for all lengths.
+
+        Evaluation and every signature of an export share the trace.
+        """
+        specs = tensor_specs(ENCODER_INPUTS, {})
+        return tf.function(self.infer, input_signature=[specs], autograph=False)
 
     def reset_seed(self, seed: int) -> None:
         """Starts the dropout stream anew, as if constructed with this seed."""

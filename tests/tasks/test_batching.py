@@ -148,7 +148,7 @@ def test_outputs_keep_the_order_whatever_the_batch_size(batch_size):
     lengths = [5, 2, 9, 3, 3, 8, 2]
 
     class Model:
-        def infer(self, inputs):
+        def inference(self, inputs):
             return {"length": inputs["input_mask"], "ids": inputs["input_ids"]}
 
     outputs = Outputs(Model(), batch_size)(rows(lengths))
