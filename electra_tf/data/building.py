@@ -410,7 +410,11 @@ def _existing_vocabulary(
 
 
 class _SampledLines:
-    """Lines of the corpus, as often as asked; documents sampled if it is big."""
+    """Lines of the corpus, as often as asked; documents sampled if it is big.
+
+    Of documents that are not held in memory, the lines are sampled: one of them could
+    be all of the corpus, or none of the sample.
+    """
 
     def __init__(self, sources: Sequence[corpora.Source]):
         self._sources = sources
@@ -421,5 +425,10 @@ class _SampledLines:
     def __iter__(self) -> Iterator[str]:
         for source in self._sources:
             for document in source.documents():
-                if units.document_hash(document) < self._below:
+                if isinstance(document, corpora.LongDocument):
+                    yield from (line for line in document if self._has([line]))
+                elif self._has(document):
                     yield from document
+
+    def _has(self, document: corpora.Document) -> bool:
+        return units.facts(document).hash < self._below

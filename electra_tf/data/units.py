@@ -7,6 +7,7 @@ unit need not be built again after an interruption.
 
 from __future__ import annotations
 
+import array
 import collections
 import concurrent.futures
 import contextlib
@@ -17,13 +18,16 @@ import multiprocessing
 import os
 import random
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from electra_tf import cli, files
-from electra_tf.data.corpora import Source
+from electra_tf.data.corpora import Document, Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.records import SHARD, Shard, write_shard
 from electra_tf.data.vocabulary import Vocabulary
@@ -31,6 +35,7 @@ from electra_tf.data.words import WordTable
 
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
+SPLITS = ("train", "eval")
 _HASHES = 1 << 64
 _MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
@@ -95,9 +100,9 @@ class Recipe:
         if not path.is_file():
             return None
         counts = dict.fromkeys(("documents", "lines", "characters"), int)
-        shape = {**counts, **dict.fromkeys(("train", "eval"), (None, SHARD))}
+        shape = {**counts, **dict.fromkeys(SPLITS, (None, SHARD))}
         content = files.read_json(path, shape=shape)
-        for split in ("train", "eval"):
+        for split in SPLITS:
             content[split] = content[split] and Shard(**content[split])
         return UnitResult(**content)
 
@@ -133,10 +138,27 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
     return [Unit(index, tuple(group)) for index, group in enumerate(groups)]
 
 
-def document_hash(document: Sequence[str]) -> int:
-    """64 bits of the text: equal documents are on the same side of the hold-out."""
-    digest = hashlib.blake2b("\n".join(document).encode("utf-8"), digest_size=8)
-    return int.from_bytes(digest.digest(), "big")
+class Facts(NamedTuple):
+    """What one reading tells about a document.
+
+    ``hash`` is 64 bits of the text: equal documents are on the same side of the
+    hold-out. ``characters`` are those of the lines.
+    """
+
+    hash: int
+    lines: int
+    characters: int
+
+
+def facts(document: Document) -> Facts:
+    """Reads a document once."""
+    digest = hashlib.blake2b(digest_size=8)
+    lines = characters = 0
+    for line in document:
+        digest.update((f"\n{line}" if lines else line).encode("utf-8"))
+        lines += 1
+        characters += len(line)
+    return Facts(int.from_bytes(digest.digest(), "big"), lines, characters)
 
 
 def hold_out(sources: Iterable[Source], fraction: float) -> range:
@@ -156,7 +178,7 @@ def hold_out(sources: Iterable[Source], fraction: float) -> range:
     total = below = 0
     for source in sources:
         for document in source.documents():
-            value, size = document_hash(document), sum(map(len, document))
+            value, _, size = facts(document)
             sizes[value] += size
             total += size
             below += size if value < bound else 0
@@ -184,29 +206,34 @@ class UnitBuilder:
     def build(self, unit: Unit, report: Report) -> UnitResult:
         """Writes the unit's shards, then the result that marks it as finished."""
         recipe = self._recipe
-        examples = {"train": [], "eval": []}
+        unk = recipe.vocabulary.unk_id
         # One builder per split: an example never mixes held-out and training text.
-        builders = {split: recipe.example_builder(unit, split) for split in examples}
+        builders = {split: recipe.example_builder(unit, split) for split in SPLITS}
         counts = collections.Counter(documents=0, lines=0, characters=0)
         read = itertools.chain.from_iterable(s.documents() for s in unit.sources)
-        for batch in _batches(read):
-            encoded = self._encode(itertools.chain.from_iterable(batch))
-            for document in batch:
-                is_held_out = document_hash(document) in recipe.held_out
-                split = "eval" if is_held_out else "train"
-                ids = itertools.islice(encoded, len(document))
-                examples[split] += builders[split].build([ids])
-            size = sum(len(line) + 1 for document in batch for line in document)
-            lines = sum(map(len, batch))
-            counts.update(documents=len(batch), lines=lines, characters=size)
-            report(len(batch), size)
-        shards = {}
-        for split, built in examples.items():
-            recipe.rng(unit, f"shuffle {split}").shuffle(built)
-            path = recipe.file(unit, f"{split}.tfrecord")
-            shards[split] = write_shard(path, built) if built else None
-        unk = recipe.vocabulary.unk_id
-        unknown = sum(int((row == unk).sum()) for row in examples["train"])
+        with contextlib.ExitStack() as stack:
+            built = {
+                split: stack.enter_context(_Examples(recipe.folder, unk))
+                for split in SPLITS
+            }
+            for batch in _batches(read):
+                encoded = self._encode(
+                    itertools.chain.from_iterable(document for document, _ in batch)
+                )
+                for _, about in batch:
+                    split = "eval" if about.hash in recipe.held_out else "train"
+                    ids = itertools.islice(encoded, about.lines)
+                    built[split].add(builders[split].build([ids]))
+                lines = sum(about.lines for _, about in batch)
+                size = lines + sum(about.characters for _, about in batch)
+                counts.update(documents=len(batch), lines=lines, characters=size)
+                report(len(batch), size)
+            shards = {}
+            for split, examples in built.items():
+                path = recipe.file(unit, f"{split}.tfrecord")
+                rows = examples.shuffled(recipe.rng(unit, f"shuffle {split}"))
+                shards[split] = write_shard(path, rows) if len(examples) else None
+            unknown = built["train"].unknown
         result = UnitResult(**counts, **shards, unknown=unknown)
         # Last: a build that is resumed takes a unit with a result as finished.
         files.write_json(recipe.file(unit, "json"), dataclasses.asdict(result))
@@ -214,22 +241,74 @@ class UnitBuilder:
 
     def _encode(self, lines: Iterator[str]) -> Iterator[Sequence[int]]:
         # Some at a time: the ids of a document of megabytes are not all kept at once.
-        while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
-            yield from self._tokenizer.encode(some)
+        some: list[str] = []
+        size = 0
+        for line in lines:
+            some.append(line)
+            size += len(line)
+            if len(some) == _LINES_AT_ONCE or size >= _BATCH_CHARACTERS:
+                yield from self._tokenizer.encode(some)
+                some, size = [], 0
+        yield from self._tokenizer.encode(some)
 
 
-def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+def _batches(
+    documents: Iterable[Document],
+) -> Iterator[list[tuple[Document, Facts]]]:
     """Groups of documents with enough text to tokenize at once."""
-    batch: list[list[str]] = []
+    batch: list[tuple[Document, Facts]] = []
     size = 0
     for document in documents:
-        batch.append(document)
-        size += sum(map(len, document))
+        batch.append((document, facts(document)))
+        size += batch[-1][1].characters
         if size >= _BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+class _Examples(contextlib.AbstractContextManager):
+    """Examples of a unit, kept on the disk in ``folder`` until they are shuffled.
+
+    ``unknown`` is how many of their tokens are ``unk_id``.
+    """
+
+    def __init__(self, folder: str, unk_id: int):
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._folder, self._unk_id = folder, unk_id
+        self._ends = array.array("q", [0])  # In tokens.
+        self.unknown = 0
+
+    def __exit__(self, *error: object) -> None:
+        # What could not be written was said already.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def add(self, examples: Iterable[np.ndarray]) -> None:
+        """Takes examples of int32."""
+        try:
+            for example in examples:
+                self._file.write(example.tobytes())
+                self._ends.append(self._ends[-1] + len(example))
+                self.unknown += int((example == self._unk_id).sum())
+            self._file.flush()
+        except OSError as error:
+            if error.filename:
+                raise
+            raise OSError(error.errno, error.strerror, self._folder) from error
+
+    def shuffled(self, rng: random.Random) -> Iterator[np.ndarray]:
+        """Yields the examples in another order."""
+        order = array.array("q", range(len(self)))
+        rng.shuffle(order)
+        for number in order:
+            start, end = self._ends[number], self._ends[number + 1]
+            row = os.pread(self._file.fileno(), 4 * (end - start), 4 * start)
+            yield np.frombuffer(row, np.int32)
 
 
 def build_units(

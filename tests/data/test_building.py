@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gzip
+import hashlib
 import json
 
 import pytest
@@ -46,6 +47,42 @@ def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
     assert len(manifest.train) >= 4
     assert Vocabulary.load(folder / "vocab.txt") == VOCABULARY
     assert not list(folder.glob(".build")), "no work files are left"
+
+
+def digest(folder):
+    named = sorted(contents(folder).items())
+    shards = [item for item in named if item[0].endswith(".tfrecord")]
+    return hashlib.sha256(b"".join(name.encode() + c for name, c in shards)).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "66db91bfbbaf9ec8"),
+        ({"segmenting": "original"}, "b0e041807f73ab9d"),
+        ({"blank_lines_separate": False}, "9f6723c17078d495"),
+        (
+            {"max_seq_length": 512, "shard_megabytes": 0.02, "seed": 3},
+            "b793a5ff25adcec5",
+        ),
+    ],
+)
+def test_examples_are_those_of_older_versions(options, expected, tmp_path, monkeypatch):
+    """Made by the code of commit 0e87c07, which held documents in memory."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_text(text(300))
+    (folder / "b.txt").write_text(text(1, seed=1, lines=3000))
+    packed = f"{text(20, seed=2)}\n \n\n{text(1, seed=3, lines=2000)}"
+    (folder / "c.txt.gz").write_bytes(gzip.compress(packed.encode(), mtime=0))
+    last = "\ufeff" + text(1, seed=4, lines=900).replace("\n", "\r\n\t")
+    (folder / "d.txt").write_bytes(last.encode())
+    build(folder, tmp_path / "a", **options)
+    assert digest(tmp_path / "a")[:16] == expected
+    # All documents are long ones.
+    monkeypatch.setattr(corpora, "_HELD", 100)
+    build(folder, tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
@@ -150,6 +187,14 @@ def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
         build(corpus, tmp_path / "records")
     assert caught.value.errno == errno.ENOSPC
     assert not [path for path in tmp_path.rglob("*") if ".part-" in path.name]
+
+
+def test_full_disk_while_examples_wait(corpus, tmp_path, monkeypatch):
+    full = failing_open(errno.ENOSPC, 0)
+    place = str(tmp_path / "disk")
+    monkeypatch.setattr(units.tempfile, "TemporaryFile", lambda dir: full(place, "wb+"))
+    with pytest.raises(OSError, match=r"No space left.*records/\.build"):
+        build(corpus, tmp_path / "records")
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):

@@ -23,7 +23,7 @@ def test_held_out_documents_are_chosen_by_their_text(corpus, tmp_path):
     longer = tmp_path / "longer.txt"
     longer.write_text(f"{text(50, seed=9)}\n\n{corpus.read_text()}")
     documents = longer.read_text().split("\n\n")
-    sides = {d: units.document_hash(d.split("\n")) for d in documents}
+    sides = {d: units.facts(d.split("\n")).hash for d in documents}
     held_out = units.hold_out(sources_of(longer), 0.1)
     assert (
         held_out == units.hold_out(sources_of(corpus), 0.1) == range(int(0.1 * 2**64))
