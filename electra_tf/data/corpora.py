@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import installed
+from electra_tf.data import installed, paths
 
 LONG_DOCUMENT = 64 << 20
 SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
@@ -79,7 +79,8 @@ def open_corpus(
             for path in _files(spec):
                 kind = GzipFile if path.endswith(".gz") else TextFile
                 source = kind.open(path, blank_lines_separate=blank_lines_separate)
-                opened.setdefault(os.path.realpath(path), source)
+                same = path if paths.is_remote(path) else os.path.realpath(path)
+                opened.setdefault(same, source)
     if not opened:
         raise ValueError("the corpus is empty: no sources were given")
     return list(opened.values())
@@ -87,15 +88,15 @@ def open_corpus(
 
 def _files(spec: str) -> list[str]:
     """The files of a path or pattern that are not empty, in a fixed order."""
-    if os.path.isfile(spec):
-        if os.path.getsize(spec) == 0:
+    if paths.is_file(spec):
+        if paths.size(spec) == 0:
             raise ValueError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
-    if os.path.isdir(spec):
+    if not paths.is_remote(spec) and os.path.isdir(spec):
         below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
         # By parts, not as strings: a folder's files stay together, whatever the
         # separator sorts like.
-        paths = [
+        found = [
             str(Path(spec, path))
             for path in sorted(below, key=lambda path: path.parts)
             if path.name.endswith(SUFFIXES)
@@ -103,15 +104,17 @@ def _files(spec: str) -> list[str]:
         ]
         problem = f"the folder has no file ending in {', '.join(SUFFIXES)}"
     else:
-        paths = sorted(glob.glob(spec, recursive=True))
+        is_plain = not paths.is_remote(spec)
+        found = glob.glob(spec, recursive=True) if is_plain else paths.matching(spec)
+        found = sorted(found)
         problem = (
             "no such file or folder, and no file matches it as a pattern. Sources are "
             "files, folders, patterns, tfds:NAME, or the word installed"
         )
-    paths = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
-    if not paths:
+    found = [path for path in found if paths.is_file(path) and paths.size(path)]
+    if not found:
         raise ValueError(f"{spec}: {problem} (empty files do not count)")
-    return paths
+    return found
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
@@ -223,7 +226,7 @@ class _File(Source):
 
     def fingerprint(self) -> str:
         """The sha256 of the file."""
-        return files.sha256(self.path)
+        return paths.sha256(self.path)
 
     def _documents(self, start: int, end: float) -> Iterator[Document]:
         """The documents whose first line starts in [start, end)."""
@@ -290,12 +293,12 @@ class TextFile(_File):
         blank_lines_separate: bool = True,
     ) -> TextFile:
         """The whole of a file."""
-        size, path = os.path.getsize(path), str(path)
+        size, path = paths.size(path), str(path)
         whole = cls(name=name or path, size=size, path=path, end=size)
         return dataclasses.replace(whole, blank_lines_separate=blank_lines_separate)
 
     def _open(self) -> BinaryIO:
-        return open(self.path, "rb")
+        return paths.open_bytes(self.path)
 
     def begins_with_document(self, size: int) -> bool:
         """Whether blank lines separate documents, but none is in the first bytes."""
@@ -329,8 +332,8 @@ class GzipFile(_File):
     @classmethod
     def open(cls, path: str, *, blank_lines_separate: bool = True) -> GzipFile:
         """A compressed file; its size is read from the last four bytes."""
-        compressed = os.path.getsize(path)
-        with open(path, "rb") as file:
+        compressed = paths.size(path)
+        with paths.open_bytes(path) as file:
             file.seek(max(0, compressed - 4))
             size = max(compressed, int.from_bytes(file.read(4), "little"))
         # The field holds the size modulo 2^32, and anything in a damaged file.
@@ -346,7 +349,7 @@ class GzipFile(_File):
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
         try:
-            with gzip.open(self.path, "rb") as file:
+            with paths.open_bytes(self.path) as raw, gzip.open(raw) as file:
                 yield file
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(

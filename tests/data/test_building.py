@@ -1,14 +1,17 @@
 """A build of records and its vocabulary: made, resumed, reused, rejected."""
 
 import contextlib
+import dataclasses
 import errno
 import gzip
 import hashlib
 import json
 
 import pytest
+import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data import building, corpora, installed, records, units
 from electra_tf.data.building import prepare_vocabulary
 from electra_tf.data.records import MANIFEST, read_manifest, verify
@@ -131,10 +134,10 @@ class Killed(BaseException):
 
 
 @contextlib.contextmanager
-def killed_after(monkeypatch, count):
+def killed_after(monkeypatch, count, worker="UnitBuilder"):
     """The build within is killed after so many units; gives their numbers."""
     built = []
-    original = units.UnitBuilder.build
+    original = getattr(units, worker).build
 
     def interrupted(self, unit, report):
         if len(built) == count:
@@ -143,7 +146,7 @@ def killed_after(monkeypatch, count):
         return original(self, unit, report)
 
     with monkeypatch.context() as patch:
-        patch.setattr(units.UnitBuilder, "build", interrupted)
+        patch.setattr(getattr(units, worker), "build", interrupted)
         with pytest.raises(Killed):
             yield built
 
@@ -187,6 +190,31 @@ def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
         build(corpus, tmp_path / "records")
     assert caught.value.errno == errno.ENOSPC
     assert not [path for path in tmp_path.rglob("*") if ".part-" in path.name]
+
+
+def test_text_and_records_with_a_scheme(corpus, tmp_path):
+    """Read and written by tf.io.gfile, here in memory."""
+    here = build(corpus, tmp_path / "here")
+    packed = gzip.compress(corpus.read_bytes())
+    tf.io.gfile.makedirs("ram://text")
+    for name, content in (("corpus.txt", corpus.read_bytes()), ("b.gz", packed)):
+        with tf.io.gfile.GFile(f"ram://text/{name}", "wb") as file:
+            file.write(content)
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    told = {"vocab_file": str(tmp_path / "vocab.txt"), "num_processes": 1}
+    for pattern in ("corpus.txt", "*.gz"):
+        name = f"ram://records/{pattern.strip('*.')}"
+        config = RecordsConfig(corpus=(f"ram://text/{pattern}",), output_dir=name)
+        config = dataclasses.replace(config, **told)
+        building.main(config)
+        manifest = verify(name, thorough=True)
+        assert manifest.num_tokens == here.num_tokens
+        with pytest.raises(ValueError, match="--overwrite replaces them"):
+            building.main(config)
+        building.main(dataclasses.replace(config, overwrite=True))
+    assert verify("ram://records/corpus.txt").train == here.train
+    with pytest.raises(ValueError, match="that all workers see as a folder"):
+        building.main(dataclasses.replace(config, beam="--runner=DirectRunner"))
 
 
 def test_full_disk_while_examples_wait(corpus, tmp_path, monkeypatch):
