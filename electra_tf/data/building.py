@@ -59,7 +59,8 @@ def main(config: RecordsConfig) -> None:
         raise ValueError(f"{folder} holds records; --overwrite replaces them.")
     with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as here:
         build(corpus, here, selection=selection, **values)
-        paths.publish(Path(here), folder, last=records.MANIFEST)
+        shards = "*.tfrecord"
+        paths.publish(Path(here), folder, last=records.MANIFEST, replaced=shards)
     note(f"copied to {folder}")
 
 
@@ -76,6 +77,12 @@ def build(
     Without ``vocab_file`` it is ``vocab.txt`` in the folder, trained to ``vocab_size``
     tokens if it does not exist. Options and errors are those of ``build_records``.
     """
+    if paths.is_remote(output_dir):
+        raise ValueError(
+            f"records cannot be built in {output_dir} itself: name a folder of this "
+            "machine, or let electra_tf.data.build_records copy them there, and give "
+            "them with --records."
+        )
     if vocab_file:
         vocabulary = Vocabulary.load(vocab_file)
     else:

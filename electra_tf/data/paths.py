@@ -128,11 +128,18 @@ class _Remote(io.RawIOBase):
         super().close()
 
 
-def publish(folder: Path, target: str, last: str) -> None:
-    """Copies the files of a folder to one with a scheme, the one named last at last."""
+def publish(folder: Path, target: str, *, last: str, replaced: str) -> None:
+    """Copies the files of a folder to one with a scheme, the one named last at last.
+
+    What is there already by the name of a file, or matches ``replaced``, goes first.
+    """
     gfile = _gfile()
     gfile.makedirs(target)
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    names = [name for name in names if not name.startswith(".") and name != last]
-    for name in [*names, last]:
-        gfile.copy(str(folder / name), join(target, name), overwrite=True)
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    names = sorted(name for name in names if not name.startswith(".") and name != last)
+    copies = [join(target, name) for name in (last, *names)]
+    for path in dict.fromkeys((*copies, *inside(target, replaced))):
+        if exists(path):
+            gfile.remove(path)
+    for name in (*names, last):
+        gfile.copy(str(folder / name), join(target, name))

@@ -168,7 +168,7 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
         if bound == 0 or (0 < below < total and below <= most):
             return range(bound)
     if not sizes:
-        raise ValueError("the corpus is empty: its sources hold no text")
+        raise ValueError("the corpus is empty: there is no text, or none that is kept")
     most = max(fraction, _MOST_HELD_OUT) * total
     fitting = [value for value, size in sizes.items() if size <= most and size < total]
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)

@@ -293,8 +293,10 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
         if data.manifest
         else [(Path(path).name, paths.size(path)) for path in data.train_files]
     )
-    # Which file is of which corpus: by name, since folders may move.
-    shards += [[Path(path).name for path in group] for group in data.groups]
+    # Which file is of which corpus, wherever their folders are.
+    shards += [
+        [(Path(path).name, paths.size(path)) for path in group] for group in data.groups
+    ]
     return {
         "config": {
             name: list(value) if isinstance(value, tuple) else value

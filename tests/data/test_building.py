@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data import building, corpora, installed, records, units
+from electra_tf.data import building, corpora, installed, paths, records, units
 from electra_tf.data.building import prepare_vocabulary
 from electra_tf.data.records import MANIFEST, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
@@ -208,11 +208,17 @@ def test_text_and_records_with_a_scheme(corpus, tmp_path):
         config = dataclasses.replace(config, **told)
         building.main(config)
         manifest = verify(name, thorough=True)
-        assert manifest.num_tokens == here.num_tokens
+        assert manifest.corpus["characters"] == here.corpus["characters"]
+        with tf.io.gfile.GFile(f"{name}/train-7-of-9.tfrecord", "wb") as file:
+            file.write(b"of an older build")
         with pytest.raises(ValueError, match="--overwrite replaces them"):
             building.main(config)
         building.main(dataclasses.replace(config, overwrite=True))
+        assert verify(name, thorough=True) == manifest
+        assert len(paths.inside(name, "train-*")) == len(manifest.train)
     assert verify("ram://records/corpus.txt").train == here.train
+    with pytest.raises(ValueError, match="cannot be built in ram://x itself"):
+        building.build([str(corpus)], "ram://x")
     with pytest.raises(ValueError, match="that all workers see as a folder"):
         building.main(dataclasses.replace(config, beam="--runner=DirectRunner"))
 
