@@ -145,6 +145,10 @@ def main():
         }
         figures = harness.interleave(sides, options.rounds)
         points = growth(text, vocabulary, cores, options.growth_rounds)
+        # One document, and so one process's work.
+        whole = Path(folder, "whole.txt")
+        whole.write_bytes(text.read_bytes().replace(b"\n\n", b"\n"))
+        peaks = [build(path, vocabulary, 1)[1] / 1e6 for path in (text, whole)]
     what = f"raw text to records, {size:.1f} MB"
     names = {"ours": "electra_tf", "peer": "encode_batch", "unit": "MB/s"}
     rows = [harness.row(what, figures, bar=2.0, **names)]
@@ -158,6 +162,9 @@ def main():
                 "ours": point["peak_megabytes"],
             },
         ]
+    for peak, kind in zip(peaks, ("", "out"), strict=True):
+        named = f"peak memory, one process, {size:.1f} MB with{kind} blank lines"
+        rows.append({"what": named, "unit": "MB", "ours": peak})
     (first, last) = points[0], points[-1]
     slope = last["seconds"] - first["seconds"]
     rate = (last["megabytes"] - first["megabytes"]) / slope

@@ -75,8 +75,19 @@ def test_links_lead_somewhere():
                 assert (doc.parent / target).exists(), f"{doc.name}: {target}"
 
 
-# Of saved_model_cli, tensorflow_model_server, TensorBoard and XLA.
+# Of saved_model_cli, tensorflow_model_server, TensorBoard, XLA and Apache Beam.
 FOREIGN_FLAGS = {
+    "runner",
+    "direct_num_workers",
+    "direct_running_mode",
+    "environment_type",
+    "flink_master",
+    "job_endpoint",
+    "parallelism",
+    "project",
+    "region",
+    "spark_master_url",
+    "temp_location",
     "all",
     "dir",
     "tag_set",

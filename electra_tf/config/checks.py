@@ -40,6 +40,11 @@ def _shortest_phase(c: Any) -> int:
 
 CHECKS: tuple[Check, ...] = (
     (
+        lambda c: c.data.file_sharding and c.run.distribution != "multi_worker",
+        "--file_sharding is a setting of --distribution=multi_worker, and "
+        "--distribution is {c.run.distribution}.",
+    ),
+    (
         lambda c: (
             not training_of(c).in_stages
             and (

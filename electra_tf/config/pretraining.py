@@ -9,6 +9,7 @@ needs several of them (``checks.py``). The numbers of the paper's Table 6 stand 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 from electra_tf.config import checks
@@ -190,6 +191,17 @@ class DataConfig(Group):
         "TFRecord files, globs or folders made earlier; the corpus is then not read.",
         resumable=True,
     )
+    corpus_weights: tuple[str, ...] = field(
+        (),
+        "Shares of the rows that come from each of --records, such as 0.7,0.3; "
+        "default: every record as often as any other.",
+    )
+    file_sharding: bool = field(
+        False,
+        "multi_worker: each worker reads files of its own instead of all of them. "
+        "Which rows share a batch then depends on the number of workers.",
+        resumable=True,
+    )
     eval_records: tuple[str, ...] = field(
         (),
         "Held-out TFRecord files; default: eval-* beside the training records.",
@@ -221,6 +233,29 @@ class DataConfig(Group):
     shuffle_buffer: int = field(
         100_000, "Records shuffled together.", allowed=at_least(1)
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            len(self.weights) in (0, len(self.records)),
+            f"--corpus_weights={','.join(self.corpus_weights)} are "
+            f"{len(self.weights)} numbers, --records has {len(self.records)} patterns: "
+            "give one for each.",
+        )
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The shares of ``records``; ValueError: they are no positive numbers."""
+        try:
+            found = tuple(map(float, self.corpus_weights))
+        except ValueError:
+            found = (0.0,)
+        require(
+            all(0 < weight < math.inf for weight in found),
+            "--corpus_weights must be numbers above 0, such as 0.7,0.3; got "
+            f"{','.join(self.corpus_weights)}.",
+        )
+        return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

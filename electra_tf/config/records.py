@@ -8,6 +8,7 @@ from typing import Literal
 from electra_tf.config.fields import (
     NOT_NEGATIVE,
     SEED,
+    SHARE,
     Allowed,
     Group,
     at_least,
@@ -16,6 +17,7 @@ from electra_tf.config.fields import (
 
 # A record is at most some megabytes, and a shard is held by one process.
 _SHARD = Allowed("be in [0.01, 65536]", lambda value: 0.01 <= value <= 65_536)
+_FROM_0_TO_1 = Allowed("be in [0, 1]", lambda value: 0 <= value <= 1)
 _HELD_OUT = Allowed("be in [0, 0.999]", lambda value: 0 <= value <= 0.999)
 
 
@@ -87,6 +89,41 @@ class RecordsConfig(Group):
     )
     shard_megabytes: float = field(
         48.0, "Size of a shard, about; small corpora get smaller ones.", allowed=_SHARD
+    )
+    dedup: Literal["none", "exact", "near"] = field(
+        "none",
+        "Documents that are left out because of earlier ones. exact: with the same "
+        "lines. near: also with nearly the same words (MinHash of every five words in "
+        "a row; needs datasketch).",
+    )
+    near_similarity: float = field(
+        0.8,
+        "Share of five-word sequences, of all that two documents have, that both must "
+        "have for --dedup=near (Jaccard; estimated from 128 hashes).",
+        allowed=SHARE,
+    )
+    min_characters: int = field(0, "Leave out shorter documents.", allowed=NOT_NEGATIVE)
+    max_characters: int | None = field(
+        None, "Leave out longer documents.", allowed=at_least(1)
+    )
+    min_letters: float = field(
+        0.0,
+        "Leave out documents with a smaller share of letters among what is no space: "
+        "tables, logs, code. 0.6 keeps prose.",
+        allowed=_FROM_0_TO_1,
+    )
+    max_repeated_lines: float = field(
+        1.0,
+        "Leave out documents that have a larger share of their characters in lines "
+        "that were there before: menus, templates. 0.3 is usual.",
+        allowed=_FROM_0_TO_1,
+    )
+    beam: str = field(
+        "",
+        "Flags of Apache Beam, in one: --beam='--runner=FlinkRunner --parallelism=8'. "
+        "A pipeline then builds the records, the same ones, instead of processes here; "
+        "its workers must see the text and OUTPUT_DIR under the same paths. Needs "
+        "apache-beam.",
     )
     overwrite: bool = field(False, "Delete the records that OUTPUT_DIR already holds.")
     tfds_data_dir: str | None = field(None, "Folder of prepared TensorFlow Datasets.")

@@ -8,9 +8,12 @@ units.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import itertools
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +22,8 @@ from typing import Any
 from electra_tf import files
 from electra_tf.cli import Log, note
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data import corpora, records, units
+from electra_tf.data import corpora, paths, processes, records, units
+from electra_tf.data.selection import KEPT, REASONS, Selection, described, facts
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 
 WORK = ".build"
@@ -40,7 +44,24 @@ _NOTHING_HELD_OUT = (
 def main(config: RecordsConfig) -> None:
     """Builds vocabulary and records as a command."""
     values = dataclasses.asdict(config)
-    build(values.pop("corpus"), values.pop("output_dir"), **values)
+    names = [leaf.name for leaf in dataclasses.fields(Selection)]
+    selection = Selection(**{name: values.pop(name) for name in names})
+    corpus, folder = values.pop("corpus"), values.pop("output_dir")
+    if not paths.is_remote(folder):
+        build(corpus, folder, selection=selection, **values)
+        return
+    if config.beam:
+        raise ValueError(
+            f"--beam needs an --output_dir that all workers see as a folder, such as a "
+            f"network disk or a mounted bucket; got {folder}."
+        )
+    if paths.exists(paths.join(folder, records.MANIFEST)) and not config.overwrite:
+        raise ValueError(f"{folder} holds records; --overwrite replaces them.")
+    with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as here:
+        build(corpus, here, selection=selection, **values)
+        shards = "*.tfrecord"
+        paths.publish(Path(here), folder, last=records.MANIFEST, replaced=shards)
+    note(f"copied to {folder}")
 
 
 def build(
@@ -56,6 +77,12 @@ def build(
     Without ``vocab_file`` it is ``vocab.txt`` in the folder, trained to ``vocab_size``
     tokens if it does not exist. Options and errors are those of ``build_records``.
     """
+    if paths.is_remote(output_dir):
+        raise ValueError(
+            f"records cannot be built in {output_dir} itself: name a folder of this "
+            "machine, or let electra_tf.data.build_records copy them there, and give "
+            "them with --records."
+        )
     if vocab_file:
         vocabulary = Vocabulary.load(vocab_file)
     else:
@@ -82,6 +109,8 @@ def build_records(
     shard_megabytes: float = 48,
     overwrite: bool = False,
     tfds_data_dir: str | None = None,
+    selection: Selection | None = None,
+    beam: str = "",
     log: Log = note,
 ) -> records.Manifest:
     """Writes ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``, and a manifest.
@@ -93,8 +122,8 @@ def build_records(
     same folder waits for the first. With several processes, call it from a script
     whose main part is under ``if __name__ == "__main__"``.
 
-    The options mean what the flags of these names do, see ``RecordsConfig``; ``log``
-    receives messages and progress.
+    The options mean what the flags of these names do, see ``RecordsConfig``;
+    ``selection`` says which documents are kept, ``log`` receives messages and progress.
 
     Raises:
         ValueError: the corpus is empty or unreadable, a setting is wrong, or the
@@ -134,6 +163,10 @@ def build_records(
     recipe = units.Recipe(vocabulary=vocabulary, folder=str(folder / WORK), **rules)
     # Rejects wrong settings early.
     recipe.example_builder(units.Unit(0, ()), "train")
+    if selection and selection.settings():
+        selection.reader()
+        settings.update(selection.settings())
+        recipe = dataclasses.replace(recipe, selection=selection)
     if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
         raise unreadable
     with files.waiting_for(folder, log):
@@ -145,13 +178,23 @@ def build_records(
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
         if warning := corpora.about_long_documents(sources):
             log(warning)
-        held_out = units.hold_out(sources, eval_fraction)
+        planned = units.plan_units(sources, unit_bytes)
+        how = {"num_processes": num_processes, "log": log, "beam_flags": beam}
+        documents = itertools.chain.from_iterable(u.documents() for u in planned)
+        if recipe.selection:
+            processes.run(units.UnitReader, recipe, planned, **how)
+            verdicts = units.judge_units(recipe, planned)
+            documents = itertools.compress(documents, verdicts == KEPT)
+        held_out = units.hold_out(documents, eval_fraction)
         if eval_fraction and not held_out:
             log(_NOTHING_HELD_OUT)
         recipe = dataclasses.replace(recipe, held_out=held_out)
-        planned = units.plan_units(sources, unit_bytes)
-        results = units.build_units(recipe, planned, num_processes, log)
+        processes.run(units.UnitBuilder, recipe, planned, **how)
+        results = [recipe.result(unit) for unit in planned]
         manifest = _finish(folder, vocabulary, settings, corpus, results)
+    if recipe.selection:
+        dropped = {r: manifest.corpus[r] for r in REASONS if r in manifest.corpus}
+        log(described(dropped, manifest.corpus["documents"]))
     unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
     if unknown > _MANY_UNKNOWN:
         log(
@@ -183,7 +226,8 @@ def _prepare(
     work = folder / WORK
     begun = None
     # Settings without a finished unit are nothing to resume: the text may be mended.
-    if (work / _SETTINGS).exists() and any(work.glob("unit-*.json")):
+    finished = itertools.chain(work.glob("unit-*.json"), work.glob("unit-*.npz"))
+    if (work / _SETTINGS).exists() and any(finished):
         begun = files.read_json(work / _SETTINGS)
     manifest = folder / records.MANIFEST
     if overwrite and (manifest.exists() or begun != settings):
@@ -287,6 +331,9 @@ def _finish(
         # One file: a hundredth of the text, spread over all units.
         path = folder / "eval-00000-of-00001.tfrecord"
         held_out = [records.join_shards(path, folder / WORK, held_out)]
+    dropped = collections.Counter()
+    for result in results:
+        dropped.update(result.dropped)
     manifest = records.Manifest(
         settings=settings,
         vocabulary={
@@ -301,6 +348,7 @@ def _finish(
             "lines": sum(result.lines for result in results),
             "characters": sum(result.characters for result in results),
             "unknown_tokens": sum(result.unknown for result in results),
+            **dropped,
         },
         train=tuple(train),
         eval=tuple(held_out),
@@ -410,7 +458,11 @@ def _existing_vocabulary(
 
 
 class _SampledLines:
-    """Lines of the corpus, as often as asked; documents sampled if it is big."""
+    """Lines of the corpus, as often as asked; documents sampled if it is big.
+
+    Of documents that are not held in memory, the lines are sampled: one of them could
+    be all of the corpus, or none of the sample.
+    """
 
     def __init__(self, sources: Sequence[corpora.Source]):
         self._sources = sources
@@ -421,5 +473,10 @@ class _SampledLines:
     def __iter__(self) -> Iterator[str]:
         for source in self._sources:
             for document in source.documents():
-                if units.document_hash(document) < self._below:
+                if isinstance(document, corpora.LongDocument):
+                    yield from (line for line in document if self._has([line]))
+                elif self._has(document):
                     yield from document
+
+    def _has(self, document: corpora.Document) -> bool:
+        return facts(document).hash < self._below

@@ -1,39 +1,45 @@
 """Where text comes from: files, TensorFlow Datasets, the installed packages.
 
 ``open_corpus`` turns what a user names into sources. A ``Source`` yields documents; a
-document is a list of non-empty stripped lines. Plain files can be cut into byte ranges,
-so that several processes share one big file; every other kind can be written to a plain
-file first (``Source.spool``).
+document is a list of non-empty stripped lines, or, if it is long, reads them from its
+file each time it is iterated. Plain files can be cut into byte ranges, so that several
+processes share one big file; every other kind can be written to a plain file first
+(``Source.spool``).
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+import functools
 import glob
 import gzip
 import hashlib
 import itertools
 import math
 import os
-import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import installed
+from electra_tf.data import installed, paths
 
 LONG_DOCUMENT = 64 << 20
 SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 16
+_LONG_LINE = 1 << 20
+_HELD = 1 << 20  # Characters of a document that is held in memory.
 
 # First byte of a line, and its stripped text.
 Line = tuple[int, str]
+# Lines that are stripped and not empty; can be iterated again and again.
+Document = Iterable[str]
 
 
 def open_corpus(
@@ -73,7 +79,8 @@ def open_corpus(
             for path in _files(spec):
                 kind = GzipFile if path.endswith(".gz") else TextFile
                 source = kind.open(path, blank_lines_separate=blank_lines_separate)
-                opened.setdefault(os.path.realpath(path), source)
+                same = path if paths.is_remote(path) else os.path.realpath(path)
+                opened.setdefault(same, source)
     if not opened:
         raise ValueError("the corpus is empty: no sources were given")
     return list(opened.values())
@@ -81,15 +88,15 @@ def open_corpus(
 
 def _files(spec: str) -> list[str]:
     """The files of a path or pattern that are not empty, in a fixed order."""
-    if os.path.isfile(spec):
-        if os.path.getsize(spec) == 0:
+    if paths.is_file(spec):
+        if paths.size(spec) == 0:
             raise ValueError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
-    if os.path.isdir(spec):
+    if not paths.is_remote(spec) and os.path.isdir(spec):
         below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
         # By parts, not as strings: a folder's files stay together, whatever the
         # separator sorts like.
-        paths = [
+        found = [
             str(Path(spec, path))
             for path in sorted(below, key=lambda path: path.parts)
             if path.name.endswith(SUFFIXES)
@@ -97,15 +104,17 @@ def _files(spec: str) -> list[str]:
         ]
         problem = f"the folder has no file ending in {', '.join(SUFFIXES)}"
     else:
-        paths = sorted(glob.glob(spec, recursive=True))
+        is_plain = not paths.is_remote(spec)
+        found = glob.glob(spec, recursive=True) if is_plain else paths.matching(spec)
+        found = sorted(found)
         problem = (
             "no such file or folder, and no file matches it as a pattern. Sources are "
             "files, folders, patterns, tfds:NAME, or the word installed"
         )
-    paths = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
-    if not paths:
+    found = [path for path in found if paths.is_file(path) and paths.size(path)]
+    if not found:
         raise ValueError(f"{spec}: {problem} (empty files do not count)")
-    return paths
+    return found
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
@@ -145,8 +154,8 @@ def about_long_documents(sources: Sequence[Source]) -> str:
     return (
         f"warning: no blank line in the first {LONG_DOCUMENT >> 20} MB of {long[0]}"
         f"{more}: is this one document? Blank lines separate documents; "
-        "--noblank_lines_separate makes one of each file. A document is read by one "
-        "process, into memory."
+        "--noblank_lines_separate makes one of each file. A document is built by one "
+        "process, into one shard."
     )
 
 
@@ -158,8 +167,8 @@ class Source(abc.ABC):
     size: int
 
     @abc.abstractmethod
-    def documents(self) -> Iterator[list[str]]:
-        """Yields the documents: lists of stripped lines, none of them empty."""
+    def documents(self) -> Iterator[Document]:
+        """Yields the documents: stripped lines, none of them empty."""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
@@ -174,31 +183,105 @@ class Source(abc.ABC):
         """Whether a plain file of it could be split but it itself cannot."""
         return True
 
+    def spooled_lines(self) -> Iterator[str]:
+        """Yields the lines of all documents, after each document an empty one."""
+        for document in self.documents():
+            yield from document
+            yield ""
+
     def spool(self, path: files.AnyPath, log: Log) -> TextFile:
         """Writes the documents to a plain file, which several processes can share."""
-        told = time.monotonic()
+        told, count = time.monotonic(), 0
         with files.open_new(path) as file:
-            for count, document in enumerate(self.documents(), 1):
+            for line in self.spooled_lines():
                 # A zero byte would make the file look binary when it is read.
-                file.write("\n".join(document).replace("\0", " ") + "\n\n")
+                file.write(line.replace("\0", " ") + "\n")
+                count += not line
                 if time.monotonic() - told > 5:
                     told = time.monotonic()
                     log(f"reading {self.name}: {count} documents so far")
         return TextFile.open(path, name=self.name)
 
 
+class LongDocument:
+    """A document that is not held in memory: it is read whenever it is iterated."""
+
+    def __init__(self, read: Callable[[], Iterator[str]]):
+        self._read = read
+
+    def __iter__(self) -> Iterator[str]:
+        return self._read()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFile(Source):
+class _File(Source):
+    """A file of UTF-8 text."""
+
+    path: str
+    blank_lines_separate: bool = True
+
+    @abc.abstractmethod
+    def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
+        """Opens the file to read the text's bytes."""
+
+    def fingerprint(self) -> str:
+        """The sha256 of the file."""
+        return paths.sha256(self.path)
+
+    def _documents(self, start: int, end: float) -> Iterator[Document]:
+        """The documents whose first line starts in [start, end)."""
+        with self._open() as file:
+            # Only the line before the range tells whether a document starts in it.
+            lines = _read_lines(file, _line_start(file, start), self.path)
+            document: list[str] = []
+            size = first = 0
+            after_blank = start == 0
+            for position, text in lines:
+                if not document and position >= end:
+                    return
+                if text and not (document or (after_blank and position >= start)):
+                    after_blank = False  # Of a document of an earlier range.
+                elif text:
+                    first = first if document else position
+                    document.append(text)
+                    size += len(text)
+                    if size <= _HELD:
+                        continue
+                    yield LongDocument(functools.partial(self._lines_from, first))
+                    is_over = self._is_over
+                    next((text for _, text in lines if is_over(text)), None)
+                    document, size, after_blank = [], 0, True
+                elif self._is_over(text):
+                    if document:
+                        yield document
+                    document, size, after_blank = [], 0, True
+            if document:
+                yield document
+
+    def _is_over(self, text: str) -> bool:
+        """Whether a line ends a document."""
+        return self.blank_lines_separate and not text
+
+    def _lines_from(self, position: int) -> Iterator[str]:
+        """Yields the lines of the document that begins at a byte."""
+        with self._open() as file:
+            for _, text in _read_lines(file, position, self.path):
+                if text:
+                    yield text
+                elif self.blank_lines_separate:
+                    return
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFile(_File):
     """Bytes [start, end) of a plain UTF-8 file.
 
     A document belongs to the range in which its first line starts, so ranges that
     touch hold every document exactly once, wherever they were cut.
     """
 
-    path: str
     start: int = 0
     end: int
-    blank_lines_separate: bool = True
     needs_spool = False
 
     @classmethod
@@ -210,20 +293,21 @@ class TextFile(Source):
         blank_lines_separate: bool = True,
     ) -> TextFile:
         """The whole of a file."""
-        size, path = os.path.getsize(path), str(path)
+        size, path = paths.size(path), str(path)
         whole = cls(name=name or path, size=size, path=path, end=size)
         return dataclasses.replace(whole, blank_lines_separate=blank_lines_separate)
 
-    def fingerprint(self) -> str:
-        """The sha256 of the file."""
-        return files.sha256(self.path)
+    def _open(self) -> BinaryIO:
+        return paths.open_bytes(self.path)
 
     def begins_with_document(self, size: int) -> bool:
         """Whether blank lines separate documents, but none is in the first bytes."""
         if not self.blank_lines_separate or self.size <= size:
             return False
-        with open(self.path, "rb") as file:
-            return not re.search(rb"\n\s*\n", file.read(size))
+        with self._open() as file:
+            lines = _read_lines(file, 0, self.path)
+            first = itertools.takewhile(lambda line: line[0] < size, lines)
+            return all(text for _, text in first)
 
     def split(self, size: int) -> list[Source]:
         """Cuts into ranges of about ``size`` bytes."""
@@ -236,29 +320,20 @@ class TextFile(Source):
             for start, end in itertools.pairwise(cuts)
         ]
 
-    def documents(self) -> Iterator[list[str]]:
+    def documents(self) -> Iterator[Document]:
         """Yields the documents that start in the range."""
-        with open(self.path, "rb") as file:
-            # Only the line before the range tells whether a document starts in it.
-            lines = _read_lines(file, _line_start(file, self.start), self.path)
-            if self.blank_lines_separate:
-                yield from _separated(lines, self.start, self.end)
-            else:
-                yield from _whole(lines)
+        return self._documents(self.start, self.end)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GzipFile(Source):
+class GzipFile(_File):
     """A gzip-compressed UTF-8 file, read from its beginning."""
-
-    path: str
-    blank_lines_separate: bool = True
 
     @classmethod
     def open(cls, path: str, *, blank_lines_separate: bool = True) -> GzipFile:
         """A compressed file; its size is read from the last four bytes."""
-        compressed = os.path.getsize(path)
-        with open(path, "rb") as file:
+        compressed = paths.size(path)
+        with paths.open_bytes(path) as file:
             file.seek(max(0, compressed - 4))
             size = max(compressed, int.from_bytes(file.read(4), "little"))
         # The field holds the size modulo 2^32, and anything in a damaged file.
@@ -271,21 +346,29 @@ class GzipFile(Source):
         """Whether it has documents: a single one cannot be split in a plain file."""
         return self.blank_lines_separate
 
-    def fingerprint(self) -> str:
-        """The sha256 of the compressed file."""
-        return files.sha256(self.path)
-
-    def documents(self) -> Iterator[list[str]]:
-        """Yields the documents; ValueError if the file is damaged, or no gzip file."""
-        group = _separated if self.blank_lines_separate else _whole
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
         try:
-            with gzip.open(self.path, "rb") as file:
-                yield from group(_read_lines(file, 0, self.path))
+            with paths.open_bytes(self.path) as raw, gzip.open(raw) as file:
+                yield file
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(
                 f"{self.path}: not a whole gzip file ({error}). Compress it again, or "
                 "give the uncompressed text."
             ) from error
+
+    def documents(self) -> Iterator[Document]:
+        """Yields the documents; ValueError if the file is damaged, or no gzip file."""
+        return self._documents(0, math.inf)
+
+    def spooled_lines(self) -> Iterator[str]:
+        """As of every source, but a long document is not read twice."""
+        with self._open() as file:
+            texts = (text for _, text in _read_lines(file, 0, self.path))
+            for has_text, lines in itertools.groupby(texts, bool):
+                if has_text:
+                    yield from lines
+                    yield ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -299,7 +382,7 @@ class InstalledDocumentation(Source):
         """Changes when Python or any distribution changes its version."""
         return installed.fingerprint()
 
-    def documents(self) -> Iterator[list[str]]:
+    def documents(self) -> Iterator[Document]:
         """Yields one document per module."""
         return installed.documents()
 
@@ -336,7 +419,7 @@ class TfdsDataset(Source):
         """Name, config and version of the dataset."""
         return self._builder().info.full_name
 
-    def documents(self) -> Iterator[list[str]]:
+    def documents(self) -> Iterator[Document]:
         """Yields one document per example that has text."""
         builder = self._builder()
         texts = [
@@ -355,7 +438,8 @@ class TfdsDataset(Source):
         where = f"{self.name}, feature {wanted}"
         for example in examples.as_numpy_iterator():
             lines = example[wanted].replace(b"\r", b"\n").split(b"\n")
-            yield from _whole((0, _decoded(line, 0, where)) for line in lines)
+            if document := [t for line in lines if (t := _decoded(line, 0, where))]:
+                yield document
 
     def _builder(self) -> Any:
         # An optional package, which is slow to import.
@@ -399,13 +483,26 @@ def _line_start(file: BinaryIO, offset: int) -> int:
 
 
 def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
-    """Yields the lines from ``position`` on; a byte order mark is left out."""
+    """Yields the lines from ``position`` on; a byte order mark is left out.
+
+    A line of more than a megabyte is cut at spaces, so that a text without line breaks
+    need not be held either; no part of it is empty, as only blank lines are.
+    """
     file.seek(position)
-    for raw in file:
+    rest, is_part = b"", False
+    while raw := rest + file.readline(_LONG_LINE - len(rest)):
+        rest, is_cut = b"", len(raw) == _LONG_LINE and not raw.endswith(b"\n")
+        if is_cut:
+            # Without a space, before the first byte of a character.
+            last = next((n for n in range(1, 5) if raw[-n] & 0xC0 != 0x80), 1)
+            end = raw.rfind(b" ") + 1 or len(raw) - last
+            raw, rest = raw[:end], raw[end:]
         end = position + len(raw)
         text = raw.removeprefix(_BOM) if position == 0 else raw
-        yield position, _decoded(text, end - len(text), name)
-        position = end
+        text = _decoded(text, end - len(text), name)
+        if text or not (is_cut or is_part):
+            yield position, text
+        position, is_part = end, is_cut
 
 
 def _decoded(raw: bytes, position: int, name: str) -> str:
@@ -422,32 +519,3 @@ def _decoded(raw: bytes, position: int, name: str) -> str:
             f"{name}: not UTF-8 at byte {position + error.start} ({error.reason}). "
             "Convert it, for example with: iconv -f latin1 -t utf-8"
         ) from error
-
-
-def _whole(lines: Iterable[Line]) -> Iterator[list[str]]:
-    """All lines as one document, if there are any."""
-    document = [text for _, text in lines if text]
-    if document:
-        yield document
-
-
-def _separated(
-    lines: Iterable[Line], start: int = 0, end: float = math.inf
-) -> Iterator[list[str]]:
-    """Documents between blank lines whose first line starts in [start, end)."""
-    document: list[str] = []
-    after_blank = start == 0
-    for position, text in lines:
-        if not document and position >= end:
-            return
-        if not text:
-            if document:
-                yield document
-                document = []
-            after_blank = True
-        elif document or (after_blank and position >= start):
-            document.append(text)
-        else:
-            after_blank = False  # The rest of a document of an earlier range.
-    if document:
-        yield document

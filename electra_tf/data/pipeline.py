@@ -10,15 +10,14 @@ batches it would have seen.
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli
-from electra_tf.data import records
+from electra_tf.data import paths, records
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
 from electra_tf.files import AnyPath
@@ -27,6 +26,8 @@ from electra_tf.files import AnyPath
 # masks unless `mask_variants` says otherwise.
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
+
+_BLOCK = 10_000  # Rows in which every corpus has exactly its share.
 
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 
@@ -40,20 +41,21 @@ def expand_files(
     for the files in it that match ``in_folder``. A pattern must match something.
     """
     if isinstance(files, (str, os.PathLike)):
-        files = [files] if os.path.exists(files) else str(files).split(",")
-    paths: set[str] = set()
+        files = [files] if paths.exists(files) else str(files).split(",")
+    found: set[str] = set()
     for pattern in map(str, files):
-        if os.path.isdir(pattern):
-            matches = [str(path) for path in Path(pattern).glob(in_folder)]
+        if paths.is_folder(pattern):
+            matches = paths.inside(pattern, in_folder)
         else:
-            matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
+            exists = paths.exists(pattern)
+            matches = [pattern] if exists else paths.matching(pattern)
         if not matches:
             raise ValueError(
                 f"No TFRecord file matches {pattern!r}. Build records with "
                 "`python -m electra_tf.data.build_records` or correct the path."
             )
-        paths.update(matches)
-    return sorted(paths)
+        found.update(matches)
+    return sorted(found)
 
 
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
@@ -80,6 +82,9 @@ def pretraining_dataset(
     mask_variants: int | None = _STATIC_VARIANTS,
     shuffle_buffer: int = 100_000,
     start_batch: int = 0,
+    weights: Sequence[float] = (),
+    worker: int = 0,
+    workers: int = 1,
 ) -> tf.data.Dataset:
     """Masked batches for ``Electra.fit``: dicts as of ``features.PRETRAINING``.
 
@@ -97,30 +102,56 @@ def pretraining_dataset(
             masking); None draws a new mask in every pass (dynamic, as the paper).
         shuffle_buffer: records shuffled together within a pass.
         start_batch: first batch to produce, for resuming.
+        weights: of each of ``files``, a sequence of patterns then: the share of the
+            rows that comes from it. In every 10,000 rows it is exact, at random places.
+        worker: which of the ``workers`` this is, from 0.
+        workers: more than one: gives only the rows of one of them, ``batch_size`` by
+            their number. Where there are as many files as workers, each reads files of
+            its own; else all read everything, and the rows are those of one worker.
 
     Raises:
         ValueError: no file matches, the files hold no record or records of something
-            else, a manifest is needed and missing, or ``seed`` is negative.
+            else, a manifest is needed and missing, ``seed`` is negative, a weight is
+            none, or the workers cannot share a batch.
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    paths = expand_files(files)
+    if batch_size % workers:
+        raise ValueError(
+            f"{workers} workers cannot share a batch of {batch_size} rows; its size "
+            "must be a multiple of their number."
+        )
+    groups = [expand_files(each) for each in files] if weights else []
+    found = sorted({p for g in groups for p in g}) or expand_files(files)
     if masking is None or sep_id is None:
-        manifest = records.read_manifest(os.path.dirname(paths[0]))
+        manifest = records.read_manifest(paths.parent(found[0]))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
-    start_record = start_batch * batch_size
-    if training:
-        stream = _endless_records(paths, seed, shuffle_buffer, start_record)
+    own_rows = batch_size // workers
+    by_files = training and min(map(len, groups or [found])) >= workers > 1
+    if by_files:
+        groups = [group[worker::workers] for group in groups]
+        own, rows = found[worker::workers], own_rows
     else:
-        known = tf.data.experimental.assert_cardinality(count_all(paths))
-        stream = tf.data.TFRecordDataset(paths).apply(known).skip(start_record)
+        own, rows = found, batch_size
+    _check_first_records(own)
+    start_record = start_batch * rows
+    if training and weights:
+        stream = _mixed(groups, weights, seed, shuffle_buffer, start_record)
+    elif training:
+        stream = _endless_records(own, seed, shuffle_buffer, start_record)
+    else:
+        known = tf.data.experimental.assert_cardinality(count_all(own))
+        stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
-    _check_first_records(paths)
-    stream = stream.batch(batch_size, drop_remainder=training)
+    stream = stream.batch(rows, drop_remainder=training)
+    if rows > own_rows:
+        first = worker * own_rows
+        last = first + own_rows
+        stream = stream.map(lambda *batch: tuple(x[first:last] for x in batch))
     # Batch number n is trained on in step n, whatever was resumed or accumulated.
     dataset = stream.enumerate(start_batch).map(
-        _batch_maker(masking, sep_id, seed, mask_variants, batch_size),
+        _batch_maker(masking, sep_id, seed, mask_variants, own_rows),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     options = tf.data.Options()
@@ -132,31 +163,51 @@ def pretraining_dataset(
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def count_all(paths: Sequence[str]) -> int:
+def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
+    """Batches of one worker's own rows, in the form that ``tf.distribute`` takes.
+
+    It cuts every batch into as many as there are workers, for one step each. So as many
+    batches are joined first; where they begin does not matter.
+    """
+    options = tf.data.Options()
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = off
+
+    def joined(batches: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {
+            name: tf.reshape(value, [value.shape[0] * value.shape[1], -1])
+            for name, value in batches.items()
+        }
+
+    together = dataset.batch(workers, drop_remainder=True)
+    return together.map(joined).with_options(options)
+
+
+def count_all(found: Sequence[str]) -> int:
     """Records in all files, from their manifest where there is one; at least one."""
-    known = _known_counts(paths)
+    known = _known_counts(found)
     total = sum(
-        known[path] if path in known else records.count_records(path) for path in paths
+        known[path] if path in known else records.count_records(path) for path in found
     )
     if total == 0:
-        raise ValueError(f"The {len(paths)} TFRecord files hold no record.")
+        raise ValueError(f"The {len(found)} TFRecord files hold no record.")
     return total
 
 
-def _known_counts(paths: Sequence[str]) -> dict[str, int]:
+def _known_counts(found: Sequence[str]) -> dict[str, int]:
     """Records of those files that a manifest beside them names."""
     known: dict[str, int] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
-        if os.path.exists(os.path.join(folder, records.MANIFEST)):
+    for folder in {paths.parent(path) for path in found}:
+        if paths.exists(paths.join(folder, records.MANIFEST)):
             manifest = records.verify(folder)
             for shard in (*manifest.train, *manifest.eval):
-                known[os.path.join(folder, shard.name)] = shard.records
-    return {path: known[path] for path in paths if path in known}
+                known[paths.join(folder, shard.name)] = shard.records
+    return {path: known[path] for path in found if path in known}
 
 
-def _check_first_records(paths: Sequence[str]) -> None:
+def _check_first_records(found: Sequence[str]) -> None:
     """Names a file of something else now, which a running dataset could not."""
-    for path in paths:
+    for path in found:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
                 parse_batch(batch)
@@ -166,7 +217,7 @@ def _check_first_records(paths: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def naming_damage(paths: Sequence[str], vocab_size: int) -> Iterator[None]:
+def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
     """Names the file and the record, where records make TensorFlow fail in the block.
 
     A running dataset does not know them. So the files are read once more, up to the
@@ -177,16 +228,16 @@ def naming_damage(paths: Sequence[str], vocab_size: int) -> Iterator[None]:
         yield
     # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
     except (tf.errors.OpError, UnicodeDecodeError) as error:
-        for path in paths:
+        for path in found:
             if damage := _damage(path, vocab_size):
                 raise ValueError(
                     f"{path}: {damage}. Copy the file again, or build the records "
                     "again; a run goes on from its last checkpoint."
                 ) from error
-        for path, count in _known_counts(paths).items():
-            if (found := records.count_records(path)) != count:
+        for path, count in _known_counts(found).items():
+            if (there := records.count_records(path)) != count:
                 raise ValueError(
-                    f"{path} holds {found} records, but the manifest beside it says "
+                    f"{path} holds {there} records, but the manifest beside it says "
                     f"{count}: it was edited. Build the records again."
                 ) from error
         raise
@@ -236,13 +287,13 @@ def parse_batch(
 
 
 def _endless_records(
-    paths: Sequence[str], seed: int, shuffle_buffer: int, start_record: int
+    found: Sequence[str], seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
     """(serialized record, pass number) forever, beginning at ``start_record``."""
     # A resume opens its own pass and skips less than one, however long the run was.
-    count = count_all(paths)
+    count = count_all(found)
     first_pass, skipped = divmod(start_record, count)
-    names = tf.constant(list(paths))
+    names = tf.constant(list(found))
 
     @tf.autograph.experimental.do_not_convert
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
@@ -252,7 +303,7 @@ def _endless_records(
             tf.data.Dataset.from_tensor_slices(shuffled)
             .interleave(
                 tf.data.TFRecordDataset,
-                cycle_length=min(16, len(paths)),
+                cycle_length=min(16, len(found)),
                 block_length=1,
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
@@ -266,6 +317,52 @@ def _endless_records(
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
     return passes.flat_map(one_pass)
+
+
+def _mixed(
+    groups: Sequence[Sequence[str]],
+    weights: Sequence[float],
+    seed: int,
+    shuffle_buffer: int,
+    start_record: int,
+) -> tf.data.Dataset:
+    """As ``_endless_records``, of several corpora, each with its share of the rows."""
+    counts = _counts_in_a_block(weights)
+    labels = tf.constant(np.repeat(np.arange(len(counts)), counts))
+
+    def block(number: tf.Tensor) -> tf.Tensor:
+        pair = tf.stack([tf.constant(seed, tf.int64), number])
+        return tf.random.experimental.stateless_shuffle(labels, pair)
+
+    # Which corpus a row is of depends on its number alone, so a resume knows without
+    # reading how many rows of each there were before.
+    begun, offset = divmod(start_record, _BLOCK)
+    part = np.bincount(
+        block(tf.constant(begun, tf.int64))[:offset], minlength=len(counts)
+    )
+    streams = [
+        _endless_records(group, seed, shuffle_buffer, int(begun * count + done))
+        for group, count, done in zip(groups, counts, part, strict=True)
+    ]
+    blocks = tf.data.Dataset.range(begun, tf.int64.max).map(block)
+    choices = blocks.unbatch().skip(offset)
+    return tf.data.Dataset.choose_from_datasets(streams, choices)
+
+
+def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
+    """Rows of each corpus among 10,000, by the largest remainders; ValueError: none."""
+    given = np.array(weights, np.float64)
+    if not (given > 0).all() or not np.isfinite(given).all():
+        raise ValueError(f"weights must be greater than 0, got {list(weights)}.")
+    exact = _BLOCK * given / given.sum()
+    counts = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: _BLOCK - counts.sum()]] += 1
+    if not counts.all():
+        raise ValueError(
+            f"the weights {list(weights)} give a corpus less than one of {_BLOCK} "
+            "rows; make them less different."
+        )
+    return counts
 
 
 def _shuffle(

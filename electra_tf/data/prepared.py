@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import pipeline, records
+from electra_tf.data import paths, pipeline, records
 from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 
@@ -26,7 +26,8 @@ class PretrainingData:
     """Vocabulary and record files of a run, and the casing of the text in them.
 
     ``eval_files``, held out, may be empty. ``manifest`` is what ``build_records`` wrote
-    beside them, if it did; of several folders, all their shards.
+    beside them, if it did; of several folders, all their shards. ``groups`` are the
+    training files of each corpus, where their shares of the rows are given.
     """
 
     vocabulary: Vocabulary
@@ -35,11 +36,12 @@ class PretrainingData:
     manifest: records.Manifest | None
     lower_case: bool
     strip_accents: bool
+    groups: tuple[tuple[str, ...], ...] = ()
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
         """Names the record that makes TensorFlow fail in the block; a ValueError."""
-        paths = (*self.train_files, *self.eval_files)
-        return pipeline.naming_damage(paths, len(self.vocabulary))
+        every = (*self.train_files, *self.eval_files)
+        return pipeline.naming_damage(every, len(self.vocabulary))
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
@@ -84,33 +86,38 @@ def given_data(
     max_seq_length: int,
     lower_case: bool = True,
     strip_accents: bool = True,
+    weighted: bool = False,
     log: Log,
 ) -> PretrainingData:
     """Finds records that were built before, with their vocabulary.
 
     Patterns are files, globs and folders. By default the held-out files are those in
     the folders of the records, and the vocabulary is the one beside them. The casing
-    given here is that of records without a manifest.
+    given here is that of records without a manifest. ``weighted``: each pattern is a
+    corpus, with a share of the rows of its own.
     """
-    paths = pipeline.expand_files(patterns)
-    # A glob over a folder that build_records wrote names its held-out shards too.
-    train_files = [path for path in paths if not Path(path).name.startswith("eval-")]
-    if not train_files:
+    found = pipeline.expand_files(patterns)
+    train_files = _for_training(found, patterns)
+    groups = [
+        _for_training(pipeline.expand_files([pattern]), [pattern])
+        for pattern in (patterns if weighted else ())
+    ]
+    if sum(map(len, groups)) > len(set().union(*groups)):
         raise ValueError(
-            f"--records={','.join(patterns)} names held-out files only "
-            "(eval-*.tfrecord); name the training files."
+            f"--records={','.join(patterns)} names a file twice, which would be of two "
+            "corpora: --corpus_weights needs patterns without common files."
         )
-    folders = sorted({Path(path).parent for path in paths})
+    folders = sorted({paths.parent(path) for path in found})
     held_out = pipeline.HELD_OUT
     if eval_patterns:
         eval_files = pipeline.expand_files(eval_patterns, in_folder=held_out)
     else:
-        eval_files = [str(path) for f in folders for path in sorted(f.glob(held_out))]
+        eval_files = [path for f in folders for path in paths.inside(f, held_out)]
     vocabulary = Vocabulary.load(vocab_file) if vocab_file else _vocabulary_of(folders)
     manifests = {
         folder: records.read_manifest(folder)
         for folder in folders
-        if (folder / records.MANIFEST).exists()
+        if paths.exists(paths.join(folder, records.MANIFEST))
     }
     for folder in folders:
         if folder not in manifests:
@@ -138,15 +145,29 @@ def given_data(
         # Counts of a part of the records would be taken for counts of all.
         _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
         *_casing(manifests, default=(lower_case, strip_accents)),
+        groups=tuple(map(tuple, groups)),
     )
 
 
-def _vocabulary_of(folders: Sequence[Path]) -> Vocabulary:
+def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The files that are not held out; ValueError: there is none."""
+    # A glob over a folder that build_records wrote names its held-out shards too.
+    train_files = [path for path in found if not Path(path).name.startswith("eval-")]
+    if not train_files:
+        raise ValueError(
+            f"--records={','.join(patterns)} names held-out files only "
+            "(eval-*.tfrecord); name the training files."
+        )
+    return train_files
+
+
+def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
     """The vocabulary beside the records of all folders, or one level above."""
     beside = {}
     for folder in folders:
-        for path in (folder / "vocab.txt", folder.parent / "vocab.txt"):
-            if path.exists():
+        for place in (folder, paths.parent(folder)):
+            path = paths.join(place, "vocab.txt")
+            if paths.exists(path):
                 beside[path] = Vocabulary.load(path)
                 break
     if not beside:
@@ -166,7 +187,7 @@ def _vocabulary_of(folders: Sequence[Path]) -> Vocabulary:
 
 
 def _casing(
-    manifests: dict[Path, records.Manifest], default: tuple[bool, bool]
+    manifests: dict[str, records.Manifest], default: tuple[bool, bool]
 ) -> tuple[bool, bool]:
     """Casing and accents of the records, which must be the same in all folders."""
     folders = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 import struct
 import typing
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf import files
+from electra_tf.data import paths
 from electra_tf.data.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
@@ -51,7 +51,8 @@ class Manifest:
             ``lower_case``, ``max_seq_length``, ``segmenting``, ``seed``, ...
         vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
         corpus: the ``sources``, and counts: ``documents``, ``lines``, ``characters``,
-            and, of the tokens to train on, ``unknown_tokens``.
+            and, of the tokens to train on, ``unknown_tokens``; if documents were left
+            out, how many, by reason (``selection.REASONS``).
         eval: held-out shards; may be empty.
     """
 
@@ -105,9 +106,11 @@ _MANIFEST = {
 
 def read_manifest(folder: files.AnyPath) -> Manifest:
     """Reads ``manifest.json``; ValueError: none, damaged, or of a newer format."""
-    path = Path(folder, MANIFEST)
+    path = paths.join(folder, MANIFEST)
     try:
-        content = files.read_json(path, shape={"format_version": int})
+        text = paths.read_bytes(path).decode("utf-8")
+        shape = {"format_version": int}
+        content = files.parse_json(text, f"{path} is damaged", shape)
         version = content["format_version"]
         if version <= FORMAT_VERSION:
             files.check_shape(content, _MANIFEST, "it")
@@ -154,13 +157,13 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
     """
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):
-        path = Path(folder, shard.name)
-        if not path.is_file():
+        path = paths.join(folder, shard.name)
+        if not paths.is_file(path):
             problem = "missing"
-        elif (size := path.stat().st_size) != shard.size:
+        elif (size := paths.size(path)) != shard.size:
             wanted = f"the manifest says {shard.size} (truncated copy?)"
             problem = f"has {size} bytes, {wanted}"
-        elif thorough and files.sha256(path) != shard.sha256:
+        elif thorough and paths.sha256(path) != shard.sha256:
             problem = "its sha256 is not the one in the manifest"
         else:
             continue
@@ -262,9 +265,9 @@ def count_records(path: files.AnyPath) -> int:
 
     They are a hundredth of a big file. ValueError: it is no TFRecord file, or cut off.
     """
-    size = os.path.getsize(path)
+    size = paths.size(path)
     position = count = 0
-    with open(path, "rb") as file:
+    with paths.open_bytes(path) as file:
         while position < size:
             header = file.read(12)
             if len(header) < 12:

@@ -1,4 +1,4 @@
-"""Units of work of a records build: what to read, and how processes build them.
+"""Units of work of a records build: what to read, and what is made of it.
 
 A unit is a part of the corpus whose examples depend on the settings, the seed and its
 number only. So the records are the same whichever process builds it, and a finished
@@ -7,36 +7,36 @@ unit need not be built again after an interruption.
 
 from __future__ import annotations
 
+import array
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
-import hashlib
 import itertools
-import multiprocessing
 import os
 import random
-import signal
-import threading
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from electra_tf import cli, files
-from electra_tf.data.corpora import Source
+import numpy as np
+
+from electra_tf import files
+from electra_tf.data import selection
+from electra_tf.data.corpora import Document, Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.records import SHARD, Shard, write_shard
+from electra_tf.data.selection import Facts, Selection, facts
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.data.words import WordTable
 
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
+SPLITS = ("train", "eval")
+_READ, _VERDICTS = "read.npz", "verdicts.npy"
 _HASHES = 1 << 64
 _MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
 _LINES_AT_ONCE = 1 << 12
-# Starting a process takes about as long as building this much text.
-_BYTES_WORTH_A_PROCESS = 4 << 20
 
 # Told after each batch: how many documents and characters were done.
 Report = Callable[[int, int], None]
@@ -54,12 +54,17 @@ class Unit:
         """Bytes of text."""
         return sum(source.size for source in self.sources)
 
+    def documents(self) -> Iterator[Document]:
+        """The documents of all sources."""
+        return itertools.chain.from_iterable(s.documents() for s in self.sources)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How text becomes examples: all a process needs besides the unit.
 
-    ``held_out`` are hashes of documents; unit files are written to ``folder``.
+    ``held_out`` are hashes of documents; with a ``selection``, not all documents are
+    kept. Unit files are written to ``folder``.
     """
 
     vocabulary: Vocabulary
@@ -69,6 +74,7 @@ class Recipe:
     strip_accents: bool
     seed: int
     held_out: range = range(0)
+    selection: Selection | None = None
     folder: str
 
     def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
@@ -95,16 +101,20 @@ class Recipe:
         if not path.is_file():
             return None
         counts = dict.fromkeys(("documents", "lines", "characters"), int)
-        shape = {**counts, **dict.fromkeys(("train", "eval"), (None, SHARD))}
+        shards = dict.fromkeys(SPLITS, (None, SHARD))
+        shape = {"dropped": dict[str, int] | None, **counts, **shards}
         content = files.read_json(path, shape=shape)
-        for split in ("train", "eval"):
+        for split in SPLITS:
             content[split] = content[split] and Shard(**content[split])
         return UnitResult(**content)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """What was read of a unit, [UNK] tokens to train on, and shards: None if empty."""
+    """What was kept of a unit, [UNK] tokens to train on, and shards: None if empty.
+
+    ``dropped`` counts the documents that were not kept, by reason.
+    """
 
     documents: int
     lines: int
@@ -112,6 +122,7 @@ class UnitResult:
     train: Shard | None
     eval: Shard | None
     unknown: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
@@ -133,13 +144,7 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
     return [Unit(index, tuple(group)) for index, group in enumerate(groups)]
 
 
-def document_hash(document: Sequence[str]) -> int:
-    """64 bits of the text: equal documents are on the same side of the hold-out."""
-    digest = hashlib.blake2b("\n".join(document).encode("utf-8"), digest_size=8)
-    return int.from_bytes(digest.digest(), "big")
-
-
-def hold_out(sources: Iterable[Source], fraction: float) -> range:
+def hold_out(documents: Iterable[Document], fraction: float) -> range:
     """The hashes of the documents that are held out, about ``fraction`` of them.
 
     The text decides, not the place: a document stays on its side when others are added
@@ -154,20 +159,71 @@ def hold_out(sources: Iterable[Source], fraction: float) -> range:
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
     total = below = 0
-    for source in sources:
-        for document in source.documents():
-            value, size = document_hash(document), sum(map(len, document))
-            sizes[value] += size
-            total += size
-            below += size if value < bound else 0
-            most = max(2 * fraction, _MOST_HELD_OUT) * total
-            if bound == 0 or (0 < below < total and below <= most):
-                return range(bound)
+    for document in documents:
+        value, _, size = facts(document)
+        sizes[value] += size
+        total += size
+        below += size if value < bound else 0
+        most = max(2 * fraction, _MOST_HELD_OUT) * total
+        if bound == 0 or (0 < below < total and below <= most):
+            return range(bound)
     if not sizes:
-        raise ValueError("the corpus is empty: its sources hold no text")
+        raise ValueError("the corpus is empty: there is no text, or none that is kept")
     most = max(fraction, _MOST_HELD_OUT) * total
     fitting = [value for value, size in sizes.items() if size <= most and size < total]
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)
+
+
+class UnitReader:
+    """Reads units for a selection, before anything is built of them."""
+
+    def __init__(self, recipe: Recipe):
+        self._recipe = recipe
+        self._read = recipe.selection.reader()
+
+    @staticmethod
+    def is_done(recipe: Recipe, unit: Unit) -> bool:
+        """Whether the unit was read already."""
+        return recipe.file(unit, _READ).is_file()
+
+    def build(self, unit: Unit, report: Report) -> None:
+        """Writes what was found in the unit's documents."""
+        found = []
+        for document in unit.documents():
+            found.append(self._read(document))
+            report(1, 0)
+        hashes, verdicts, signatures = zip(*found, strict=True) if found else ((),) * 3
+        with files.open_new(self._recipe.file(unit, _READ), "wb") as file:
+            np.savez(
+                file,
+                hashes=np.array(hashes, np.uint64),
+                verdicts=np.array(verdicts, np.uint8),
+                signatures=np.array(signatures, np.uint32),
+            )
+        report(0, unit.size)
+
+
+def judge_units(recipe: Recipe, units: Sequence[Unit]) -> np.ndarray:
+    """Writes the verdicts of units that were read; returns those of all documents."""
+    parts: dict[str, list[np.ndarray]] = {"hashes": [], "verdicts": []}
+    # Signatures take half a kilobyte for each document of the corpus: on the disk.
+    with tempfile.TemporaryFile(dir=recipe.folder) as file:
+        for unit in units:
+            with np.load(recipe.file(unit, _READ)) as read:
+                for name, each in parts.items():
+                    each.append(read[name])
+                file.write(read["signatures"].tobytes())
+        joined = {name: np.concatenate(each) for name, each in parts.items()}
+        signatures = None
+        if file.tell():
+            file.flush()
+            signatures = np.memmap(file, np.uint32, "r").reshape(-1, selection.HASHES)
+        verdicts = selection.judge(recipe.selection, **joined, signatures=signatures)
+    ends = np.cumsum([len(each) for each in parts["hashes"]])
+    for unit, part in zip(units, np.split(verdicts, ends[:-1]), strict=True):
+        with files.open_new(recipe.file(unit, _VERDICTS), "wb") as file:
+            np.save(file, part)
+    return verdicts
 
 
 class UnitBuilder:
@@ -181,50 +237,73 @@ class UnitBuilder:
             strip_accents=recipe.strip_accents,
         )
 
+    @staticmethod
+    def is_done(recipe: Recipe, unit: Unit) -> bool:
+        """Whether the unit is finished."""
+        return recipe.result(unit) is not None
+
     def build(self, unit: Unit, report: Report) -> UnitResult:
         """Writes the unit's shards, then the result that marks it as finished."""
         recipe = self._recipe
-        examples = {"train": [], "eval": []}
-        # One builder per split: an example never mixes held-out and training text.
-        builders = {split: recipe.example_builder(unit, split) for split in examples}
-        counts = collections.Counter(documents=0, lines=0, characters=0)
-        read = itertools.chain.from_iterable(s.documents() for s in unit.sources)
-        for batch in _batches(read):
-            encoded = self._encode(itertools.chain.from_iterable(batch))
-            for document in batch:
-                is_held_out = document_hash(document) in recipe.held_out
-                split = "eval" if is_held_out else "train"
-                ids = itertools.islice(encoded, len(document))
-                examples[split] += builders[split].build([ids])
-            size = sum(len(line) + 1 for document in batch for line in document)
-            lines = sum(map(len, batch))
-            counts.update(documents=len(batch), lines=lines, characters=size)
-            report(len(batch), size)
-        shards = {}
-        for split, built in examples.items():
-            recipe.rng(unit, f"shuffle {split}").shuffle(built)
-            path = recipe.file(unit, f"{split}.tfrecord")
-            shards[split] = write_shard(path, built) if built else None
         unk = recipe.vocabulary.unk_id
-        unknown = sum(int((row == unk).sum()) for row in examples["train"])
-        result = UnitResult(**counts, **shards, unknown=unknown)
+        # One builder per split: an example never mixes held-out and training text.
+        builders = {split: recipe.example_builder(unit, split) for split in SPLITS}
+        counts = collections.Counter(documents=0, lines=0, characters=0)
+        read, dropped = unit.documents(), {}
+        if recipe.selection:
+            verdicts = np.load(recipe.file(unit, _VERDICTS))
+            read = itertools.compress(read, verdicts == selection.KEPT)
+            dropped = selection.counted(verdicts)
+        with contextlib.ExitStack() as stack:
+            built = {
+                split: stack.enter_context(_Examples(recipe.folder, unk))
+                for split in SPLITS
+            }
+            for batch in _batches(read):
+                encoded = self._encode(
+                    itertools.chain.from_iterable(document for document, _ in batch)
+                )
+                for _, about in batch:
+                    split = "eval" if about.hash in recipe.held_out else "train"
+                    ids = itertools.islice(encoded, about.lines)
+                    built[split].add(builders[split].build([ids]))
+                lines = sum(about.lines for _, about in batch)
+                size = lines + sum(about.characters for _, about in batch)
+                counts.update(documents=len(batch), lines=lines, characters=size)
+                report(len(batch), size)
+            shards = {}
+            for split, examples in built.items():
+                path = recipe.file(unit, f"{split}.tfrecord")
+                rows = examples.shuffled(recipe.rng(unit, f"shuffle {split}"))
+                shards[split] = write_shard(path, rows) if len(examples) else None
+            unknown = built["train"].unknown
+        result = UnitResult(**counts, **shards, unknown=unknown, dropped=dropped)
         # Last: a build that is resumed takes a unit with a result as finished.
         files.write_json(recipe.file(unit, "json"), dataclasses.asdict(result))
         return result
 
     def _encode(self, lines: Iterator[str]) -> Iterator[Sequence[int]]:
         # Some at a time: the ids of a document of megabytes are not all kept at once.
-        while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
-            yield from self._tokenizer.encode(some)
+        some: list[str] = []
+        size = 0
+        for line in lines:
+            some.append(line)
+            size += len(line)
+            if len(some) == _LINES_AT_ONCE or size >= _BATCH_CHARACTERS:
+                yield from self._tokenizer.encode(some)
+                some, size = [], 0
+        yield from self._tokenizer.encode(some)
 
 
-def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+def _batches(
+    documents: Iterable[Document],
+) -> Iterator[list[tuple[Document, Facts]]]:
     """Groups of documents with enough text to tokenize at once."""
-    batch: list[list[str]] = []
+    batch: list[tuple[Document, Facts]] = []
     size = 0
     for document in documents:
-        batch.append(document)
-        size += sum(map(len, document))
+        batch.append((document, facts(document)))
+        size += batch[-1][1].characters
         if size >= _BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
@@ -232,105 +311,51 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
         yield batch
 
 
-def build_units(
-    recipe: Recipe, units: Sequence[Unit], num_processes: int, log: cli.Log
-) -> list[UnitResult]:
-    """Builds the units that are not finished yet; returns the results of all.
+class _Examples(contextlib.AbstractContextManager):
+    """Examples of a unit, kept on the disk in ``folder`` until they are shuffled.
 
-    With ``num_processes`` 0 there is one process per core, fewer for little text. An
-    OSError says that a process was killed, or that a file could not be written.
+    ``unknown`` is how many of their tokens are ``unk_id``.
     """
-    left = [unit for unit in units if recipe.result(unit) is None]
-    if len(left) < len(units):
-        log(f"{len(units) - len(left)} of {len(units)} units are finished already")
-    if left:
-        size = sum(unit.size for unit in left)
-        useful = 1 + size // _BYTES_WORTH_A_PROCESS
-        workers = min(num_processes or min(os.cpu_count() or 1, useful), len(left))
-        # Only what goes to standard error anyway may be written over there.
-        plain = None if log is cli.note else log
-        progress = cli.Progress(size, unit="B", scale=True, log=plain)
-        done = [0, 0]  # Documents and characters.
 
-        def report(documents: int, characters: int) -> None:
-            done[:] = done[0] + documents, done[1] + characters
-            progress.update(done[1], f"{done[0]:,} documents")
+    def __init__(self, folder: str, unk_id: int):
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._folder, self._unk_id = folder, unk_id
+        self._ends = array.array("q", [0])  # In tokens.
+        self.unknown = 0
 
-        report(0, 0)
-        if workers == 1:
-            builder = UnitBuilder(recipe)
-            for unit in left:
-                builder.build(unit, report)
-        else:
-            _build_in_processes(recipe, left, workers, report)
-        # The total was a guess: bytes of text, of compressed files an estimate.
-        progress.total = progress.done
-        progress.close()
-    return [recipe.result(unit) for unit in units]
+    def __exit__(self, *error: object) -> None:
+        # What could not be written was said already.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
+    def __len__(self) -> int:
+        return len(self._ends) - 1
 
-# A forked child of a process that has run TensorFlow hangs, so the workers are spawned;
-# what they need is sent once and kept here.
-_worker: dict[str, Any] = {}
+    def add(self, examples: Iterable[np.ndarray]) -> None:
+        """Takes examples of int32."""
+        with self._naming_folder():
+            for example in examples:
+                self._file.write(example.tobytes())
+                self._ends.append(self._ends[-1] + len(example))
+                self.unknown += int((example == self._unk_id).sum())
 
+    def shuffled(self, rng: random.Random) -> Iterator[np.ndarray]:
+        """Yields the examples in another order."""
+        with self._naming_folder():
+            self._file.flush()
+        order = array.array("q", range(len(self)))
+        rng.shuffle(order)
+        for number in order:
+            start, end = self._ends[number], self._ends[number + 1]
+            row = os.pread(self._file.fileno(), 4 * (end - start), 4 * start)
+            yield np.frombuffer(row, np.int32)
 
-def _build_in_processes(
-    recipe: Recipe, units: Sequence[Unit], workers: int, report: Report
-) -> None:
-    """Builds units in any order, several at once."""
-    spawn = multiprocessing.get_context("spawn")
-    counts = spawn.Array("q", 2)
-    executor = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=spawn, initializer=_start, initargs=(recipe, counts)
-    )
-    with executor, _cancel_at_error(executor):
-        waiting = {executor.submit(_build, unit) for unit in units}
-        while waiting:
-            done, waiting = concurrent.futures.wait(
-                waiting, timeout=0.5, return_when="FIRST_EXCEPTION"
-            )
-            with counts.get_lock():
-                report(*counts)
-                counts[:] = 0, 0
-            for future in done:
-                future.result()
-
-
-@contextlib.contextmanager
-def _cancel_at_error(executor: concurrent.futures.Executor) -> Iterator[None]:
-    try:
-        yield
-    except concurrent.futures.process.BrokenProcessPool as error:
-        raise OSError(
-            "a worker process died, perhaps for lack of memory. Run the same again to "
-            "resume, with fewer processes."
-        ) from error
-    except BaseException:
-        # Without this, leaving the pool would first build all units that are queued.
-        executor.shutdown(wait=False, cancel_futures=True)
-        raise
-
-
-def _start(recipe: Recipe, counts: Any) -> None:
-    """Prepares a worker; ``counts``: documents and characters that are not reported."""
-    # The parent deals with Ctrl-C; a worker whose parent was killed must not stay.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # In case TensorFlow is loaded. Text needs no GPU; a worker would take its memory.
-    os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
-
-    def report(documents: int, characters: int) -> None:
-        with counts.get_lock():
-            counts[0] += documents
-            counts[1] += characters
-
-    _worker.update(builder=UnitBuilder(recipe), report=report)
-
-
-def _exit_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _build(unit: Unit) -> None:
-    _worker["builder"].build(unit, _worker["report"])
+    @contextlib.contextmanager
+    def _naming_folder(self) -> Iterator[None]:
+        # The file has no name that a full disk could be reported with.
+        try:
+            yield
+        except OSError as error:
+            if error.filename:
+                raise
+            raise OSError(error.errno, error.strerror, self._folder) from error

@@ -9,10 +9,10 @@ import hashlib
 import itertools
 import unicodedata
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.data import paths
 
 _MISSING_CHARACTERS = 0.001
 # The original's limit, in characters.
@@ -107,7 +107,7 @@ class Vocabulary:
         also says that the file is not UTF-8, or not one token per line.
         """
         try:
-            text = Path(path).read_bytes().decode("utf-8-sig")
+            text = paths.read_bytes(path).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}: not UTF-8 at byte {error.start}. A vocabulary is a text file "

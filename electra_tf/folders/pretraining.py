@@ -12,7 +12,6 @@ import fnmatch
 import functools
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import typing
@@ -26,6 +25,7 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
@@ -291,8 +291,12 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
     shards = (
         [(shard.name, shard.sha256) for shard in data.manifest.train]
         if data.manifest
-        else [(Path(path).name, os.path.getsize(path)) for path in data.train_files]
+        else [(Path(path).name, paths.size(path)) for path in data.train_files]
     )
+    # Which file is of which corpus, wherever their folders are.
+    shards += [
+        [(Path(path).name, paths.size(path)) for path in group] for group in data.groups
+    ]
     return {
         "config": {
             name: list(value) if isinstance(value, tuple) else value

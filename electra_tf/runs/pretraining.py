@@ -39,7 +39,7 @@ from electra_tf.systems import build, costs
 from electra_tf.systems.rows import metric_cards
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
-from electra_tf.training.distribution import is_chief, strategy_for
+from electra_tf.training.distribution import is_chief, place, strategy_for
 from electra_tf.training.profiling import ProfileSteps
 
 MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
@@ -271,7 +271,10 @@ def _build(config: PretrainConfig, strategy: tf.distribute.Strategy, log: Log) -
     """Makes data and compiled phases; whatever does not fit is refused here."""
     data = build.pretraining_data(config, log)
     warm_start.check(config, data)
-    train_batches = functools.cache(build.train_batches(config, data))
+    worker, workers = place(strategy)
+    train_batches = functools.cache(
+        build.train_batches(config, data, worker=worker, workers=workers)
+    )
     # Opens the files, which may hold something else. A fresh run begins with these.
     train_batches(start_batch=0)
     with strategy.scope():

@@ -54,6 +54,7 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         "log": log,
     }
     if data.records:
+        shared["weighted"] = bool(data.weights)
         return given_data(data.records, eval_patterns=data.eval_records, **shared)
     return built_data(
         data.corpus,
@@ -108,13 +109,21 @@ def train_dataset(
 
 
 def train_batches(
-    config: PretrainConfig, data: PretrainingData
+    config: PretrainConfig,
+    data: PretrainingData,
+    *,
+    worker: int = 0,
+    workers: int = 1,
 ) -> Callable[..., tf.data.Dataset]:
-    """A function of ``start_batch`` that makes the training batches from there on."""
+    """A function of ``start_batch`` that makes the training batches from there on.
+
+    With ``--file_sharding``, those of this ``worker``, for ``tf.distribute``.
+    """
     static = config.masking.masking == "static"
-    return functools.partial(
+    make = functools.partial(
         pipeline.pretraining_dataset,
-        data.train_files,
+        data.groups or data.train_files,
+        weights=config.data.weights,
         batch_size=config.run.train_batch_size,
         masking=masking(config, data),
         sep_id=data.vocabulary.sep_id,
@@ -122,6 +131,10 @@ def train_batches(
         mask_variants=config.masking.mask_variants if static else None,
         shuffle_buffer=config.data.shuffle_buffer,
     )
+    if not config.data.file_sharding or workers == 1:
+        return make
+    own = functools.partial(make, worker=worker, workers=workers)
+    return lambda **start: pipeline.for_one_worker(own(**start), workers)
 
 
 def eval_dataset(

@@ -1,14 +1,18 @@
 """A build of records and its vocabulary: made, resumed, reused, rejected."""
 
 import contextlib
+import dataclasses
 import errno
 import gzip
+import hashlib
 import json
 
 import pytest
+import tensorflow as tf
 
 from electra_tf import files
-from electra_tf.data import building, corpora, installed, records, units
+from electra_tf.config.records import RecordsConfig
+from electra_tf.data import building, corpora, installed, paths, records, units
 from electra_tf.data.building import prepare_vocabulary
 from electra_tf.data.records import MANIFEST, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
@@ -46,6 +50,42 @@ def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
     assert len(manifest.train) >= 4
     assert Vocabulary.load(folder / "vocab.txt") == VOCABULARY
     assert not list(folder.glob(".build")), "no work files are left"
+
+
+def digest(folder):
+    named = sorted(contents(folder).items())
+    shards = [item for item in named if item[0].endswith(".tfrecord")]
+    return hashlib.sha256(b"".join(name.encode() + c for name, c in shards)).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "66db91bfbbaf9ec8"),
+        ({"segmenting": "original"}, "b0e041807f73ab9d"),
+        ({"blank_lines_separate": False}, "9f6723c17078d495"),
+        (
+            {"max_seq_length": 512, "shard_megabytes": 0.02, "seed": 3},
+            "b793a5ff25adcec5",
+        ),
+    ],
+)
+def test_examples_are_those_of_older_versions(options, expected, tmp_path, monkeypatch):
+    """Made by the code of commit 0e87c07, which held documents in memory."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_text(text(300))
+    (folder / "b.txt").write_text(text(1, seed=1, lines=3000))
+    packed = f"{text(20, seed=2)}\n \n\n{text(1, seed=3, lines=2000)}"
+    (folder / "c.txt.gz").write_bytes(gzip.compress(packed.encode(), mtime=0))
+    last = "\ufeff" + text(1, seed=4, lines=900).replace("\n", "\r\n\t")
+    (folder / "d.txt").write_bytes(last.encode())
+    build(folder, tmp_path / "a", **options)
+    assert digest(tmp_path / "a")[:16] == expected
+    # All documents are long ones.
+    monkeypatch.setattr(corpora, "_HELD", 100)
+    build(folder, tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
@@ -94,10 +134,10 @@ class Killed(BaseException):
 
 
 @contextlib.contextmanager
-def killed_after(monkeypatch, count):
+def killed_after(monkeypatch, count, worker="UnitBuilder"):
     """The build within is killed after so many units; gives their numbers."""
     built = []
-    original = units.UnitBuilder.build
+    original = getattr(units, worker).build
 
     def interrupted(self, unit, report):
         if len(built) == count:
@@ -106,7 +146,7 @@ def killed_after(monkeypatch, count):
         return original(self, unit, report)
 
     with monkeypatch.context() as patch:
-        patch.setattr(units.UnitBuilder, "build", interrupted)
+        patch.setattr(getattr(units, worker), "build", interrupted)
         with pytest.raises(Killed):
             yield built
 
@@ -150,6 +190,45 @@ def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
         build(corpus, tmp_path / "records")
     assert caught.value.errno == errno.ENOSPC
     assert not [path for path in tmp_path.rglob("*") if ".part-" in path.name]
+
+
+def test_text_and_records_with_a_scheme(corpus, tmp_path):
+    """Read and written by tf.io.gfile, here in memory."""
+    here = build(corpus, tmp_path / "here")
+    packed = gzip.compress(corpus.read_bytes())
+    tf.io.gfile.makedirs("ram://text")
+    for name, content in (("corpus.txt", corpus.read_bytes()), ("b.gz", packed)):
+        with tf.io.gfile.GFile(f"ram://text/{name}", "wb") as file:
+            file.write(content)
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    told = {"vocab_file": str(tmp_path / "vocab.txt"), "num_processes": 1}
+    for pattern in ("corpus.txt", "*.gz"):
+        name = f"ram://records/{pattern.strip('*.')}"
+        config = RecordsConfig(corpus=(f"ram://text/{pattern}",), output_dir=name)
+        config = dataclasses.replace(config, **told)
+        building.main(config)
+        manifest = verify(name, thorough=True)
+        assert manifest.corpus["characters"] == here.corpus["characters"]
+        with tf.io.gfile.GFile(f"{name}/train-7-of-9.tfrecord", "wb") as file:
+            file.write(b"of an older build")
+        with pytest.raises(ValueError, match="--overwrite replaces them"):
+            building.main(config)
+        building.main(dataclasses.replace(config, overwrite=True))
+        assert verify(name, thorough=True) == manifest
+        assert len(paths.inside(name, "train-*")) == len(manifest.train)
+    assert verify("ram://records/corpus.txt").train == here.train
+    with pytest.raises(ValueError, match="cannot be built in ram://x itself"):
+        building.build([str(corpus)], "ram://x")
+    with pytest.raises(ValueError, match="that all workers see as a folder"):
+        building.main(dataclasses.replace(config, beam="--runner=DirectRunner"))
+
+
+def test_full_disk_while_examples_wait(corpus, tmp_path, monkeypatch):
+    full = failing_open(errno.ENOSPC, 0)
+    place = str(tmp_path / "disk")
+    monkeypatch.setattr(units.tempfile, "TemporaryFile", lambda dir: full(place, "wb+"))
+    with pytest.raises(OSError, match=r"No space left.*records/\.build"):
+        build(corpus, tmp_path / "records")
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):

@@ -3,10 +3,12 @@ import gzip
 import os
 import random
 import sys
+import tracemalloc
 import types
 
 import pytest
 
+from electra_tf.data import corpora
 from electra_tf.data.corpora import TfdsDataset, open_corpus
 
 
@@ -37,6 +39,53 @@ def test_byte_order_mark_and_windows_line_ends(write):
     path = write("a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n\r\nthree\r\n")
     assert documents(path) == [["one", "two"], ["three"]]
     assert len(documents(path)[0][0]) == 3
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("separate", [True, False])
+def test_a_long_document_is_read_again_instead_of_held(
+    name, separate, write, monkeypatch
+):
+    text = "\ufeffone\n\n" + "two \n \t\r\nthree\nfour\n" * 3 + "\n\nfive\r\nsix"
+    (source,) = open_corpus([str(write(name, text))], blank_lines_separate=separate)
+    whole = list(source.documents())
+    monkeypatch.setattr(corpora, "_HELD", 5)
+    found = list(source.documents())
+    # The second time as the first one, and one within the other.
+    assert [list(document) for document in found] == whole
+    assert [list(document) for document in found] == whole
+    assert [list(document) for document in source.documents()] == whole
+    long = [isinstance(document, corpora.LongDocument) for document in found]
+    assert long == ([len("".join(d)) > 5 for d in whole])
+    if separate:
+        assert list(source.spooled_lines()) == [x for d in whole for x in [*d, ""]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_long_line_is_cut_at_spaces(seed, write, monkeypatch):
+    rng = random.Random(seed)
+    characters = "ab\u00e9\u4e2d\U0001f600" + "  " * rng.randrange(3)
+    line = "".join(rng.choices(characters, k=200))
+    path = write("a.txt", f"x\n\ny\n{line}\nz\n\n{' ' * 50}\nw{' ' * 50}\nv")
+    whole = documents(path)
+    monkeypatch.setattr(corpora, "_LONG_LINE", 16)
+    found = documents(path)
+    assert [found[0], *found[2:]] == [["x"], ["w", "v"]] == [whole[0], *whole[2:]]
+    cut = found[1][1:-1]
+    assert "".join(cut).replace(" ", "") == line.replace(" ", "")
+    assert max(len(part.encode()) for part in cut) <= 16
+    if max(map(len, line.split())) <= 4:
+        assert " ".join(cut).split() == line.split()
+
+
+def test_reading_a_long_document_takes_no_memory(write, monkeypatch):
+    monkeypatch.setattr(corpora, "_HELD", 1 << 16)
+    path = write("a.txt", "seven words and a line break, forever\n" * 60_000)
+    tracemalloc.start()
+    (document,) = documents(path)
+    assert sum(map(len, document)) == 60_000 * 37
+    assert tracemalloc.get_traced_memory()[1] < 500_000
+    tracemalloc.stop()
 
 
 def test_gzip_reads_as_the_plain_file(write):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.data import records
+from electra_tf.data import pipeline, records
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.pipeline import (
     HELD_OUT,
@@ -287,3 +287,111 @@ def test_ids_are_not_wrapped_around(index):
     record = tf.train.Example(features=tf.train.Features(feature=features))
     with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
         parse_batch(tf.constant([record.SerializeToString()]))
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    """Two folders: records 0 to 29 in three shards, 100 to 109 in two."""
+    for name, begin, sizes in (("a", 0, (12, 8, 10)), ("b", 40, (4, 6))):
+        for shard, size in enumerate(sizes):
+            rows = [example(n) for n in range(begin, begin + size)]
+            path = tmp_path / name / f"train-{shard}.tfrecord"
+            path.parent.mkdir(exist_ok=True)
+            records.write_shard(path, rows)
+            begin += size
+    return [str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.mark.parametrize(
+    ("weights", "in_a_block"), [((0.7, 0.3), (14, 6)), ((1, 1), (10, 10))]
+)
+def test_corpora_have_their_share_of_the_rows(
+    corpora, weights, in_a_block, monkeypatch
+):
+    monkeypatch.setattr(pipeline, "_BLOCK", 20)
+    order = numbers(stream(corpora, 60, weights=weights))
+    blocks = (order >= 40).reshape(-1, 20)
+    assert blocks.sum(1).tolist() == [in_a_block[1]] * 12
+    assert len({tuple(block) for block in blocks}) == 12
+    # Within a corpus as ever: each pass holds each record once.
+    for rows, count in ((order[order < 40], 30), (order[order >= 40], 10)):
+        passes = rows[: len(rows) // count * count].reshape(-1, count)
+        assert all(len(set(one)) == count for one in passes)
+        assert len({tuple(one) for one in passes}) == len(passes) > 1
+
+
+@pytest.mark.parametrize("start", [1, 4, 5, 7, 22])
+def test_a_mixture_of_corpora_is_resumed(corpora, start, monkeypatch):
+    """Within a block, at its end, and after passes over both corpora."""
+    monkeypatch.setattr(pipeline, "_BLOCK", 20)
+    whole = stream(corpora, 30, weights=(0.7, 0.3))
+    rest = stream(corpora, 30 - start, weights=(0.7, 0.3), start_batch=start)
+    assert_same(whole[start:], rest)
+
+
+def test_shares_are_rounded_to_a_block():
+    assert pipeline._counts_in_a_block([1, 1, 1]).tolist() == [3334, 3333, 3333]
+    assert pipeline._counts_in_a_block([0.7, 0.3]).tolist() == [7000, 3000]
+    for weights, message in (
+        ([1, 0], "greater than 0"),
+        ([1, float("nan")], "greater than 0"),
+        ([1, 1e-9], "less than one of 10000 rows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pipeline._counts_in_a_block(weights)
+
+
+def of_workers(files, batches, workers, **options):
+    return [
+        stream(files, batches, worker=worker, workers=workers, **options)
+        for worker in range(workers)
+    ]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_workers_without_files_of_their_own_share_the_rows(files, training):
+    """Four workers, three files: together they have the batches of one."""
+    whole = stream(files, 10, training=training)
+    parts = of_workers(files, 10, 4, training=training)
+    joined = [
+        {name: np.concatenate([batch[name] for batch in step]) for name in PRETRAINING}
+        for step in zip(*parts, strict=True)
+    ]
+    assert_same(whole, joined)
+
+
+def test_workers_read_files_of_their_own(files, tmp_path):
+    records.write_shard(tmp_path / "train-3.tfrecord", [example(n) for n in range(8)])
+    found = of_workers(files, 40, 2)
+    shares = [{int(n) for n in numbers(batches)} for batches in found]
+    assert shares == [{*range(15), *range(30, 37)}, {*range(15, 30), *range(8)}]
+    for worker, whole in enumerate(found):
+        share = {"worker": worker, "workers": 2, "start_batch": 13}
+        assert_same(whole[13:], stream(files, 27, **share))
+    with pytest.raises(ValueError, match="3 workers cannot share a batch of 4 rows"):
+        of_workers(files, 1, 3)
+
+
+def test_what_distribution_takes_is_cut_into_the_batches_of_a_worker(files):
+    own = pretraining_dataset(
+        files, batch_size=4, masking=masking(), sep_id=SEP, worker=1, workers=2
+    )
+    joined = pipeline.for_one_worker(own, 2)
+    assert {x.shape[0] for x in joined.element_spec.values()} == {4}
+    cut = [{k: v.numpy() for k, v in row.items()} for row in joined.rebatch(2).take(9)]
+    assert_same(cut, stream(files, 9, worker=1, workers=2))
+
+
+def test_records_with_a_scheme(files, tmp_path):
+    """The same batches, from what only tf.io.gfile can read."""
+    folder = "ram://records/some"
+    tf.io.gfile.makedirs(folder)
+    for name in ("train-0.tfrecord", "train-1.tfrecord", "train-2.tfrecord"):
+        tf.io.gfile.copy(str(tmp_path / name), f"{folder}/{name}", overwrite=True)
+    assert expand_files(folder) == expand_files(f"{folder}/train-*.tfrecord")
+    assert_same(stream(files, 12), stream(folder, 12))
+    assert records.count_records(f"{folder}/train-1.tfrecord") == 15
+    with pytest.raises(ValueError, match="No TFRecord file matches 'ram://nothing/x"):
+        expand_files("ram://nothing/x-*")
+    with pytest.raises(ValueError, match=r"ram://records/some.* does not exist"):
+        records.read_manifest(folder)

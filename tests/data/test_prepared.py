@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import tensorflow as tf
 
-from electra_tf.data import pipeline
+from electra_tf.data import paths, pipeline, records
 from electra_tf.data.building import build_records
 from electra_tf.data.prepared import given_data
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -103,3 +104,40 @@ def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
     (tmp_path / "b" / "manifest.json").unlink()
     assert given(tmp_path / "a", tmp_path / "b").manifest is None
     assert f"{tmp_path / 'b'} has no manifest" in capsys.readouterr().out
+
+
+def test_groups_are_the_training_files_of_each_pattern(tmp_path):
+    build(tmp_path / "a")
+    build(tmp_path / "b", first=5)
+    folders = [tmp_path / "b", tmp_path / "a" / "*.tfrecord"]
+    data = given(*folders, weighted=True)
+    assert [{path.split("/")[-2] for path in group} for group in data.groups] == [
+        {"b"},
+        {"a"},
+    ]
+    assert sorted(path for group in data.groups for path in group) == [
+        *data.train_files
+    ]
+    assert given(*folders).groups == ()
+    with pytest.raises(ValueError, match="names a file twice"):
+        given(*folders, tmp_path / "b", weighted=True)
+    with pytest.raises(ValueError, match="held-out files only"):
+        given(tmp_path / "a", tmp_path / "b" / "eval-*", weighted=True)
+
+
+def test_records_with_a_scheme(tmp_path):
+    manifest = build(tmp_path / "a")
+    to = {"last": "manifest.json", "replaced": "*.tfrecord"}
+    paths.publish(tmp_path / "a", "ram://prepared/a", **to)
+    data = given("ram://prepared/a")
+    here = given(tmp_path / "a")
+    assert data.manifest == here.manifest == manifest
+    assert data.vocabulary == here.vocabulary
+    assert data.train_files == tuple(
+        path.replace(str(tmp_path), "ram://prepared") for path in here.train_files
+    )
+    assert data.eval_files == ("ram://prepared/a/eval-00000-of-00001.tfrecord",)
+    assert (data.token_counts == here.token_counts).all()
+    tf.io.gfile.copy(here.eval_files[0], data.train_files[0], overwrite=True)
+    with pytest.raises(ValueError, match=r"ram://.* bytes, the manifest says"):
+        records.verify("ram://prepared/a")

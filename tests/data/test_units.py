@@ -4,6 +4,7 @@ import pytest
 
 from electra_tf.data import units
 from electra_tf.data.corpora import open_corpus
+from electra_tf.data.selection import facts
 from electra_tf.data.words import WordTable
 from tests.data.common import WORDS, build, contents, examples, text
 
@@ -23,16 +24,17 @@ def test_held_out_documents_are_chosen_by_their_text(corpus, tmp_path):
     longer = tmp_path / "longer.txt"
     longer.write_text(f"{text(50, seed=9)}\n\n{corpus.read_text()}")
     documents = longer.read_text().split("\n\n")
-    sides = {d: units.document_hash(d.split("\n")) for d in documents}
-    held_out = units.hold_out(sources_of(longer), 0.1)
+    sides = {d: facts(d.split("\n")).hash for d in documents}
+    held_out = units.hold_out(documents_of(longer), 0.1)
     assert (
-        held_out == units.hold_out(sources_of(corpus), 0.1) == range(int(0.1 * 2**64))
+        held_out == units.hold_out(documents_of(corpus), 0.1) == range(int(0.1 * 2**64))
     )
     assert 0.05 < sum(side in held_out for side in sides.values()) / len(sides) < 0.2
 
 
-def sources_of(path):
-    return open_corpus([str(path)])
+def documents_of(path):
+    (source,) = open_corpus([str(path)])
+    return source.documents()
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 0.999999])

@@ -86,8 +86,12 @@ def free_ports(count):
     return ports
 
 
-def test_two_workers_equal_one_device(text, one_device, tmp_path):
-    """Two processes on this machine; only the chief writes."""
+@pytest.mark.parametrize("sharding", [[], ["--file_sharding"]])
+def test_two_workers_equal_one_device(text, one_device, tmp_path, sharding):
+    """Two processes on this machine; only the chief writes.
+
+    With one file, both workers read it, and each gives its rows of every batch.
+    """
     hosts = [f"127.0.0.1:{port}" for port in free_ports(2)]
     workers = []
     for index in range(2):
@@ -96,6 +100,7 @@ def test_two_workers_equal_one_device(text, one_device, tmp_path):
         flags = [
             "--distribution=multi_worker",
             f"--records={text / 'data' / 'train-*.tfrecord'}",
+            *sharding,
         ]
         environment = {"TF_CONFIG": json.dumps(config)}
         workers.append(greedy(text, tmp_path, *flags, environment=environment))

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from electra_tf import cli, files
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.building import build_records
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.runs import pretraining
 from tests.end_to_end.in_process import config_of, rows, run
 from tests.runs.reachable import reachable
@@ -51,14 +54,41 @@ def test_the_three_parts_are_a_run(text, tmp_path):
         assert pretraining.train(again) is None
 
 
-def test_a_resumed_run_reads_the_batches_that_follow(text, tmp_path, monkeypatch):
+@pytest.fixture
+def mixture(text, tmp_path):
+    """Flags for two corpora, one of them four times as often as its size would."""
+    vocabulary = Vocabulary.load(text / "vocab.txt")
+    documents = (text / "text.txt").read_text().split("\n\n")
+    folders = [str(tmp_path / name) for name in "ab"]
+    for folder, some in zip(folders, (documents[:100], documents[100:]), strict=True):
+        Path(f"{folder}.txt").write_text("\n\n".join(some))
+        options = {"vocabulary": vocabulary, "max_seq_length": 32, "log": quiet}
+        build_records([f"{folder}.txt"], folder, num_processes=1, **options)
+    return [f"--records={','.join(folders)}", "--corpus_weights=1,2"]
+
+
+@pytest.mark.parametrize("flags", ["none", "mixture"])
+def test_a_resumed_run_reads_the_batches_that_follow(
+    flags, text, tmp_path, monkeypatch, request
+):
     """Not the first ones again, and none is left out (pitfall 45)."""
-    ready = pretraining.prepare(config_of(text, tmp_path), quiet)
+    flags = request.getfixturevalue(flags) if flags != "none" else []
+    flags = [*flags, f"--steps_per_execution={2 if flags else 1}"]
+    model_dir = tmp_path / "model"
+    ready = pretraining.prepare(config_of(text, model_dir, *flags), quiet)
     with ready.lock:
         every = list(ready.train_batches(start_batch=0).take(6))
         # As if killed after four updates.
         ready.store.save(4)
-    again = pretraining.prepare(config_of(text, tmp_path), quiet)
+    if len(flags) > 1:
+        other = [flags[0], "--corpus_weights=2,1", flags[2]]
+        with pytest.raises(ValueError, match="corpus_weights"):
+            pretraining.prepare(config_of(text, model_dir, *other), quiet)
+        names = ",".join(flags[0].removeprefix("--records=").split(",")[::-1])
+        other = [f"--records={names}", *flags[1:]]
+        with pytest.raises(ValueError, match="records_sha256"):
+            pretraining.prepare(config_of(text, model_dir, *other), quiet)
+    again = pretraining.prepare(config_of(text, model_dir, *flags), quiet)
     fitted = []
 
     def fit(self, data, *, steps_per_epoch, **_):

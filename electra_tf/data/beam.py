@@ -1,0 +1,65 @@
+"""Units of a records build as a pipeline of Apache Beam, on any of its runners."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from electra_tf.data.units import Recipe, Unit, UnitBuilder, UnitReader
+
+
+def run(
+    worker: type[UnitReader] | type[UnitBuilder],
+    recipe: Recipe,
+    units: Sequence[Unit],
+    flags: str,
+) -> None:
+    """Lets a worker in each of Beam's processes do some of the units.
+
+    An element is a unit: which bytes of which files to read. What is made of it is
+    written to ``recipe.folder``, which is the same folder for all. Files appear there
+    whole and do not depend on who writes them, so a bundle may be tried again, or be
+    run twice at once.
+
+    Args:
+        worker: what reads or builds a unit.
+        recipe: what it has to know.
+        units: those to be done.
+        flags: Beam's own, such as ``--runner=FlinkRunner --parallelism=8``.
+
+    Raises:
+        ValueError: Beam is not installed, or the pipeline failed.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ValueError(
+            "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
+        ) from error
+
+    # Here, since its base is there only now.
+    class Work(beam.DoFn):
+        def setup(self) -> None:
+            self._own = worker(recipe)
+
+        def process(self, unit: Unit) -> None:
+            count = beam.metrics.Metrics.counter
+
+            def report(documents: int, characters: int) -> None:
+                count(worker, "documents").inc(documents)
+                count(worker, "characters").inc(characters)
+
+            self._own.build(unit, report)
+
+    try:
+        with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(units)
+                | beam.Reshuffle()
+                | worker.__name__ >> beam.ParDo(Work())
+            )
+    except RuntimeError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise ValueError(f"the pipeline of --beam={flags} failed: {last}") from error

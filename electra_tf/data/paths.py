@@ -1,0 +1,145 @@
+"""Paths of this machine, and those with a scheme, such as ``gs://``.
+
+What has a scheme is read and written by ``tf.io.gfile``: buckets and clusters that
+TensorFlow knows, by itself or through a plugin. Plain paths do not load TensorFlow.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from electra_tf import files
+
+
+def is_remote(path: files.AnyPath) -> bool:
+    """Whether a path has a scheme."""
+    return "://" in str(path)
+
+
+def _gfile() -> Any:
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def exists(path: files.AnyPath) -> bool:
+    """Whether there is such a file or folder."""
+    return _gfile().exists(str(path)) if is_remote(path) else os.path.exists(path)
+
+
+def is_folder(path: files.AnyPath) -> bool:
+    """Whether there is such a folder."""
+    return _gfile().isdir(str(path)) if is_remote(path) else os.path.isdir(path)
+
+
+def is_file(path: files.AnyPath) -> bool:
+    """Whether there is such a file."""
+    return exists(path) and not is_folder(path)
+
+
+def matching(pattern: files.AnyPath) -> list[str]:
+    """The paths that a glob pattern matches, sorted."""
+    find = _gfile().glob if is_remote(pattern) else glob.glob
+    return sorted(find(str(pattern)))
+
+
+def inside(folder: files.AnyPath, pattern: str) -> list[str]:
+    """The paths in a folder, whatever its name is, that match a pattern; sorted."""
+    if is_remote(folder):
+        return matching(join(folder, pattern))
+    return sorted(str(path) for path in Path(folder).glob(pattern))
+
+
+def join(folder: files.AnyPath, name: str) -> str:
+    """The path of a name in a folder."""
+    return (
+        f"{str(folder).rstrip('/')}/{name}"
+        if is_remote(folder)
+        else (os.path.join(folder, name))
+    )
+
+
+def parent(path: files.AnyPath) -> str:
+    """The folder of a path."""
+    return str(path).rpartition("/")[0] if is_remote(path) else str(Path(path).parent)
+
+
+def size(path: files.AnyPath) -> int:
+    """Bytes of a file."""
+    return _gfile().stat(str(path)).length if is_remote(path) else os.path.getsize(path)
+
+
+def open_bytes(path: files.AnyPath) -> BinaryIO:
+    """Opens a file to read its bytes, from any place on; FileNotFoundError: no file."""
+    if not is_remote(path):
+        return open(path, "rb")
+    if not is_file(path):
+        raise FileNotFoundError(f"{path} does not exist")
+    return io.BufferedReader(_Remote(str(path)), 1 << 20)
+
+
+def read_bytes(path: files.AnyPath) -> bytes:
+    """All bytes of a file."""
+    with open_bytes(path) as file:
+        return file.read()
+
+
+def sha256(path: files.AnyPath) -> str:
+    """The hex digest of a file's content."""
+    if not is_remote(path):
+        return files.sha256(path)
+    with open_bytes(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Remote(io.RawIOBase):
+    """What ``tf.io.gfile`` reads, as Python's own files do."""
+
+    def __init__(self, path: str):
+        self._file = _gfile().GFile(path, "rb")
+        self._size = size(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell(), os.SEEK_END: self._size}
+        self._file.seek(start[whence] + offset)
+        return self.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def publish(folder: Path, target: str, *, last: str, replaced: str) -> None:
+    """Copies the files of a folder to one with a scheme, the one named last at last.
+
+    What is there already by the name of a file, or matches ``replaced``, goes first.
+    """
+    gfile = _gfile()
+    gfile.makedirs(target)
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    names = sorted(name for name in names if not name.startswith(".") and name != last)
+    copies = [join(target, name) for name in (last, *names)]
+    for path in dict.fromkeys((*copies, *inside(target, replaced))):
+        if exists(path):
+            gfile.remove(path)
+    for name in (*names, last):
+        gfile.copy(str(folder / name), join(target, name))

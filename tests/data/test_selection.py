@@ -1,0 +1,215 @@
+"""Which documents are kept: by their own text, and beside all others."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from electra_tf.data import selection
+from electra_tf.data.selection import REASONS, Selection, facts, judge, shingles
+from tests.data.common import WORDS, build, contents, examples, text
+from tests.data.test_building import killed_after
+
+
+def verdicts(documents, **options):
+    chosen = Selection(**options)
+    read = chosen.reader()
+    hashes, own, signatures = zip(*map(read, documents), strict=True)
+    arrays = np.array(hashes, np.uint64), np.array(own, np.uint8), np.stack(signatures)
+    return [REASONS[number] for number in judge(chosen, *arrays)]
+
+
+def test_facts_are_those_of_the_text():
+    about = facts(["one", "two\u00e9"])
+    assert about[1:] == (2, 7)
+    assert about.hash != facts(["one two\u00e9"]).hash
+    assert about.hash == facts(iter(["one", "two\u00e9"])).hash
+
+
+@pytest.mark.parametrize(
+    ("options", "document", "expected"),
+    [
+        ({"min_characters": 8}, ["1234", "567"], "too_short"),
+        ({"min_characters": 8}, ["1234", "5678"], "kept"),
+        ({"max_characters": 8}, ["1234", "56789"], "too_long"),
+        ({"max_characters": 8}, ["1234", "5678"], "kept"),
+        ({"min_letters": 0.6}, ["abc de 1234"], "few_letters"),
+        ({"min_letters": 0.6}, ["abc def 1234"], "kept"),
+        # Vowel signs belong to the letters.
+        ({"min_letters": 1.0}, ["\u0939\u093f\u0928\u094d\u0926\u0940"], "kept"),
+        ({"max_repeated_lines": 0.4}, ["home", "text", "home", "ab"], "kept"),
+        ({"max_repeated_lines": 0.2}, ["home", "text", "home", "ab"], "repeated_lines"),
+        ({}, ["1", "1", "1"], "kept"),
+    ],
+)
+def test_quality_by_hand(options, document, expected):
+    assert verdicts([document], **options) == [expected]
+
+
+def test_a_copy_of_a_document_that_is_not_kept_is_none():
+    documents = [["a b"], ["long enough"], ["a b"], ["long enough"]]
+    found = verdicts(documents, dedup="exact", min_characters=5)
+    assert found == ["too_short", "kept", "too_short", "duplicate"]
+    assert verdicts(documents, min_characters=5).count("kept") == 2
+    assert verdicts(documents) == ["kept"] * 4
+
+
+def test_shingles():
+    lines = ["One, two", "three", "four FIVE six"]
+    assert [*shingles(lines)] == [
+        b"one two three four five",
+        b"two three four five six",
+    ]
+    assert [*shingles(["a", "b-c"])] == [b"a b c"]
+    assert len([*shingles(["\u4e2d\u6587" * 5])]) == 6
+
+
+def jaccard(one, other):
+    """By sets, of text in which words are what is between spaces."""
+    sets = []
+    for document in (one, other):
+        words = " ".join(document).split()
+        sets.append({tuple(words[at : at + 5]) for at in range(len(words) - 4)})
+    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
+@pytest.mark.parametrize("threshold", [0.6, 0.8])
+def test_near_duplicates_are_those_of_brute_force(threshold):
+    rng = random.Random(0)
+    documents = []
+    for _ in range(40):
+        words = rng.choices(WORDS, k=300)
+        for changed in (0, *rng.choices((0, 1, 2, 4, 20), k=rng.randrange(4))):
+            other = list(words)
+            for place in rng.sample(range(300), changed):
+                other[place] = "other"
+            documents.append([" ".join(other[at : at + 7]) for at in range(0, 300, 7)])
+    rng.shuffle(documents)
+    found = verdicts(documents, dedup="near", near_similarity=threshold)
+    closest = [
+        max((jaccard(one, other) for other in documents[:number]), default=0)
+        for number, one in enumerate(documents)
+    ]
+    kinds = {"kept": 0, "duplicate": 0, "near_duplicate": 0}
+    for verdict, similarity in zip(found, closest, strict=True):
+        # The estimate has a standard deviation of 0.04.
+        if similarity >= threshold + 0.12:
+            assert verdict != "kept", similarity
+        elif similarity < threshold - 0.12:
+            assert verdict == "kept", similarity
+        assert (verdict == "duplicate") == (similarity == 1)
+        kinds[verdict] += 1
+    assert min(kinds.values()) >= 5
+
+
+def test_similar_documents_share_a_band():
+    for threshold in (0.5, 0.8, 0.95, 1.0):
+        rows = Selection(near_similarity=threshold).rows_in_a_band
+        bands = selection.HASHES // rows
+        assert 1 - (1 - threshold**rows) ** bands >= 0.99
+        assert threshold < 0.9 or rows > 10, "or everything would be compared"
+
+
+# In a build.
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """300 documents, copies of 40 of them, nearly copies of 30, 20 short ones."""
+    documents = text(300).split("\n\n")
+    near = [document.replace("waa", "wbb", 1) for document in documents[50:80]]
+    short = [f"{word} {word}" for word in WORDS[:20]]
+    mixed = [*documents, *documents[:40], *near, *short]
+    random.Random(1).shuffle(mixed)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    half = len(mixed) // 2
+    (folder / "a.txt").write_text("\n\n".join(mixed[:half]))
+    (folder / "b.txt").write_text("\n\n".join(mixed[half:]))
+    return folder
+
+
+def tokens(folder):
+    rows = examples(folder, "train") + examples(folder, "eval")
+    return sorted(i for row in rows for i in row if i > 4)
+
+
+def test_records_are_those_of_the_text_that_is_kept(corpus, tmp_path):
+    told = []
+    chosen = Selection(dedup="exact", min_characters=20)
+    manifest = build(corpus, tmp_path / "a", selection=chosen, log=told.append)
+    whole = "\n\n".join((corpus / name).read_text() for name in ("a.txt", "b.txt"))
+    unique = [d for d in dict.fromkeys(whole.split("\n\n")) if len(d) > 20]
+    (tmp_path / "unique.txt").write_text("\n\n".join(unique))
+    expected = build(tmp_path / "unique.txt", tmp_path / "b")
+    assert tokens(tmp_path / "a") == tokens(tmp_path / "b")
+    counts = dict(manifest.corpus)
+    assert counts.pop("too_short") == 20
+    copies = counts.pop("duplicate")
+    assert copies == whole.count("\n\n") + 1 - 20 - len(unique)
+    assert {**counts, "sources": 0} == {**expected.corpus, "sources": 0}
+    (line,) = [line for line in told if line.startswith("left out")]
+    assert line.endswith(f"documents: 20 too short, {copies} duplicate")
+    assert manifest.settings["dedup"] == "exact"
+    assert "dedup" not in expected.settings, "older records are the same ones"
+    with pytest.raises(ValueError, match="dedup is 'exact' there and None here"):
+        build(corpus, tmp_path / "a")
+
+
+def test_near_duplicates_go_across_files_and_units(corpus, tmp_path):
+    pytest.importorskip("datasketch")
+    chosen = Selection(dedup="near")
+    manifest = build(corpus, tmp_path / "a", selection=chosen, shard_megabytes=0.02)
+    assert len(manifest.train) > 4
+    # Some of the 30 have no such word, and are copies.
+    assert manifest.corpus["duplicate"] + manifest.corpus["near_duplicate"] == 70
+    assert manifest.corpus["documents"] == 320
+
+
+def test_a_build_that_is_killed_while_it_reads_goes_on(corpus, tmp_path, monkeypatch):
+    options = {"selection": Selection(dedup="exact"), "shard_megabytes": 0.02}
+    build(corpus, tmp_path / "whole", **options)
+    with killed_after(monkeypatch, 2, "UnitReader"):
+        build(corpus, tmp_path / "resumed", **options)
+    with killed_after(monkeypatch, 2, "UnitReader") as read:
+        build(corpus, tmp_path / "resumed", **options)
+    assert read == [2, 3], "units are not read again"
+    build(corpus, tmp_path / "resumed", **options)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_does_not_matter(corpus, tmp_path):
+    pytest.importorskip("datasketch")
+    options = {"selection": Selection(dedup="near"), "shard_megabytes": 0.02}
+    build(corpus, tmp_path / "one", num_processes=1, **options)
+    build(corpus, tmp_path / "two", num_processes=2, **options)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.slow
+def test_beam_builds_the_same_records(corpus, tmp_path):
+    pytest.importorskip("apache_beam", reason="needs requirements-beam.txt")
+    pytest.importorskip("datasketch")
+    apart = "--direct_running_mode=multi_processing --direct_num_workers=2"
+    for flags, chosen in (("", None), (apart, Selection(dedup="near"))):
+        options = {"selection": chosen, "shard_megabytes": 0.02}
+        local, piped = tmp_path / f"local{flags}", tmp_path / f"beam{flags}"
+        build(corpus, local, **options)
+        build(corpus, piped, beam=f"--runner=DirectRunner {flags}", **options)
+        assert contents(local) == contents(piped)
+
+
+@pytest.mark.slow
+def test_text_that_beam_cannot_read_is_named(tmp_path):
+    pytest.importorskip("apache_beam", reason="needs requirements-beam.txt")
+    (tmp_path / "a.txt").write_bytes(b"waa wab\n\nwac\0")
+    with pytest.raises(ValueError, match=r"a\.txt: looks binary"):
+        build(tmp_path / "a.txt", tmp_path / "out", beam="--runner=DirectRunner")
+
+
+def test_beam_that_is_missing_is_said(corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ValueError, match=r"pip install -r requirements-beam\.txt"):
+        build(corpus, tmp_path / "out", beam="--runner=DirectRunner")
