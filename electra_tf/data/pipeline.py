@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -80,6 +80,7 @@ def pretraining_dataset(
     mask_variants: int | None = _STATIC_VARIANTS,
     shuffle_buffer: int = 100_000,
     start_batch: int = 0,
+    copies: Mapping[str, str] | None = None,
 ) -> tf.data.Dataset:
     """Masked batches for ``Electra.fit``: dicts as of ``features.PRETRAINING``.
 
@@ -97,6 +98,7 @@ def pretraining_dataset(
             masking); None draws a new mask in every pass (dynamic, as the paper).
         shuffle_buffer: records shuffled together within a pass.
         start_batch: first batch to produce, for resuming.
+        copies: what is read in the place of a damaged file, as of ``damage.skip``.
 
     Raises:
         ValueError: no file matches, the files hold no record or records of something
@@ -109,11 +111,14 @@ def pretraining_dataset(
         manifest = records.read_manifest(os.path.dirname(paths[0]))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
+    copies = copies or {}
+    paths = [copies.get(path, path) for path in paths]
     start_record = start_batch * batch_size
     if training:
-        stream = _endless_records(paths, seed, shuffle_buffer, start_record)
+        count = count_all(paths, copies)
+        stream = _endless_records(paths, count, seed, shuffle_buffer, start_record)
     else:
-        known = tf.data.experimental.assert_cardinality(count_all(paths))
+        known = tf.data.experimental.assert_cardinality(count_all(paths, copies))
         stream = tf.data.TFRecordDataset(paths).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     _check_first_records(paths)
@@ -132,23 +137,40 @@ def pretraining_dataset(
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def count_all(paths: Sequence[str]) -> int:
-    """Records in all files, from their manifest where there is one; at least one."""
-    known = _known_counts(paths)
-    total = sum(
-        known[path] if path in known else records.count_records(path) for path in paths
-    )
+def count_all(paths: Sequence[str], damaged: Collection[str] = ()) -> int:
+    """Records in all files, from their manifest where there is one; at least one.
+
+    Copies of ``damaged`` files are among the paths. Raises ValueError: a file is
+    missing, cut off, or holds none.
+    """
+    known = known_counts(paths, damaged)
+    counts = {
+        path: known[path] if path in known else records.count_records(path)
+        for path in paths
+    }
+    for path, count in counts.items():
+        if not count and path not in known:
+            raise ValueError(
+                f"{path} holds no record: it is an empty or truncated copy. Copy it "
+                "again, remove it, or pass --damaged_records=skip."
+            )
+    total = sum(counts.values())
     if total == 0:
         raise ValueError(f"The {len(paths)} TFRecord files hold no record.")
     return total
 
 
-def _known_counts(paths: Sequence[str]) -> dict[str, int]:
-    """Records of those files that a manifest beside them names."""
+def known_counts(paths: Sequence[str], damaged: Collection[str] = ()) -> dict[str, int]:
+    """Records of those files that a manifest beside them names.
+
+    ValueError: a file of a manifest is missing or has not the size it had, and is not
+    known to be ``damaged``.
+    """
+    names = {os.path.basename(path) for path in damaged}
     known: dict[str, int] = {}
     for folder in {os.path.dirname(path) for path in paths}:
         if os.path.exists(os.path.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder)
+            manifest = records.verify(folder, damaged=names)
             for shard in (*manifest.train, *manifest.eval):
                 known[os.path.join(folder, shard.name)] = shard.records
     return {path: known[path] for path in paths if path in known}
@@ -180,10 +202,11 @@ def naming_damage(paths: Sequence[str], vocab_size: int) -> Iterator[None]:
         for path in paths:
             if damage := _damage(path, vocab_size):
                 raise ValueError(
-                    f"{path}: {damage}. Copy the file again, or build the records "
-                    "again; a run goes on from its last checkpoint."
+                    f"{path}: {damage}. Copy the file again, build the records again, "
+                    "or pass --damaged_records=skip; a run goes on from its last "
+                    "checkpoint."
                 ) from error
-        for path, count in _known_counts(paths).items():
+        for path, count in known_counts(paths).items():
             if (found := records.count_records(path)) != count:
                 raise ValueError(
                     f"{path} holds {found} records, but the manifest beside it says "
@@ -236,11 +259,13 @@ def parse_batch(
 
 
 def _endless_records(
-    paths: Sequence[str], seed: int, shuffle_buffer: int, start_record: int
+    paths: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
-    """(serialized record, pass number) forever, beginning at ``start_record``."""
+    """(serialized record, pass number) forever, beginning at ``start_record``.
+
+    There are ``count`` records in a pass.
+    """
     # A resume opens its own pass and skips less than one, however long the run was.
-    count = count_all(paths)
     first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(paths))
 

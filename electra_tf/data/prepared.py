@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import pipeline, records
+from electra_tf.data import damage, pipeline, records
 from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 
@@ -26,7 +26,8 @@ class PretrainingData:
     """Vocabulary and record files of a run, and the casing of the text in them.
 
     ``eval_files``, held out, may be empty. ``manifest`` is what ``build_records`` wrote
-    beside them, if it did; of several folders, all their shards.
+    beside them, if it did; of several folders, all their shards. Of damaged files
+    ``copies`` are read, in which ``skipped_records`` are empty.
     """
 
     vocabulary: Vocabulary
@@ -35,10 +36,25 @@ class PretrainingData:
     manifest: records.Manifest | None
     lower_case: bool
     strip_accents: bool
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skipped_records: int = 0
+
+    def skipping_damage(
+        self, folder: files.AnyPath, max_seq_length: int, log: Log
+    ) -> PretrainingData:
+        """The same without damaged records; a file that has some is copied."""
+        copies, skipped = damage.skip(
+            (*self.train_files, *self.eval_files),
+            folder,
+            vocab_size=len(self.vocabulary),
+            max_seq_length=max_seq_length,
+            log=log,
+        )
+        return dataclasses.replace(self, copies=copies, skipped_records=skipped)
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
         """Names the record that makes TensorFlow fail in the block; a ValueError."""
-        paths = (*self.train_files, *self.eval_files)
+        paths = damage.applied(self.copies, (*self.train_files, *self.eval_files))
         return pipeline.naming_damage(paths, len(self.vocabulary))
 
     @functools.cached_property
@@ -47,7 +63,8 @@ class PretrainingData:
 
         Of the first 200,000 records, which fix the frequencies well enough.
         """
-        stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
+        paths = damage.applied(self.copies, self.train_files)
+        stream = tf.data.TFRecordDataset(paths).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
             lambda batch: pipeline.parse_batch(batch, size).flat_values
