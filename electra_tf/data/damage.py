@@ -78,9 +78,10 @@ def _count_if_whole(path: str, vocab_size: int, max_seq_length: int) -> int:
             if lengths.max() > max_seq_length:
                 return 0
             count += len(lengths)
-    except _ERRORS:
+        # TensorFlow takes a length that is cut off for the end of the file.
+        return count if records.count_records(path) == count else 0
+    except (*_ERRORS, ValueError):
         return 0
-    return count
 
 
 def _copy(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
@@ -272,6 +273,12 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     saved = models.load(
         path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
     )
+    for variable in saved.weights:
+        if not np.isfinite(variable.numpy()).all():
+            raise ValueError(
+                f"The encoder {path} has values in {variable.path} that are not "
+                "finite: it was damaged, or its pretraining diverged. Take another one."
+            )
     # A saved encoder has dtype and dropout of its pretraining; this run has its own.
     encoder = fresh_copy(
         saved,

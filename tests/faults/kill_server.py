@@ -1,6 +1,6 @@
 """Runs pretraining in forked processes that kill themselves at a chosen instant.
 
-The libraries are imported once, under the environment that ``tests.conftest`` has made; a
+The libraries are imported once, in the environment that ``tests.conftest`` makes; a
 process then costs what its run costs. Each line of
 standard input is a JSON object: ``flags``, and maybe ``at``, which counts the calls of
 one of ``PLACES``, as [place, count, seconds after it], or ``files``, how many more

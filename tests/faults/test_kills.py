@@ -18,7 +18,7 @@ from tests.end_to_end.test_pretraining import (
     final_weights,
 )
 
-STEPS = 16
+STEPS = 40
 
 
 class Server:
@@ -73,7 +73,7 @@ def instants(seed):
     """30 of them, in the order in which a run comes to their places."""
     random_ = random.Random(seed)
     found = [("file", random_.randint(1, 4), 0.0) for _ in range(3)]
-    found += [("shard", random_.randint(1, 2), random_.random() / 50) for _ in range(4)]
+    found += [("shard", 1, random_.random() / 100) for _ in range(4)]
     middle = [("step", random_.randint(1, 3), random_.random() / 20) for _ in range(5)]
     middle += [("save", random_.randint(1, 2), random_.random() / 20) for _ in range(9)]
     middle += [("evaluation", 1, random_.random() / 10) for _ in range(3)]
