@@ -1,11 +1,11 @@
 """Runs pretraining in forked processes that kill themselves at a chosen instant.
 
 The libraries are imported once, in the environment that ``tests.conftest`` makes; a
-process then costs what its run costs. Each line of
-standard input is a JSON object: ``flags``, and maybe ``at``, which counts the calls of
-one of ``PLACES``, as [place, count, seconds after it], or ``files``, how many more
-files may be open. The answer is a line with the exit code (negative: a signal) and what
-was written to standard error.
+process then costs what its run costs. Each line of standard input is a JSON object:
+``flags``, and maybe ``at``, instants of which the first one kills, each [place, count,
+seconds after it], which counts the calls of one of ``PLACES``; or ``files``, how many
+more files may be open. The answer is a line with the exit code (negative: a signal) and
+what was written to standard error.
 """
 
 import json
@@ -55,8 +55,8 @@ def kill_at(place, count, seconds):
 
 def run(order):
     """Does what a line asks for; returns the exit code."""
-    if "at" in order:
-        kill_at(*order["at"])
+    for instant in order.get("at", ()):
+        kill_at(*instant)
     if "files" in order:
         used = len(os.listdir("/proc/self/fd"))
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -135,7 +135,7 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
 # -- Numbers that are none -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
 def test_weights_that_are_not_finite(text, tmp_path, bad):
     """After a step: the checkpoint before it is named, kept and whole."""
     ready = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
@@ -185,7 +185,9 @@ def test_labels_that_are_not_finite(tmp_path, bad):
 # -- A notice to leave -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path, number):
     class Notice(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):

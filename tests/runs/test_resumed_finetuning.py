@@ -96,7 +96,10 @@ def undisturbed(trainer, tmp_path_factory):
     return weights(trainer), without_speed(folder)
 
 
-@pytest.mark.parametrize("killed_at", [1, 2, 3, 5, 7, 10, 11])
+@pytest.mark.parametrize(
+    "killed_at",
+    [1, 3, 5, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 7, 10))],
+)
 def test_killed_at_a_step_and_resumed(trainer, undisturbed, tmp_path, killed_at):
     watching, saving, _, _ = watched(trainer, tmp_path, killed_at=killed_at)
     with pytest.raises(Killed):
@@ -139,7 +142,9 @@ def test_a_seed_that_had_stopped_early_trains_no_step(trainer, tmp_path):
     np.testing.assert_array_equal(weights(trainer), kept)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_within_a_step(trainer, undisturbed, tmp_path, number):
     _, saving, home, _ = watched(trainer, tmp_path, every=1000)
 
