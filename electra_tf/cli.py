@@ -14,6 +14,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import itertools
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ from electra_tf.config import fields, startup
 # Exit codes. STOPPED is what schedulers read as "stopped early, run me again"
 # (EX_TEMPFAIL), INTERRUPTED what shells give a program that Ctrl-C has ended.
 OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
+# Longer than the name of any.
+_LONGEST_FLAG = 100
 
 Log = Callable[[str], None]
 # Names of the modules of ``--plugin``, for processes that this one starts.
@@ -197,6 +200,11 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
     own = {fields.flag_name(leaf): leaf for _, leaf in fields.fields(config_class)}
     # The doctor reads a flagfile as a subject; everybody else takes its lines.
     given = list(arguments) if "flagfile" in own else list(_expanded(arguments))
+    for argument in itertools.takewhile(lambda text: text != "--", given):
+        name = argument.partition("=")[0]
+        if name.startswith("-") and len(name) > _LONGEST_FLAG:
+            # Absl would look for names like it, letter by letter.
+            raise ValueError(f"Unknown flag {name[:40]}... --help lists all flags.")
     try:
         rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
     except flags.UnrecognizedFlagError as error:

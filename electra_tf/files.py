@@ -274,16 +274,21 @@ def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
 
     Numbers that are not finite become null, which every JSON reader accepts. A last
     line that a killed process cut short is closed first, so that it cannot swallow this
-    one.
+    one. Raises OSError, which names the file, if it cannot be written.
     """
     line = to_json(row) + "\n"
-    with open(path, "ab+") as file:
+    # Without a buffer, whose rest would be written again when the file is closed.
+    with open(path, "ab+", buffering=0) as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else f"\n{line}"
-        file.write(line.encode())
-        file.flush()
-        os.fsync(file.fileno())
+        left = line.encode()
+        try:
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:

@@ -132,8 +132,12 @@ def test_flags_that_docs_name_exist():
 
 
 def _benchmark_flags():
-    """Flags that the benchmarks, the only scripts with a parser, define by name."""
-    texts = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
+    """Flags that benchmarks and fuzzing, which have parsers, define by name."""
+    scripts = [
+        *(ROOT / "benchmarks").glob("*.py"),
+        ROOT / "tests" / "fuzz" / "drive.py",
+    ]
+    texts = [path.read_text() for path in scripts]
     return set(re.findall(r"add_argument\(\s*\"--([\w-]+)\"", "".join(texts)))
 
 

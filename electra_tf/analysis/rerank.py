@@ -6,7 +6,6 @@ Letters: L lists, H hypotheses of a list.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,10 +59,7 @@ def read(path: str) -> list[NBest]:
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{where} is no JSON: {error}.") from error
+        row = files.parse_json(line, f"{where} is no JSON")
         hypotheses = row.get("hypotheses") if isinstance(row, dict) else None
         if not isinstance(hypotheses, list) or not hypotheses:
             raise ValueError(
@@ -77,8 +73,7 @@ def read(path: str) -> list[NBest]:
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(f"{where}: a hypothesis without a text: {each!r}.")
             score = each.get("score", 0.0)
-            usable = isinstance(score, int | float) and np.isfinite(score)
-            if not usable or isinstance(score, bool):
+            if not files.fits(score, float) or not np.isfinite(score):
                 raise ValueError(f"{where}: the score {score!r} is no finite number.")
             texts.append(text)
             first.append(float(score))

@@ -92,9 +92,12 @@ def run(job: Job, emit: Emit) -> int:
         part = {"kind": "probe", **about}
         part |= {"point": probe["point"], "probe": probe["name"]}
         try:
-            emit({**part, **_probed(job, probe)})
+            row = _probed(job, probe)
         except Exception as error:
-            emit({**part, "failure": _failure(error)})
+            row = {"failure": _failure(error)}
+        if row is None:
+            return cli.STOPPED
+        emit({**part, **row})
     if job["keep"] == "results":
         files.remove(job["folder"])
     return 0
@@ -164,8 +167,8 @@ def _untrained(job: Job) -> Row:
     return {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
 
 
-def _probed(job: Job, probe: Mapping[str, Any]) -> Row:
-    """Probes an encoder, or the models beside it; returns the scores."""
+def _probed(job: Job, probe: Mapping[str, Any]) -> Row | None:
+    """Probes an encoder, or the models beside it: scores, None after a signal."""
     # The process has held other models before; the policy is the last one's.
     keras.backend.clear_session()
     gc.collect()
@@ -191,8 +194,8 @@ def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
     }
 
 
-def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row:
-    """Fine-tunes as run_finetuning.py does."""
+def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row | None:
+    """Fine-tunes as run_finetuning.py does; None after a signal."""
     folder = Path(job["folder"], "probes", f"{probe['point']:g}", probe["name"])
     config = probe["config"] | {
         "encoder": str(encoder_folder(job["folder"], probe["point"]) / ENCODER),
@@ -201,6 +204,8 @@ def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row:
         "export_saved_model": False,
     }
     report = finetuning.run(fields.from_flat(config, FinetuneConfig), cli.note)
+    if report is None:
+        return None
     split, metric = report["main_split"], report["main_metric"]
     if job["keep"] != "all":
         for name in ("model.keras", "cache"):

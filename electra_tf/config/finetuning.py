@@ -46,12 +46,18 @@ class FinetuneRunConfig(Group):
     encoder: str = field(
         "runs/tiny/encoder.keras",
         "Encoder to start from: an encoder.keras, or the folder that holds it.",
+        resumable=True,
     )
     output_dir: str | None = field(
-        None, "Folder for everything the run leaves; default: runs/TASK."
+        None,
+        "Folder for everything the run leaves; default: runs/TASK.",
+        resumable=True,
     )
     overwrite: bool = field(
-        False, "Run although output_dir holds a finished run: replaces it."
+        False,
+        "Start anew where output_dir holds a finished run, or an interrupted one, "
+        "which is resumed otherwise.",
+        resumable=True,
     )
     seeds: int = field(
         1, "How many runs, with seeds seed, seed + 1, ...", allowed=at_least(1)
@@ -74,20 +80,38 @@ class FinetuneRunConfig(Group):
         "none", "mirrored: train on all devices of this machine, a share of rows each."
     )
     eval_batch_size: int = field(
-        64, "Rows per batch when predicting.", allowed=at_least(1)
+        64, "Rows per batch when predicting.", allowed=at_least(1), resumable=True
     )
-    log_steps: int = field(50, "Steps between progress lines.", allowed=at_least(1))
+    log_steps: int = field(
+        50, "Steps between progress lines.", allowed=at_least(1), resumable=True
+    )
+    save_checkpoint_steps: int = field(
+        500,
+        "Steps between checkpoints, from which the same command goes on after a kill; "
+        "they are deleted when all seeds are done.",
+        allowed=at_least(1),
+        resumable=True,
+    )
     cache_dir: str | None = field(
-        None, "Where tokenized data is kept; default: output_dir/cache, '': nowhere."
+        None,
+        "Where tokenized data is kept; default: output_dir/cache, '': nowhere.",
+        resumable=True,
     )
-    export_saved_model: bool = field(True, "Write saved_model/, for serving.")
+    export_saved_model: bool = field(
+        True, "Write saved_model/, for serving.", resumable=True
+    )
     export_precision: Literal["float32", "bfloat16"] = field(
         "float32",
         "Of the encoder in saved_model/; bfloat16 takes half the memory, is faster "
         "where the processor has it, and answers a little differently.",
+        resumable=True,
     )
-    export_litert: bool = field(False, "Also write model.tflite (token ids in).")
-    export_onnx: bool = field(False, "Also write model.onnx (token ids in).")
+    export_litert: bool = field(
+        False, "Also write model.tflite (token ids in).", resumable=True
+    )
+    export_onnx: bool = field(
+        False, "Also write model.onnx (token ids in).", resumable=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,16 +132,22 @@ class FinetuneDataConfig(Group):
         "Folder of a GLUE task in the benchmark's layout, or tfds:FOLDER for data "
         "prepared by TensorFlow Datasets; for squad1 and squad2 the folder of the JSON "
         "files, for tagging of files named after train, dev and test.",
+        resumable=True,
     )
     train: str | None = field(
         None,
         "Your training table: .csv, .tsv or .jsonl. For tagging also CoNLL columns and "
         ".conllu, for squad1 and squad2 .json, several with commas between them.",
+        resumable=True,
     )
     eval: str | None = field(
-        None, "Your table to evaluate on; default: a tenth of --train is held out."
+        None,
+        "Your table to evaluate on; default: a tenth of --train is held out.",
+        resumable=True,
     )
-    test: str | None = field(None, "Your table to predict; needs no labels.")
+    test: str | None = field(
+        None, "Your table to predict; needs no labels.", resumable=True
+    )
     text: tuple[str, ...] = field(
         ("text",), "Column with the text, or two columns of a pair: title,body."
     )
@@ -147,7 +177,7 @@ class FinetuneDataConfig(Group):
         True, "Batches of similar length; off: all rows padded to the full length."
     )
     vocab_file: str | None = field(
-        None, "Vocabulary of the encoder; default: vocab.txt beside it."
+        None, "Vocabulary of the encoder; default: vocab.txt beside it.", resumable=True
     )
     lower_case: bool | None = field(
         None, "Lower-case the text; default: as config.json beside the encoder says."
@@ -324,7 +354,8 @@ class FinetuneConfig:
     the benchmark's submission files, pictures, metrics.jsonl, results.json and
     config.json.
     Predict with: python -m electra_tf.predict --model=OUTPUT_DIR "a text".
-    Exit codes: 0 done, 1 error.
+    An interrupted run is resumed when the same command is given again. Exit codes: 0
+    done, 1 error, 75 stopped by a signal after saving a checkpoint.
     """
 
     run: FinetuneRunConfig = dataclasses.field(default_factory=FinetuneRunConfig)

@@ -207,6 +207,13 @@ class DataConfig(Group):
         "Held-out TFRecord files; default: eval-* beside the training records.",
         resumable=True,
     )
+    damaged_records: Literal["stop", "skip"] = field(
+        "stop",
+        "What becomes of records that cannot be read or trained on. stop: the run ends "
+        "and names the first. skip: all files are read once before training; damaged "
+        "records are named, counted and left out, all others stay in their batches.",
+        resumable=True,
+    )
     data_dir: str | None = field(
         None,
         "Where vocabulary and records are kept; default: model_dir/data.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -85,6 +85,7 @@ def pretraining_dataset(
     weights: Sequence[float] = (),
     worker: int = 0,
     workers: int = 1,
+    copies: Mapping[str, str] | None = None,
 ) -> tf.data.Dataset:
     """Masked batches for ``Electra.fit``: dicts as of ``features.PRETRAINING``.
 
@@ -108,6 +109,7 @@ def pretraining_dataset(
         workers: more than one: gives only the rows of one of them, ``batch_size`` by
             their number. Where there are as many files as workers, each reads files of
             its own; else all read everything, and the rows are those of one worker.
+        copies: what is read in the place of a damaged file, as of ``damage.skip``.
 
     Raises:
         ValueError: no file matches, the files hold no record or records of something
@@ -127,6 +129,9 @@ def pretraining_dataset(
         manifest = records.read_manifest(paths.parent(found[0]))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
+    copies = copies or {}
+    groups = [[copies.get(path, path) for path in group] for group in groups]
+    found = [copies.get(path, path) for path in found]
     own_rows = batch_size // workers
     by_files = training and min(map(len, groups or [found])) >= workers > 1
     if by_files:
@@ -134,16 +139,18 @@ def pretraining_dataset(
         own, rows = found[worker::workers], own_rows
     else:
         own, rows = found, batch_size
-    _check_first_records(own)
     start_record = start_batch * rows
     if training and weights:
-        stream = _mixed(groups, weights, seed, shuffle_buffer, start_record)
+        sized = [(group, count_all(group, copies)) for group in groups]
+        stream = _mixed(sized, weights, seed, shuffle_buffer, start_record)
     elif training:
-        stream = _endless_records(own, seed, shuffle_buffer, start_record)
+        count = count_all(own, copies)
+        stream = _endless_records(own, count, seed, shuffle_buffer, start_record)
     else:
-        known = tf.data.experimental.assert_cardinality(count_all(own))
+        known = tf.data.experimental.assert_cardinality(count_all(own, copies))
         stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
+    _check_first_records(own)
     stream = stream.batch(rows, drop_remainder=training)
     if rows > own_rows:
         first = worker * own_rows
@@ -183,23 +190,40 @@ def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
     return together.map(joined).with_options(options)
 
 
-def count_all(found: Sequence[str]) -> int:
-    """Records in all files, from their manifest where there is one; at least one."""
-    known = _known_counts(found)
-    total = sum(
-        known[path] if path in known else records.count_records(path) for path in found
-    )
+def count_all(found: Sequence[str], damaged: Collection[str] = ()) -> int:
+    """Records in all files, from their manifest where there is one; at least one.
+
+    Copies of ``damaged`` files are among the paths. Raises ValueError: a file is
+    missing, cut off, or holds none.
+    """
+    known = known_counts(found, damaged)
+    counts = {
+        path: known[path] if path in known else records.count_records(path)
+        for path in found
+    }
+    for path, count in counts.items():
+        if not count and path not in known:
+            raise ValueError(
+                f"{path} holds no record: it is an empty or truncated copy. Copy it "
+                "again, remove it, or pass --damaged_records=skip."
+            )
+    total = sum(counts.values())
     if total == 0:
         raise ValueError(f"The {len(found)} TFRecord files hold no record.")
     return total
 
 
-def _known_counts(found: Sequence[str]) -> dict[str, int]:
-    """Records of those files that a manifest beside them names."""
+def known_counts(found: Sequence[str], damaged: Collection[str] = ()) -> dict[str, int]:
+    """Records of those files that a manifest beside them names.
+
+    ValueError: a file of a manifest is missing or has not the size it had, and is not
+    known to be ``damaged``.
+    """
+    names = {os.path.basename(path) for path in damaged}
     known: dict[str, int] = {}
     for folder in {paths.parent(path) for path in found}:
         if paths.exists(paths.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder)
+            manifest = records.verify(folder, damaged=names)
             for shard in (*manifest.train, *manifest.eval):
                 known[paths.join(folder, shard.name)] = shard.records
     return {path: known[path] for path in found if path in known}
@@ -231,10 +255,11 @@ def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
         for path in found:
             if damage := _damage(path, vocab_size):
                 raise ValueError(
-                    f"{path}: {damage}. Copy the file again, or build the records "
-                    "again; a run goes on from its last checkpoint."
+                    f"{path}: {damage}. Copy the file again, build the records again, "
+                    "or pass --damaged_records=skip; a run goes on from its last "
+                    "checkpoint."
                 ) from error
-        for path, count in _known_counts(found).items():
+        for path, count in known_counts(found).items():
             if (there := records.count_records(path)) != count:
                 raise ValueError(
                     f"{path} holds {there} records, but the manifest beside it says "
@@ -287,11 +312,13 @@ def parse_batch(
 
 
 def _endless_records(
-    found: Sequence[str], seed: int, shuffle_buffer: int, start_record: int
+    found: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
-    """(serialized record, pass number) forever, beginning at ``start_record``."""
+    """(serialized record, pass number) forever, beginning at ``start_record``.
+
+    There are ``count`` records in a pass.
+    """
     # A resume opens its own pass and skips less than one, however long the run was.
-    count = count_all(found)
     first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(found))
 
@@ -320,13 +347,16 @@ def _endless_records(
 
 
 def _mixed(
-    groups: Sequence[Sequence[str]],
+    groups: Sequence[tuple[Sequence[str], int]],
     weights: Sequence[float],
     seed: int,
     shuffle_buffer: int,
     start_record: int,
 ) -> tf.data.Dataset:
-    """As ``_endless_records``, of several corpora, each with its share of the rows."""
+    """As ``_endless_records``, of several corpora, each with its share of the rows.
+
+    ``groups`` are the files and the number of records of each.
+    """
     counts = _counts_in_a_block(weights)
     labels = tf.constant(np.repeat(np.arange(len(counts)), counts))
 
@@ -341,7 +371,7 @@ def _mixed(
         block(tf.constant(begun, tf.int64))[:offset], minlength=len(counts)
     )
     streams = [
-        _endless_records(group, seed, shuffle_buffer, int(begun * count + done))
+        _endless_records(*group, seed, shuffle_buffer, int(begun * count + done))
         for group, count, done in zip(groups, counts, part, strict=True)
     ]
     blocks = tf.data.Dataset.range(begun, tf.int64.max).map(block)

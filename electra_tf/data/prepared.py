@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import paths, pipeline, records
+from electra_tf.data import damage, paths, pipeline, records
 from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 
@@ -27,7 +27,8 @@ class PretrainingData:
 
     ``eval_files``, held out, may be empty. ``manifest`` is what ``build_records`` wrote
     beside them, if it did; of several folders, all their shards. ``groups`` are the
-    training files of each corpus, where their shares of the rows are given.
+    training files of each corpus, where their shares of the rows are given. Of damaged
+    files ``copies`` are read, in which ``skipped_records`` are empty.
     """
 
     vocabulary: Vocabulary
@@ -37,11 +38,26 @@ class PretrainingData:
     lower_case: bool
     strip_accents: bool
     groups: tuple[tuple[str, ...], ...] = ()
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skipped_records: int = 0
+
+    def skipping_damage(
+        self, folder: files.AnyPath, max_seq_length: int, log: Log
+    ) -> PretrainingData:
+        """The same without damaged records; a file that has some is copied."""
+        copies, skipped = damage.skip(
+            (*self.train_files, *self.eval_files),
+            folder,
+            vocab_size=len(self.vocabulary),
+            max_seq_length=max_seq_length,
+            log=log,
+        )
+        return dataclasses.replace(self, copies=copies, skipped_records=skipped)
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
         """Names the record that makes TensorFlow fail in the block; a ValueError."""
-        every = (*self.train_files, *self.eval_files)
-        return pipeline.naming_damage(every, len(self.vocabulary))
+        read = damage.applied(self.copies, (*self.train_files, *self.eval_files))
+        return pipeline.naming_damage(read, len(self.vocabulary))
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
@@ -49,7 +65,8 @@ class PretrainingData:
 
         Of the first 200,000 records, which fix the frequencies well enough.
         """
-        stream = tf.data.TFRecordDataset(list(self.train_files)).take(_COUNTED_RECORDS)
+        read = damage.applied(self.copies, self.train_files)
+        stream = tf.data.TFRecordDataset(read).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
             lambda batch: pipeline.parse_batch(batch, size).flat_values

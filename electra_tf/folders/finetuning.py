@@ -6,18 +6,19 @@ A file is the run's own only if its whole name is: a user's notes stay where the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
+from electra_tf.folders.settings import CONFIG, check_same
 from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 
-CONFIG = "config.json"
+CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 RESULTS = "results.json"
@@ -31,7 +32,7 @@ _PREDICTIONS = (
 )
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(RESULTS, CONFIG, TASK, METRICS, _LABELS, _VOCABULARY),
+    *(RESULTS, CHECKPOINTS, CONFIG, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     *plots.FILES,
     *(
@@ -40,6 +41,8 @@ OUTPUTS = (
         for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
     ),
 )
+# What is said of a seed that is trained and scored.
+_RESULT = {"seed": int, "scores": dict[str, dict], "failure": str}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,8 @@ class FinetuningFolder:
         """Rejects a folder that holds something else, or a finished run.
 
         With ``overwrite`` a run of another task, a finished one, and files of unknown
-        origin may be replaced; a pretraining run never.
+        origin may be replaced; a pretraining run never. A finished run that was killed
+        before its checkpoints were gone loses them now.
         """
         folder, known = self.path, self.path / TASK
         if folder.exists() and not folder.is_dir():
@@ -79,11 +83,24 @@ class FinetuningFolder:
                 f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
                 "--output_dir to another folder, or pass --overwrite."
             )
+        if (folder / RESULTS).exists():
+            files.remove(folder / CHECKPOINTS)
         if (folder / RESULTS).exists() and not overwrite:
             raise ValueError(
                 f"{folder} holds a finished run: pass --overwrite to replace it, or "
                 "set --output_dir to another folder."
             )
+
+    def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
+        """Whether an interrupted run is here, which a run so ``described`` continues.
+
+        Raises ValueError: it had other settings, beside those that ``may_differ``
+        (shell-style patterns of dotted names).
+        """
+        if not (self.path / CHECKPOINTS).is_dir():
+            return False
+        may_differ = (*may_differ, "versions.*")
+        return check_same(self.path, described, may_differ, has_checkpoint=True)
 
     def begin(
         self,
@@ -107,12 +124,58 @@ class FinetuningFolder:
             "vocabulary_sha256": tokenizer.vocabulary.sha256,
         }
         files.write_json(self.path / TASK, about)
-        versions = models.versions("tensorflow-text")
-        files.write_json(self.path / CONFIG, {**described, "versions": versions})
+        self.describe(described)
         tokenizer.vocabulary.save(self.path / _VOCABULARY)
         if about.get("labels"):
             lines = "".join(f"{label}\n" for label in about["labels"])
             files.write_text(self.path / _LABELS, lines)
+
+    def describe(self, described: Mapping[str, Any]) -> None:
+        """Writes config.json."""
+        versions = models.versions("tensorflow-text")
+        files.write_json(self.path / CONFIG, {**described, "versions": versions})
+
+    # What is needed to resume, until the run is finished.
+
+    def state(self, seed: int) -> Path:
+        """Folder of the checkpoints of a seed that is being trained."""
+        return self.path / CHECKPOINTS / f"seed-{seed}"
+
+    def weights(self, seed: int) -> Path:
+        """Folder of the trained weights of a seed, kept of the best one."""
+        return self.path / CHECKPOINTS / f"weights-{seed}"
+
+    def done(self) -> list[dict[str, Any]]:
+        """What ``finish_seed`` has got of each seed."""
+        found = (self.path / CHECKPOINTS).glob("done-*.json")
+        results = [files.read_json(path, shape=_RESULT) for path in found]
+        return sorted(results, key=lambda result: result["seed"])
+
+    def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
+        """Writes that a seed is trained and scored, with its scores.
+
+        What was kept to resume it goes, and all weights but those of the ``best``.
+        """
+        files.write_json(
+            self.path / CHECKPOINTS / f"done-{result['seed']}.json", result
+        )
+        files.remove(self.state(result["seed"]))
+        for path in (self.path / CHECKPOINTS).glob("weights-*"):
+            if path != self.weights(best):
+                files.remove(path)
+
+    def forget(self, seed: int, step: int, epoch: int) -> None:
+        """Drops what metrics.jsonl says of a seed after a step and an epoch."""
+        rows = files.read_json_lines(self.path / METRICS)
+        kept = [
+            row
+            for row in rows
+            if row.get("seed") != seed
+            or ("step" in row and row["step"] <= step)
+            or ("epoch" in row and row["epoch"] <= epoch)
+        ]
+        if len(kept) < len(rows):
+            files.write_json_lines(self.path / METRICS, kept)
 
     def record(self, values: Mapping[str, Any]) -> None:
         """Appends a line to metrics.jsonl."""
@@ -121,3 +184,4 @@ class FinetuningFolder:
     def finish(self, report: Mapping[str, Any]) -> None:
         """Writes results.json, which says that the run is finished."""
         files.write_json(self.path / RESULTS, report)
+        files.remove(self.path / CHECKPOINTS)

@@ -46,13 +46,16 @@ def save(model: keras.Model, path: Path) -> None:
     """Writes a `.keras` file, or a `.safetensors` file of half the size.
 
     A process that dies leaves the one that was there. ValueError: a weight is beyond
-    what 16 bits hold.
+    what 16 bits hold, or the clock says a year that the archive cannot hold.
     """
-    with files.replacing(path) as part:
-        if path.suffix == HALVES:
-            _save_halves(model, part)
-        else:
-            model.save(part)
+    try:
+        with files.replacing(path) as part:
+            if path.suffix == HALVES:
+                _save_halves(model, part)
+            else:
+                model.save(part)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be written: {error}") from error
 
 
 def _save_halves(model: keras.Model, path: Path) -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import fnmatch
 import functools
 import hashlib
-import json
 import shutil
 import subprocess
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,22 +23,23 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.data import paths
+from electra_tf.data import damage, paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
 from electra_tf.folders.models import Model
+from electra_tf.folders.settings import CONFIG, check_same
 from electra_tf.training.sinks import EVAL_PREFIX
 
 if TYPE_CHECKING:
     from electra_tf.data.prepared import PretrainingData
 
 CHECKPOINTS = "checkpoints"
-CONFIG = "config.json"
 CURVES = "curves.png"
 DATA = "data"
 METRICS = "metrics.jsonl"
 PROFILE = "profile"
+REPAIRED = damage.FOLDER
 SAMPLES = "samples.txt"
 TENSORBOARD = "tensorboard"
 VOCABULARY = "vocab.txt"
@@ -48,13 +47,12 @@ VOCABULARY = "vocab.txt"
 MODELS = ("encoder", "generator", "discriminator")
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES, TENSORBOARD),
-    VOCABULARY,
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, REPAIRED, SAMPLES),
+    *(TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
 
 _CASING = ("lower_case", "strip_accents")
-_ABSENT = "(absent)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,30 +111,9 @@ class PretrainingFolder:
         Returns whether the folder had settings to compare with; checkpoints without any
         are refused too.
         """
-        if not (self.path / CONFIG).is_file():
-            if self.has_checkpoint():
-                raise ValueError(
-                    f"{self.path} holds checkpoints but no {CONFIG}: nobody can say "
-                    "whether these settings are theirs. Put it back (of a run with the "
-                    "same flags), or pass --overwrite to start anew."
-                )
-            return False
-        patterns = tuple(may_differ)
-        was = dict(_leaves(self.settings))
-        now = dict(_leaves(json.loads(json.dumps(settings))))
-        changed = [
-            f"{name}: was {was.get(name, _ABSENT)}, now {now.get(name, _ABSENT)}"
-            for name in sorted(was.keys() | now.keys())
-            if was.get(name, _ABSENT) != now.get(name, _ABSENT)
-            and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        ]
-        if changed:
-            raise ValueError(
-                f"{self.path / CONFIG} was written by a run with other settings:\n  "
-                + "\n  ".join(changed)
-                + "\nUse the old values to resume, or another folder for a new run."
-            )
-        return True
+        return check_same(
+            self.path, settings, may_differ, has_checkpoint=self.has_checkpoint()
+        )
 
     def describe(
         self, settings: Mapping[str, Any], vocabulary: Vocabulary | None = None
@@ -338,12 +315,3 @@ def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A part of config.json; empty where an old or foreign file has something else."""
     section = settings.get(name)
     return section if isinstance(section, dict) else {}
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (dotted name, value) of a nested dict."""
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, child in value.items():
-        yield from _leaves(child, f"{name}.{key}" if name else key)

@@ -7,6 +7,8 @@ nothing that could still be refused for its settings, to ``train`` and ``finish`
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import cli
+from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
@@ -28,13 +30,15 @@ from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.runs.trainer import Scorer, Trainer, Watch, brief
+from electra_tf.runs.trainer import Saving, Scorer, Trainer, Watch, brief
 from electra_tf.serving import export
 from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
+from electra_tf.training.callbacks import GracefulStop
+from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
@@ -44,24 +48,31 @@ _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 JIT_COMPILE = {"none": "auto", "mirrored": False}
 
 
-def main(config: FinetuneConfig) -> None:
-    """Runs as a command."""
-    run(config, cli.say)
+def main(config: FinetuneConfig) -> int:
+    """Runs as a command; returns its exit code."""
+    return cli.STOPPED if run(config, cli.say) is None else cli.OK
 
 
-def run(config: FinetuneConfig, log: Log) -> dict[str, Any]:
+def run(config: FinetuneConfig, log: Log) -> dict[str, Any] | None:
     """Trains all seeds, exports the best one, returns what results.json holds.
 
+    What an interrupted run has done is not done again. Returns None after a signal,
+    with a checkpoint saved.
+
     Raises:
-        ValueError: config, data, vocabulary or encoder are not what they should be, or
-            an export format cannot hold the model.
+        ValueError: config, data, vocabulary or encoder are not what they should be, an
+            export format cannot hold the model, or another process runs in the folder.
         OSError: a file is missing or cannot be written.
     """
     if config.run.frozen:
         return probe(config, log)
     began = time.monotonic()
     ready = prepare(config, log)
-    report = finish(ready, train(ready))
+    with files.owned(ready.folder.path):
+        trained = train(ready)
+        if trained is None:
+            return None
+        report = finish(ready, trained)
     took = cli.duration(time.monotonic() - began)
     log(f"seed {report['exported_seed']} is in {ready.folder.path}; took {took}")
     return report
@@ -77,9 +88,10 @@ def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
     frozen.check(task)
     start = pretrained(config, log)
     chosen, data, baseline = _data(config, task, start, log)
-    folder.begin(
-        data.task, start.tokenizer, chosen.max_seq_length, _about(config, chosen)
-    )
+    about = _about(config, chosen, data, start.encoder)
+    # Half a run of the other kind is refused.
+    _resumes(config, folder, about)
+    folder.begin(data.task, start.tokenizer, chosen.max_seq_length, about)
     is_random = config.run.init == "random"
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     main, results, probes = data.eval_splits[0], [], {}
@@ -106,6 +118,8 @@ class Run:
 
     Attributes:
         described: flags and settings, for config.json.
+        resumes: whether it continues what is in the folder.
+        save_steps: updates between checkpoints.
         init: what the encoder starts from, "pretrained" or "random".
         max_seq_length: most tokens of a row.
         watch: what happens while a seed trains.
@@ -117,6 +131,8 @@ class Run:
 
     folder: FinetuningFolder
     described: Mapping[str, Any]
+    resumes: bool
+    save_steps: int
     init: str
     seeds: range
     tokenizer: WordPiece
@@ -155,9 +171,12 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
     with strategy.scope():
         trainer = _trainer(config, start, chosen, data, log)
     scorer = Scorer(trainer.model, config.run.eval_batch_size)
+    about = _about(config, chosen, data, start.encoder)
     return Run(
         folder=folder,
-        described=_about(config, chosen),
+        described=about,
+        resumes=_resumes(config, folder, about),
+        save_steps=config.run.save_checkpoint_steps,
         init=config.run.init,
         seeds=range(config.run.seed, config.run.seed + config.run.seeds),
         tokenizer=start.tokenizer,
@@ -204,12 +223,26 @@ def _data(
     return chosen, data, baseline
 
 
-def _about(config: FinetuneConfig, chosen: Settings) -> dict[str, Any]:
-    """Flags and settings, for config.json."""
+def _about(
+    config: FinetuneConfig, chosen: Settings, data: TaskData, encoder: TextEncoder
+) -> dict[str, Any]:
+    """Flags, settings, and hashes of what is read, for config.json."""
+    digest = hashlib.sha256()
+    for weight in encoder.get_weights():
+        digest.update(weight.tobytes())
     return {
         "config": fields.to_flat(config),
         "settings": dataclasses.asdict(chosen),
+        "data": {"encoder": digest.hexdigest()[:32], **data.keys},
     }
+
+
+def _resumes(
+    config: FinetuneConfig, folder: FinetuningFolder, about: Mapping[str, Any]
+) -> bool:
+    """Whether the folder holds an interrupted run with the same settings."""
+    paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
+    return not config.run.overwrite and folder.resumes(about, paths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +273,12 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     saved = models.load(
         path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
     )
+    for variable in saved.weights:
+        if not np.isfinite(variable.numpy()).all():
+            raise ValueError(
+                f"The encoder {path} has values in {variable.path} that are not "
+                "finite: it was damaged, or its pretraining diverged. Take another one."
+            )
     # A saved encoder has dtype and dropout of its pretraining; this run has its own.
     encoder = fresh_copy(
         saved,
@@ -456,56 +495,99 @@ class SeedResult:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """All seeds, and the first of those with the best main score."""
+    """All seeds, and the first of those with the best main score.
+
+    ``answers`` are those of the best seed by evaluation split, as far as they are
+    known.
+    """
 
     results: list[SeedResult]
     best_seed: int
-    weights: list[np.ndarray]  # Of the best seed.
-    answers: Mapping[str, Any]  # Of the best seed, by evaluation split.
+    answers: Mapping[str, Any]
 
 
-def train(ready: Run) -> Trained:
-    """Trains and scores every seed; begins by replacing what the folder held."""
-    ready.folder.begin(
-        ready.task, ready.tokenizer, ready.max_seq_length, ready.described
+def train(ready: Run) -> Trained | None:
+    """Trains and scores every seed that is not done, from its newest checkpoint on.
+
+    Begins by replacing what the folder held, unless that is resumed. The scorer gets
+    the weights of the best seed. Returns None after a signal.
+    """
+    folder, task, main = ready.folder, ready.task, ready.main_split
+    if ready.resumes:
+        folder.describe(ready.described)
+    else:
+        folder.begin(task, ready.tokenizer, ready.max_seq_length, ready.described)
+    results = [SeedResult(**result) for result in folder.done()]
+    if results:
+        ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")
+
+    def best() -> int:
+        sign = 1 if task.greater_is_better else -1
+        scores = [sign * each.scores[main][task.main_metric] for each in results]
+        return results[scores.index(max(scores))].seed
+
+    answers: dict[str, Any] = {}
+    for seed in ready.seeds[len(results) :]:
+        with GracefulStop() as stop:
+            forget = functools.partial(folder.forget, seed)
+            saving = Saving(folder.state(seed), ready.save_steps, stop, forget)
+            failure = ""
+            try:
+                ready.trainer.train(seed, ready.watch, saving)
+            except FloatingPointError as error:
+                # The other seeds may do better; this one is scored as it is.
+                failure = str(error)
+        if stop.requested:
+            ready.log(
+                f"{stop.requested}: saved and stopped; the same command goes on from "
+                "here."
+            )
+            return None
+        ready.scorer.model.set_weights(ready.trainer.model.get_weights())
+        result, known = _scored(ready, seed, failure)
+        results.append(result)
+        if best() == seed:
+            answers = known
+            _weights(ready, seed).save(seed)
+        # After its weights: what this says is not done again.
+        folder.finish_seed(dataclasses.asdict(result), best())
+    _weights(ready, best()).restore_latest()
+    return Trained(results, best(), answers)
+
+
+def _weights(ready: Run, seed: int) -> CheckpointStore:
+    """Keeps the trained weights of a seed, in and for the scorer's model."""
+    return CheckpointStore(
+        ready.folder.weights(seed), named_variables(ready.scorer.model), log=ready.log
     )
+
+
+def _scored(ready: Run, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
+    """Scores the weights that the scorer has; the result, and answers by split."""
     data, task, main = ready.data, ready.task, ready.main_split
-    sign, results, best = 1 if task.greater_is_better else -1, [], None
-    for seed in ready.seeds:
-        failure, answers, scores = "", {}, {}
-        try:
-            ready.trainer.train(seed, ready.watch)
-        except FloatingPointError as error:
-            # The other seeds may do better; this one is scored as it is.
-            failure = str(error)
-        weights = ready.trainer.model.get_weights()
-        ready.scorer.model.set_weights(weights)
-        for split in data.eval_splits:
-            answers[split] = data.answers(split, ready.scorer.outputs)
-            scores[split] = task.score(answers[split], data.examples[split])
-            ready.folder.record({"seed": seed, "split": split, **scores[split]})
-        failure = failure or task.failure(
-            answers[main], scores[main], ready.baseline[main]
-        )
-        ready.log(f"seed {seed}  {brief(scores[main])}")
-        if failure:
-            ready.log(f"seed {seed}  FAILED: {failure}")
-        results.append(SeedResult(seed, scores, failure))
-        score = sign * scores[main][task.main_metric]
-        if best is None or score > best[0]:
-            best = score, Trained(results, seed, weights, answers)
-    return best[1]
+    answers, scores = {}, {}
+    for split in data.eval_splits:
+        answers[split] = data.answers(split, ready.scorer.outputs)
+        scores[split] = task.score(answers[split], data.examples[split])
+        ready.folder.record({"seed": seed, "split": split, **scores[split]})
+    failure = failure or task.failure(answers[main], scores[main], ready.baseline[main])
+    ready.log(f"seed {seed}  {brief(scores[main])}")
+    if failure:
+        ready.log(f"seed {seed}  FAILED: {failure}")
+    return SeedResult(seed, scores, failure), answers
 
 
 def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     """Writes predictions, exports and the report; returns what results.json holds."""
     folder, task, main = ready.folder, ready.task, ready.main_split
-    ready.scorer.model.set_weights(trained.weights)
     report = summary(trained.results, ready.baseline, (main, task.main_metric))
     report |= {"task": task.name, "exported_seed": trained.best_seed}
     report["init"] = ready.init
     ready.log(table(report))
-    _predict(ready, trained.answers)
+    answers = dict(trained.answers) or {
+        main: ready.data.answers(main, ready.scorer.outputs)
+    }
+    _predict(ready, answers)
     models.save(ready.scorer.model, folder.path / MODEL)
     for name, write in ready.exports.items():
         difference = write(ready.scorer.model, task, str(folder.path / name))
@@ -518,7 +600,7 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     # After all that is needed: this file says that the run is finished.
     folder.finish(report)
     try:
-        pictured = trained.answers[main], ready.data.examples[main]
+        pictured = answers[main], ready.data.examples[main]
         task.picture(*pictured, str(folder.path))
         if len(trained.results) > 1:
             plots.seeds(

@@ -21,7 +21,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.tasks import glue, text
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.cache import cached_rows
+from electra_tf.tasks.cache import cache_key, cached_rows
 from electra_tf.tasks.documentation import documentation_task
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
@@ -272,6 +272,7 @@ class TaskData:
     Attributes:
         task: the task after ``prepare``.
         train: training examples, as they are scored; ``train_rows`` is trained on.
+        keys: hashes of all that the rows depend on, by split, "train" too.
         eval_splits: names of the evaluation splits that are there, the main one first.
         test_splits: names of the splits to predict that are there.
         examples: by evaluation and test split, as are ``rows``.
@@ -320,17 +321,18 @@ class TaskData:
         self.eval_splits = tuple(there)
         self.test_splits = tuple(self.examples)[len(there) :]
 
+        augmented = self.task.augment(self.train)
+        arguments = tokenizer, max_seq_length
+        self.keys = {
+            split: cache_key(self.task, each, *arguments, training=split == "train")
+            for split, each in {"train": augmented, **self.examples}.items()
+        }
         options = {"folder": cache_dir, "log": log}
         self.train_rows = cached_rows(
-            self.task,
-            self.task.augment(self.train),
-            tokenizer,
-            max_seq_length,
-            training=True,
-            **options,
+            self.task, augmented, *arguments, training=True, **options
         )
         self.rows = {
-            split: cached_rows(self.task, each, tokenizer, max_seq_length, **options)
+            split: cached_rows(self.task, each, *arguments, **options)
             for split, each in self.examples.items()
         }
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in self.rows.items())

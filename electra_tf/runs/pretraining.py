@@ -303,8 +303,11 @@ def _sinks(
     # Only the last phase trains what the warnings are about.
     last_phase = parts.phases[-1]
     begin = config.run.num_train_steps - last_phase.steps
+    metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=step)
+    if skipped := parts.data.skipped_records:
+        metrics(step, {"skipped_records": skipped})
     return (
-        sinks.MetricsLog(folder.path / layout.METRICS, first_step=step),
+        metrics,
         sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD),
         HealthWarnings(
             config.sampled_rate,

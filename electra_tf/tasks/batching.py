@@ -9,6 +9,7 @@ Letters: R rows, B batch, S sequence.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -119,12 +120,13 @@ class TrainingOrder:
 
 
 def training_dataset(
-    rows: Rows, order: TrainingOrder, *, seed: int, steps: int
+    rows: Rows, order: TrainingOrder, *, seed: int, steps: int, first_step: int = 0
 ) -> tf.data.Dataset:
-    """Returns the batches of a whole run, ``steps`` of them."""
+    """Returns the batches of a run of ``steps`` from ``first_step`` on."""
 
     def generate() -> Iterator[tuple]:
-        for chosen, length in order.batches(seed, steps):
+        batches = order.batches(seed, steps)
+        for chosen, length in itertools.islice(batches, first_step, None):
             batch = make_batch(rows, chosen, length)
             yield tuple(part for part in batch if part is not None)
 

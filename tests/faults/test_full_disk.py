@@ -3,30 +3,28 @@
 import collections
 import errno
 import shutil
-import subprocess
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from electra_tf import convert, files
+from electra_tf import cli, convert, files
+from electra_tf.data import records
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders import models
+from electra_tf.runs.curves import plot_curves
 from electra_tf.serving import export
+from electra_tf.tasks.base import Rows
+from electra_tf.tasks.cache import save_rows
 from electra_tf.tasks.text import Classification
+from electra_tf.training.checkpoints import CheckpointStore
+from electra_tf.training.sinks import MetricsLog, TensorBoardScalars
 from tests.interop.models import GOLDEN
 from tests.tasks import common
 
 FORMATS = ("electra_tf", "google_tf1", "hugging_face", "keras_hub")
 Usage = collections.namedtuple("Usage", "total used free")
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A disk of 16 KB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def assert_full(error, path):
@@ -76,3 +74,77 @@ def test_saved_model(small):
     with pytest.raises(OSError, match="No space left") as caught:
         export.export_saved_model(model, task, common.tokenizer(), str(path), 16)
     assert_full(caught.value, path)
+
+
+MANY = [f"word{number}" for number in range(5000)]
+
+
+def curves(path):
+    rows = [{"step": step, "loss": 1.0 / step} for step in range(1, 50)]
+    metrics = path.parent.parent / "metrics.jsonl"
+    files.write_json_lines(metrics, rows)
+    plot_curves(metrics, path)
+
+
+WRITERS = {
+    "train-0.tfrecord": lambda path: records.write_shard(path, [[5] * 200] * 500),
+    "vocab.txt": lambda path: Vocabulary((*SPECIAL_TOKENS, *MANY)).save(path),
+    "config.json": lambda path: files.write_json(path, {"words": MANY}),
+    "rows.jsonl": lambda path: files.write_json_lines(
+        path, [{"word": w} for w in MANY]
+    ),
+    "encoder.keras": lambda path: models.save(common.encoder(), path),
+    "encoder.safetensors": lambda path: models.save(common.encoder(), path),
+    "curves.png": curves,
+    "rows.npz": lambda path: save_rows(
+        Rows({"input_ids": np.zeros([400, 40], np.int32)}, {}, np.arange(400)), path
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_names_the_file_and_leaves_nothing(small, name):
+    path = small / name
+    with pytest.raises(OSError, match="No space left") as caught:
+        WRITERS[name](path)
+    assert_full(caught.value, path)
+
+
+def test_a_checkpoint(small):
+    """The one before stays, and nothing of the new one remains."""
+    folder = small / "checkpoints"
+    little = {"model/a": keras.Variable(np.zeros(4, "float32"))}
+    CheckpointStore(folder, little).save(1)
+    kept = sorted(path.name for path in folder.iterdir())
+    large = {"model/a": keras.Variable(np.zeros(100_000, "float32"))}
+    with pytest.raises(OSError, match=r"cannot save .* step 2 .*still there: 1\.") as e:
+        CheckpointStore(folder, large).save(2)
+    assert str(folder) in str(e.value)
+    assert "\n" not in str(e.value)
+    assert sorted(path.name for path in folder.iterdir()) == kept
+
+
+def test_metrics(small):
+    """What was written before can be read, and the next line is whole again."""
+    path = small / "metrics.jsonl"
+    log = MetricsLog(path)
+    log(1, {"loss": 1.0})
+    with pytest.raises(OSError, match="No space left") as caught:
+        files.append_json_line(path, {"step": 2, "words": MANY})
+    assert caught.value.filename == str(path)
+    assert [row["step"] for row in files.read_json_lines(path)] == [1]
+    with open(path, "rb+") as file:
+        file.truncate(60)
+    log(3, {"loss": 1.0})
+    assert [row["step"] for row in files.read_json_lines(path)][-1] == 3
+
+
+def test_tensorboard(small):
+    """TensorFlow's own writer; its error becomes a line with the path."""
+    scalars = TensorBoardScalars(small)
+    values = {f"loss_{number}": 1.0 for number in range(800)}
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+        scalars(1, values)
+    said = cli.reason(caught.value)
+    assert said.startswith(str(small / "train"))
+    assert said.endswith("No space left on device")

@@ -215,11 +215,11 @@ def test_a_run_leaves_everything(finished):
     _, folder, _ = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *("cache", "config.json", "confusion_matrix.png", "labels.txt"),
+        *(".lock", "cache", "config.json", "confusion_matrix.png", "labels.txt"),
         *("metrics.jsonl", "model.keras", "predictions.tsv", "predictions_test.tsv"),
         *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
     }
-    assert names - set(OUTPUTS) == {"cache"}
+    assert names - set(OUTPUTS) == {"cache", ".lock"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"
     lines = (folder / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "id\tlabel\tprediction\tp(neg)\tp(pos)"

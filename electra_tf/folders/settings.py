@@ -1,0 +1,62 @@
+"""The settings that a run was begun with: only a run with the same may go on."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from electra_tf import files
+
+CONFIG = "config.json"
+_ABSENT = "(absent)"
+
+
+def check_same(
+    folder: Path,
+    settings: Mapping[str, Any],
+    may_differ: Iterable[str] = (),
+    *,
+    has_checkpoint: bool,
+) -> bool:
+    """Refuses settings that differ from those in the config.json of a folder.
+
+    Dotted names that fit a shell-style pattern of ``may_differ`` are not compared.
+    Returns whether the folder had settings to compare with; raises ValueError also for
+    checkpoints without any.
+    """
+    if not (folder / CONFIG).is_file():
+        if has_checkpoint:
+            raise ValueError(
+                f"{folder} holds checkpoints but no {CONFIG}: nobody can say "
+                "whether these settings are theirs. Put it back (of a run with the "
+                "same flags), or pass --overwrite to start anew."
+            )
+        return False
+    patterns = tuple(may_differ)
+    was = dict(_leaves(files.read_json(folder / CONFIG)))
+    now = dict(_leaves(json.loads(json.dumps(settings))))
+    changed = [
+        f"{name}: was {was.get(name, _ABSENT)}, now {now.get(name, _ABSENT)}"
+        for name in sorted(was.keys() | now.keys())
+        if was.get(name, _ABSENT) != now.get(name, _ABSENT)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+    if changed:
+        raise ValueError(
+            f"{folder / CONFIG} was written by a run with other settings:\n  "
+            + "\n  ".join(changed)
+            + "\nUse the old values to resume, or another folder for a new run."
+        )
+    return True
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (dotted name, value) of a nested dict."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, child in value.items():
+        yield from _leaves(child, f"{name}.{key}" if name else key)

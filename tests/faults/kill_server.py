@@ -1,0 +1,96 @@
+"""Runs pretraining in forked processes that kill themselves at a chosen instant.
+
+The libraries are imported once, in the environment that ``tests.conftest`` makes; a
+process then costs what its run costs. Each line of standard input is a JSON object:
+``flags``, and maybe ``at``, instants of which the first one kills, each [place, count,
+seconds after it], which counts the calls of one of ``PLACES``; or ``files``, how many
+more files may be open. The answer is a line with the exit code (negative: a signal) and
+what was written to standard error.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+from electra_tf import cli, files
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data import units
+from electra_tf.runs import pretraining
+from electra_tf.training import callbacks
+from electra_tf.training.checkpoints import CheckpointStore
+
+# Where a run may be killed: what is called there.
+PLACES = {
+    "shard": (units, "write_shard"),
+    "file": (files, "_put"),
+    "step": (callbacks.StepLogger, "after_step"),
+    "save": (CheckpointStore, "save"),
+    "evaluation": (callbacks.EvaluateEvery, "_evaluate"),
+    "end": (pretraining, "finish"),
+}
+
+
+def kill_at(place, count, seconds):
+    """Sends SIGKILL so many seconds after the call of this number has begun."""
+    owner, name = PLACES[place]
+    called, calls = getattr(owner, name), []
+
+    def kill():
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def calling(*arguments, **options):
+        calls.append(1)
+        if len(calls) == count:
+            threading.Thread(target=kill, daemon=True).start()
+        return called(*arguments, **options)
+
+    setattr(owner, name, calling)
+
+
+def run(order):
+    """Does what a line asks for; returns the exit code."""
+    for instant in order.get("at", ()):
+        kill_at(*instant)
+    if "files" in order:
+        used = len(os.listdir("/proc/self/fd"))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + order["files"], hard))
+    with cli.clear_errors():
+        return pretraining.run(cli.parse(PretrainConfig, order["flags"]), cli.note)
+
+
+def forked(order):
+    """Runs in a process of its own; (exit code, standard error)."""
+    with tempfile.TemporaryFile() as said:
+        process = os.fork()
+        if not process:
+            os.dup2(said.fileno(), 2)
+            os.dup2(2, 1)
+            code = 1
+            try:
+                code = run(order)
+            except SystemExit as error:
+                if isinstance(error.code, int):
+                    code = error.code
+                else:
+                    os.write(2, f"{error.code}\n".encode())
+            except BaseException:
+                import traceback
+
+                os.write(2, traceback.format_exc().encode())
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        said.seek(0)
+        return code, said.read().decode(errors="replace")
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(forked(json.loads(line))), flush=True)

@@ -1,0 +1,208 @@
+"""What a machine does to a run: folders, clocks, numbers, notices to leave."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf import cli, convert, files
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.data import build_records
+from electra_tf.folders import models
+from electra_tf.runs import finetuning, pretraining
+from tests.end_to_end import in_process
+from tests.interop.models import GOLDEN
+from tests.runs.test_finetuning import table
+from tests.tasks import common
+
+
+def said_by(command, *arguments):
+    """The one line with which a command ends."""
+    with pytest.raises(SystemExit) as ended, cli.clear_errors():
+        command(*arguments)
+    said = str(ended.value.code)
+    assert said.startswith("error: ")
+    assert "\n" not in said
+    return said
+
+
+# -- Folders that cannot be written to -------------------------------------------------
+
+
+def test_pretraining_in_a_read_only_folder(text, read_only):
+    folder, lock = read_only
+    lock()
+    said = said_by(in_process.run, text, folder / "run")
+    assert "Read-only file system" in said
+    assert str(folder) in said
+
+
+def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
+    """Nothing of what it had is lost."""
+    disk, lock = read_only
+    code, _ = in_process.run(text, tmp_path / "run", "--num_train_steps=1")
+    assert code == cli.OK
+    folder = Path(shutil.copytree(tmp_path / "run", disk / "run"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    lock()
+    said = said_by(in_process.run, text, folder, "--num_train_steps=1")
+    assert "Read-only file system" in said
+    assert str(folder) in said
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def tuned(folder, output, **values):
+    defaults = {
+        "task": "classification",
+        "encoder": str(folder / "encoder.keras"),
+        "train": table(folder / "train.csv", common.sentiment(8)),
+        "eval": table(folder / "eval.csv", common.sentiment(4)),
+        "output_dir": str(output),
+        "max_seq_length": 24,
+    }
+    return fields.from_flat({**defaults, **values}, FinetuneConfig)
+
+
+def test_other_commands_and_a_read_only_folder(text, read_only, tmp_path):
+    folder, lock = read_only
+    common.save_pretrained(tmp_path)
+    config = tuned(tmp_path, folder / "task")
+    lock()
+    commands = {
+        "fine-tuning": (finetuning.main, config),
+        "conversion": (
+            convert.main,
+            [f"--from={GOLDEN / 'projected'}", f"--to={folder / 'out'}"],
+        ),
+        "records": (
+            build_records.main,
+            [f"--corpus={text / 'text.txt'}", f"--output_dir={folder / 'records'}"],
+        ),
+    }
+    for name, (command, argument) in commands.items():
+        said = said_by(command, argument)
+        assert "Read-only file system" in said, (name, said)
+        assert str(folder) in said, (name, said)
+
+
+# -- Clocks ----------------------------------------------------------------------------
+
+
+def test_the_clock_jumps(text, tmp_path, monkeypatch):
+    """Back by a year, forward by ten, back by 30: rates are of another clock."""
+    jumps = iter([0, -3e7, 3e8, -1e9, 0, 1e9] * 10_000)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    code, _ = in_process.run(text, tmp_path, "--num_train_steps=4")
+    assert code == cli.OK
+    rows = files.read_json_lines(tmp_path / "metrics.jsonl")
+    speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+    assert speeds
+    assert all(0 < speed < 1e7 for speed in speeds)
+    assert [row["step"] for row in rows if "loss" in row] == [1, 2, 3, 4]
+    assert (tmp_path / "encoder.keras").exists()
+
+
+def test_a_clock_that_was_never_set(tmp_path, monkeypatch):
+    """1970: the archive of a model cannot hold the date."""
+    monkeypatch.setattr(time, "time", lambda: 60.0)
+    path = tmp_path / "encoder.keras"
+    with pytest.raises(ValueError, match=r"encoder\.keras cannot be .* before 1980"):
+        models.save(common.encoder(), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_of_a_clock_that_stands_still_or_runs_back():
+    """Even of the clock that should not: a rate is positive or unknown."""
+    times = iter([5.0, 5.0, 5.0, 3.0, 2.0, 1e12, 1e12, 1e12, 1e12])
+    said = []
+    progress = cli.Progress(
+        10, log=said.append, seconds=-1e18, clock=lambda: next(times, 1e12)
+    )
+    for step in (1, 2, 3):
+        progress.update(step)
+    assert len(said) == 3
+    assert not [line for line in said if "-" in line.split("eta")[1].split("  ")[0]]
+
+
+# -- Numbers that are none -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
+def test_weights_that_are_not_finite(text, tmp_path, bad):
+    """After a step: the checkpoint before it is named, kept and whole."""
+    ready = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
+
+    class Breaks(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 3:
+                weight = self.model.trainable_variables[0]
+                weight.assign(np.full(weight.shape, bad, "float32"))
+
+    with ready.lock, pytest.raises(FloatingPointError) as caught:
+        pretraining.train(ready, lambda step: [Breaks()])
+    said = str(caught.value)
+    assert said.startswith("step 4: not finite: ")
+    assert "the checkpoint of step 2 " in said
+    assert str(tmp_path) in said
+    assert "\n" not in said
+    assert ready.store.steps() == [2]
+    again = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
+    with again.lock:
+        assert again.first_step == 2
+        for variable in again.model.trainable_variables:
+            assert np.isfinite(variable.numpy()).all(), variable.path
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_encoder_that_is_not_finite(tmp_path, bad):
+    path = common.save_pretrained(tmp_path)
+    encoder = keras.saving.load_model(path)
+    encoder.weights[3].assign(np.full(encoder.weights[3].shape, bad, "float32"))
+    encoder.save(path)
+    said = said_by(finetuning.main, tuned(tmp_path, tmp_path / "task"))
+    assert str(path) in said
+    assert encoder.weights[3].path in said
+    assert not (tmp_path / "task" / "model.keras").exists()
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "1e400"])
+def test_labels_that_are_not_finite(tmp_path, bad):
+    common.save_pretrained(tmp_path)
+    config = tuned(tmp_path, tmp_path / "task", task="regression")
+    (tmp_path / "train.csv").write_text(f"text,label\none,1.5\ntwo,{bad}\n")
+    said = said_by(finetuning.main, config)
+    assert f"train.csv, line 3: the label '{bad}'" in said
+
+
+# -- A notice to leave -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path, number):
+    class Notice(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 3:
+                signal.raise_signal(number)
+
+    folder = tmp_path / "run"
+    flags = ("--num_train_steps=9", "--save_checkpoint_steps=1000")
+    config = in_process.config_of(text, folder, *flags)
+    said = []
+    code = pretraining.run(config, said.append, lambda step: [Notice()])
+    assert code == cli.STOPPED
+    assert said[-1].startswith(f"{number.name}: saved and stopped; the same command")
+    names = {path.name for path in (folder / "checkpoints").glob("*.index")}
+    assert names == {"ckpt-4.index"}
+    assert (
+        json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 4
+    )

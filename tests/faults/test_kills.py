@@ -1,0 +1,144 @@
+"""SIGKILL at 30 random instants over one run: what it leaves in the end is the same."""
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tests.end_to_end.test_pretraining import (
+    ROOT,
+    SIZES,
+    assert_same_bits,
+    final_weights,
+)
+
+STEPS = 40
+
+
+class Server:
+    """Asks ``kill_server`` for runs."""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.kill_server"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, flags, **order):
+        print(
+            json.dumps({"flags": flags, **order}), file=self._process.stdin, flush=True
+        )
+        return json.loads(self._process.stdout.readline())
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server():
+    found = Server()
+    yield found
+    found.close()
+
+
+def flags_of(text, folder):
+    """Everything is made in the folder: vocabulary, records, checkpoints, models."""
+    return [
+        *SIZES,
+        f"--num_train_steps={STEPS}",
+        "--save_checkpoint_steps=1",
+        "--eval_steps=4",
+        "--max_eval_batches=2",
+        "--log_steps=2",
+        "--mixed_precision=none",
+        "--vocab_size=120",
+        "--num_processes=1",
+        "--eval_fraction=0.2",
+        f"--corpus={text / 'text.txt'}",
+        f"--model_dir={folder}",
+    ]
+
+
+def instants(seed):
+    """30 of them, in the order in which a run comes to their places."""
+    random_ = random.Random(seed)
+    found = [("shard", 1, random_.random() / 200) for _ in range(4)]
+    found += [("file", random_.randint(1, 4), 0.0) for _ in range(3)]
+    middle = [("step", random_.randint(1, 3), random_.random() / 20) for _ in range(5)]
+    middle += [("save", random_.randint(1, 2), random_.random() / 20) for _ in range(9)]
+    middle += [("evaluation", 1, random_.random() / 10) for _ in range(3)]
+    random_.shuffle(middle)
+    found += middle + [("end", 1, random_.random()) for _ in range(6)]
+    # What is over before its instant comes is killed at the next that does.
+    later = ([["step", 1, 0.0]], [["end", 1, 0.0]], [])
+    return [
+        [list(at), *later[(number >= 7) + (number >= 24)]]
+        for number, at in enumerate(found)
+    ]
+
+
+def digests(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (folder / "data").glob("*.tfrecord")
+    }
+
+
+@pytest.mark.slow
+def test_thirty_kills_end_as_one_undisturbed_run(text, tmp_path, server):
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    code, said = server(flags_of(text, whole))
+    assert code == 0, said
+    codes, places = [], instants(seed=0)
+    assert len(places) == 30
+    for at in places:
+        code, said = server(flags_of(text, folder), at=at)
+        assert "Traceback" not in said, said
+        codes.append(code)
+    # One that ended before its instant came has ended well.
+    assert {*codes} <= {0, -signal.SIGKILL}
+    assert codes.count(-signal.SIGKILL) >= 25, list(zip(codes, places, strict=True))
+    code, said = server(flags_of(text, folder))
+    assert code == 0, said
+    assert f"trained to its last step, {STEPS}" in said
+    assert_same_bits(final_weights(folder, STEPS), final_weights(whole, STEPS))
+    assert digests(folder) == digests(whole) != {}
+    for name in ("encoder", "discriminator", "generator"):
+        one, other = (
+            keras.saving.load_model(home / f"{name}.keras").get_weights()
+            for home in (folder, whole)
+        )
+        for first, second in zip(one, other, strict=True):
+            np.testing.assert_array_equal(first, second)
+    assert (folder / "samples.txt").read_text() == (whole / "samples.txt").read_text()
+    left = {path.name for path in folder.rglob("*") if ".part-" in path.name}
+    assert not left
+    assert {path.name for path in folder.iterdir()} == {
+        path.name for path in whole.iterdir()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spare", [0, 2, 5, 9])
+def test_no_more_files_can_be_opened(text, tmp_path, server, spare):
+    """One line, and the same command goes on when there are some again."""
+    flags = [f for f in flags_of(text, tmp_path) if "num_train_steps" not in f]
+    flags.append("--num_train_steps=2")
+    code, said = server(flags, files=spare)
+    assert code != 0, said
+    assert "Traceback" not in said, said
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("error: "), said
+    assert "Too many open files" in last or "open files" in last, last
+    code, said = server(flags)
+    assert code == 0, said

@@ -1,0 +1,274 @@
+"""Everything that reads bytes from strangers, with a file of each kind that is well.
+
+``PARSERS`` has, by name, a function that puts such files into a folder and returns the
+path to change, its content, and what reads it. Whatever the content becomes, it is read
+or refused by an error that the command line shows as one line.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import keras
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.analysis import marked, rerank
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data import records
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders import models
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.interop import tensor_files
+from electra_tf.interop.hugging_face import read_config
+from electra_tf.interop.tokenizer_files import read_tokenizer
+from electra_tf.runs import minimal_pairs
+from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks.squad import SquadSource
+from electra_tf.tasks.tables import TableSource
+
+GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "classifier"
+# What ``cli.clear_errors`` makes one line of.
+EXPECTED = (ValueError, OSError, FloatingPointError, flags.Error)
+
+
+def _quiet(line):
+    del line
+
+
+def _table(name, content, **options):
+    def make(folder):
+        path = folder / name
+        source = TableSource(
+            files={"train": str(path)},
+            **{"text": ("text",), "label": ("label",), "kind": "classification"}
+            | options,
+        )
+        return path, content, lambda: source("train")
+
+    return make
+
+
+def _sentences(name, content, words, tags):
+    def make(folder):
+        path = folder / name
+        columns = {"word_column": words, "tag_column": tags}
+        source = SentenceSource(files={"train": str(path)}, **columns)
+        return path, content, lambda: source("train")
+
+    return make
+
+
+def _squad(folder):
+    path = folder / "train.json"
+    answers = [{"text": "one", "answer_start": 0}]
+    question = {"id": "1", "question": "what?", "answers": answers}
+    other = {"id": "2", "question": "who?", "answers": [], "is_impossible": True}
+    paragraph = {"context": "one two", "qas": [question, other]}
+    content = json.dumps({"version": "2", "data": [{"paragraphs": [paragraph]}]})
+    source = SquadSource(files={"train": [str(path)]}, unanswerable=True, log=_quiet)
+    return path, content.encode(), lambda: source("train")
+
+
+def _m2(folder):
+    content = (
+        b"S the cat sit on mat .\nA 2 3|||R:VERB:SVA|||sits|||REQUIRED|||-NONE-|||0\n"
+        b"A 4 4|||M:DET|||the|||REQUIRED|||-NONE-|||1\n\nS it is .\n"
+        b"A -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||0\n\n"
+    )
+    path = folder / "errors.m2"
+    return path, content, lambda: marked.read(str(path), 0.5, _quiet)
+
+
+def _marked_columns(folder):
+    path = folder / "errors.txt"
+    content = b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n"
+    return path, content, lambda: marked.read(str(path), 0.5, _quiet)
+
+
+def _pairs(folder):
+    path = folder / "pairs.jsonl"
+    row = {"sentence_good": "he sits", "sentence_bad": "he sit", "UID": "agreement"}
+    content = json.dumps(row).encode() + b"\n"
+    return path, content * 2, lambda: minimal_pairs.read_pairs([str(path)])
+
+
+def _n_best(folder):
+    path = folder / "n_best.jsonl"
+    hypotheses = [{"text": "one", "score": -1.5}, "one too"]
+    row = {"id": "1", "reference": "one two", "hypotheses": hypotheses}
+    return path, json.dumps(row).encode() + b"\n", lambda: rerank.read(str(path))
+
+
+def _arguments(folder):
+    """Flags of the command line, one a line; there is no file to name."""
+    path = folder / "arguments"
+    content = (
+        b"--num_train_steps=10\n--learning_rate=1e-3\n--corpus=a,b\n--nodry_run\n"
+        b"--objective=electra\n--mask_rate=0.15\n--generator_hidden_size=0.25\n"
+    )
+
+    def read():
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        try:
+            cli.parse(PretrainConfig, text.split("\n"))
+        except EXPECTED as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    return path, content, read
+
+
+def _flagfile(folder):
+    path = folder / "small.cfg"
+    content = (
+        b"# A comment.\n--task=classification\n--train=a.csv\n--text=a,b\n"
+        b"--epochs=2.5\n--seeds=3\n--nolength_bucketing\n"
+    )
+
+    def read():
+        try:
+            cli.parse(FinetuneConfig, [f"--flagfile={path}"])
+        except EXPECTED as error:
+            # A flag is named, wherever it stands.
+            raise ValueError(f"{path}: {error}") from error
+
+    return path, content, read
+
+
+def _vocabulary(folder):
+    path = folder / "vocab.txt"
+    content = "\n".join((*SPECIAL_TOKENS, "one", "##two", "\u00e9t\u00e9")).encode()
+    return path, content + b"\n", lambda: Vocabulary.load(path)
+
+
+def _hugging_face(name, read):
+    def make(folder):
+        home = Path(shutil.copytree(GOLDEN, folder / "model"))
+        path = home / name
+        content = path.read_bytes()
+        if name == "tokenizer.json":
+            whole = json.loads(content)
+            kept = ("normalizer", "added_tokens", "model")
+            content = json.dumps({n: whole[n] for n in kept}).encode()
+        return path, content, lambda: read(home)
+
+    return make
+
+
+def _settings(folder):
+    path = folder / "config.json"
+    flags_of_run = {"hidden_size": 32, "learning_rate": 1e-3, "corpus": ["a"]}
+    data = {"vocabulary_sha256": "ab", "lower_case": True}
+    content = json.dumps({"config": flags_of_run, "data": data}).encode()
+    home = PretrainingFolder(folder)
+
+    def read():
+        assert isinstance(home.flags, dict)
+        assert isinstance(home.casing, dict)
+        assert home.vocabulary_sha256 is None or home.vocabulary_sha256 != 0
+        home.check_settings({"config": {"hidden_size": 32}}, ["*"])
+
+    return path, content, read
+
+
+def _metrics(folder):
+    path = folder / "metrics.jsonl"
+    content = b'{"step": 5, "loss": 1.5, "eval_loss": 2}\n' * 2
+    home = PretrainingFolder(folder)
+    return path, content, lambda: (home.metrics(), home.held_out())
+
+
+def _manifest(folder):
+    path = folder / records.MANIFEST
+    (folder / "a").write_bytes(b"x" * 40)
+    shard = records.Shard(name="a", records=1, tokens=3, size=40, sha256="ab")
+    vocabulary = {"size": 9, "sha256": "ab", "special_ids": [0, 1, 2, 3, 4]}
+    records.Manifest(
+        settings={"max_seq_length": 8, "lower_case": True, "strip_accents": True},
+        vocabulary=vocabulary,
+        corpus={"lines": 2},
+        train=(shard,),
+    ).save(folder)
+
+    def read():
+        try:
+            records.verify(folder)
+        except ValueError as error:
+            # It names the shard, which is in the folder.
+            raise ValueError(f"{path}: {error}") from error
+
+    return path, path.read_bytes(), read
+
+
+def _tfrecords(folder):
+    path = folder / "train-0.tfrecord"
+    records.write_shard(path, [[2, 5, 3], [2, 6, 300, 3]])
+    content = path.read_bytes()
+
+    def read():
+        found = records.salvage(path.read_bytes())
+        count = records.count_records(path)
+        assert len(found) >= count
+
+    return path, content, read
+
+
+def _keras(folder):
+    """The archive around a model, which is looked at before Keras is."""
+    path = folder / "encoder.keras"
+    keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(path)
+    return path, path.read_bytes(), lambda: models.load(path, keras.Model)
+
+
+_CSV = b'text,label,score\n"one, two",b,1.5\nthree,"c ""d""",2\n'
+_ROW = b'{"text": "one", "label": "b", "score": 1.5}\n'
+_CONLL = b"-DOCSTART- -X- O\n\nthe DT O\ncat NN B-X\n\nit PRP B-Y\n"
+_CONLLU = (
+    b"# text = it is\n1-2\tit is\t_\t_\n1\tit\t_\tPRON\n2\tis\t_\tVERB\n"
+    b"2.1\tx\t_\tX\n\n1\tgo\t_\tVERB\n"
+)
+PARSERS = {
+    "table.csv": _table("train.csv", _CSV),
+    "table.tsv": _table("train.tsv", _CSV.replace(b",", b"\t"), kind="multilabel"),
+    "table.jsonl": _table("train.jsonl", _ROW * 2),
+    "regression.csv": _table("train.csv", _CSV, label=("score",), kind="regression"),
+    "squad.json": _squad,
+    "conll": _sentences("train.conll", _CONLL, "0", "-1"),
+    "conllu": _sentences("train.conllu", _CONLLU, "1", "3"),
+    "tagging.jsonl": _sentences(
+        "train.jsonl", b'{"words": ["a", "b"], "tags": ["O", "B-X"]}\n', "words", "tags"
+    ),
+    "m2": _m2,
+    "marked columns": _marked_columns,
+    "minimal pairs": _pairs,
+    "n-best": _n_best,
+    "flags": _arguments,
+    "flagfile": _flagfile,
+    "vocab.txt": _vocabulary,
+    "tokenizer.json": _hugging_face("tokenizer.json", read_tokenizer),
+    "tokenizer_config.json": _hugging_face("tokenizer_config.json", read_tokenizer),
+    "config.json (Hugging Face)": _hugging_face("config.json", read_config),
+    "config.json (run)": _settings,
+    "metrics.jsonl": _metrics,
+    "model.safetensors": _hugging_face("model.safetensors", tensor_files.read_tensors),
+    "manifest.json": _manifest,
+    "TFRecords": _tfrecords,
+    ".keras": _keras,
+}
+
+
+def judge(read, path):
+    """How one input ended: "read", "refused", or what is wrong with its refusal."""
+    try:
+        read()
+    except EXPECTED as error:
+        said = str(error)
+        if "\n" in said.strip():
+            return f"several lines: {said[:200]!r}"
+        if str(path.parent) not in said:
+            return f"no file named: {said[:200]!r}"
+        return "refused"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]!r}"
+    return "read"
