@@ -134,7 +134,6 @@ def pretraining_dataset(
         own, rows = found[worker::workers], own_rows
     else:
         own, rows = found, batch_size
-    _check_first_records(own)
     start_record = start_batch * rows
     if training and weights:
         stream = _mixed(groups, weights, seed, shuffle_buffer, start_record)
@@ -144,6 +143,7 @@ def pretraining_dataset(
         known = tf.data.experimental.assert_cardinality(count_all(own))
         stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
+    _check_first_records(own)
     stream = stream.batch(rows, drop_remainder=training)
     if rows > own_rows:
         first = worker * own_rows
