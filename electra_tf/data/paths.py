@@ -65,8 +65,8 @@ def join(folder: files.AnyPath, name: str) -> str:
 
 
 def parent(path: files.AnyPath) -> str:
-    """The folder of a path."""
-    return str(path).rpartition("/")[0] if is_remote(path) else str(Path(path).parent)
+    """The folder of a path; "" for a plain name."""
+    return str(path).rpartition("/")[0] if is_remote(path) else os.path.dirname(path)
 
 
 def size(path: files.AnyPath) -> int:

@@ -124,7 +124,7 @@ def given_data(
             f"--records={','.join(patterns)} names a file twice, which would be of two "
             "corpora: --corpus_weights needs patterns without common files."
         )
-    folders = sorted({paths.parent(path) for path in found})
+    folders = sorted({paths.parent(path) or "." for path in found})
     held_out = pipeline.HELD_OUT
     if eval_patterns:
         eval_files = pipeline.expand_files(eval_patterns, in_folder=held_out)
