@@ -94,7 +94,10 @@ def read(model_dir: Path) -> dict:
         [statistics.median(part[:, 1]) for part in np.array_split(points, 9)]
         for points in late
     ]
-    checkpoints = sorted((model_dir / "checkpoints").glob("*.index"))
+    checkpoints = sorted(
+        (model_dir / "checkpoints").glob("*.index"),
+        key=lambda path: int(path.stem.split("-")[1]),
+    )
     return {
         "hours": float(memory[-1, 0]),
         "steps": int(timed[-1]["step"]),

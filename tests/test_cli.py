@@ -80,6 +80,8 @@ def test_every_kind_of_flag_is_read():
         ("--count=0", "--count must be at least 1, got 0"),
         ("--count=many", "count"),
         ("--coun=3", "Unknown flag --coun. Did you mean --count?"),
+        # Absl compares names letter by letter, and recursively.
+        ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("stray", "unexpected arguments"),

@@ -551,7 +551,11 @@ def train(ready: Run) -> Trained | None:
             _weights(ready, seed).save(seed)
         # After its weights: what this says is not done again.
         folder.finish_seed(dataclasses.asdict(result), best())
-    _weights(ready, best()).restore_latest()
+    if _weights(ready, best()).restore_latest() is None:
+        raise FileNotFoundError(
+            f"{folder.weights(best())} does not hold the weights of seed {best()}, "
+            "which is done: put them back, or pass --overwrite to start anew."
+        )
     return Trained(results, best(), answers)
 
 

@@ -13,6 +13,7 @@ import difflib
 import functools
 import gzip
 import io
+import json
 import math
 import random
 import zlib
@@ -112,7 +113,7 @@ def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> N
         if len(cells) != len(header):
             raise ValueError(
                 f"{path}, line {number}: {len(cells)} cells, but the header has "
-                f"{len(header)} columns ({', '.join(header)}). A text that holds the "
+                f"{len(header)} columns ({_listed(header)}). A text that holds the "
                 "separator must be quoted (CSV), or use JSON Lines."
             )
     return [(number, dict(zip(header, cells, strict=True))) for number, cells in rows]
@@ -145,8 +146,13 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             hint = did_you_mean(name, table.columns)
             raise ValueError(
                 f"{table.path} has no column {name!r}{hint}. Its columns are "
-                f"{', '.join(table.columns)}: change --{flag}."
+                f"{_listed(table.columns)}: change --{flag}."
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    # A quoted name of a CSV file may go over several lines; an error has one.
+    return ", ".join(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -58,6 +58,8 @@ def test_lists_are_read(tmp_path):
         ('{"hypotheses": [" "]}', "without a text"),
         ('{"hypotheses": [{"text": "a", "score": "x"}]}', "no finite number"),
         ('{"hypotheses": [{"text": "a", "score": NaN}]}', "no finite number"),
+        (f'{{"hypotheses": [{{"text": "a", "score": {"9" * 400}}}]}}', "no finite num"),
+        ('{"hypotheses": ' + "[" * 100_000, "nested too deep"),
         ('{"hypotheses": ["a"], "reference": 3}', "reference 3 is no text"),
     ],
 )

@@ -43,6 +43,7 @@ def test_pretraining_in_a_read_only_folder(text, read_only):
     assert str(folder) in said
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
     """Nothing of what it had is lost."""
     disk, lock = read_only

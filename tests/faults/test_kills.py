@@ -78,7 +78,7 @@ def instants(seed):
     middle += [("save", random_.randint(1, 2), random_.random() / 20) for _ in range(9)]
     middle += [("evaluation", 1, random_.random() / 10) for _ in range(3)]
     random_.shuffle(middle)
-    found += middle + [("end", 1, random_.random()) for _ in range(6)]
+    found += middle + [("end", 1, random_.random() / 2) for _ in range(6)]
     # What is over before its instant comes is killed at the next that does.
     later = ([["step", 1, 0.0]], [["end", 1, 0.0]], [])
     return [
@@ -107,7 +107,7 @@ def test_thirty_kills_end_as_one_undisturbed_run(text, tmp_path, server):
         codes.append(code)
     # One that ended before its instant came has ended well.
     assert {*codes} <= {0, -signal.SIGKILL}
-    assert codes.count(-signal.SIGKILL) >= 25, list(zip(codes, places, strict=True))
+    assert codes.count(-signal.SIGKILL) >= 28, list(zip(codes, places, strict=True))
     code, said = server(flags_of(text, folder))
     assert code == 0, said
     assert f"trained to its last step, {STEPS}" in said

@@ -166,12 +166,9 @@ def _atheris(name: str, inputs: int, seed: int, seconds: float, out: str) -> Non
         Path(corpus, "0").write_bytes(counts.content)
         for number in range(1, 20):
             Path(corpus, str(number)).write_bytes(mutated(counts.content, random_))
-        flags = [
-            f"-runs={inputs}",
-            f"-seed={seed + 1}",
-            "-max_len=20000",
-            "-timeout=60",
-        ]
+        longest = max(20_000, 2 * len(counts.content))
+        flags = [f"-runs={inputs}", f"-seed={seed + 1}", "-timeout=60"]
+        flags.append(f"-max_len={longest}")
         atheris.Setup([sys.argv[0], *flags, corpus], one)
         atheris.Fuzz()
 

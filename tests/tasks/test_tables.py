@@ -162,3 +162,18 @@ def test_too_short_to_hold_out(tmp_path):
 def test_line_numbers_count_from_the_top_of_the_file(tmp_path):
     table = read_table(write(tmp_path, "a.tsv", "text\tlabel\na\tx\n\nb\ty\n"))
     assert [line for line, _ in table.rows] == [2, 4]
+
+
+def test_an_error_about_a_header_of_several_lines_has_one(tmp_path):
+    path = write(tmp_path, "a.csv", 'text,"la\nbel"\none\n')
+    with pytest.raises(
+        ValueError, match=r"the header has 2 columns \(text, la\\nbel"
+    ) as e:
+        read_table(path)
+    assert "\n" not in str(e.value)
+    path = write(tmp_path, "b.csv", 'text,"la\nbel"\none,two\n')
+    with pytest.raises(
+        ValueError, match=r"Its columns are text, la\\nbel: change"
+    ) as e:
+        labels(path)
+    assert "\n" not in str(e.value)
