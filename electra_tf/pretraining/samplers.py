@@ -188,8 +188,9 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     near = tf.where(ids < size, tf.exp(near - largest), 0.0)
     inside = tf.cumsum(tf.cast(near, tf.float64), axis=-1)
     end = tf.gather(before, chunk[:, tf.newaxis], batch_dims=1)
-    # From the end, so that both sums agree on what is left of it.
-    target += inside[:, -1:] - end
+    # From the end, so that both sums agree on what is left of it; no rounding may lead
+    # out of the chunk at either side.
+    target = tf.maximum(target + inside[:, -1:] - end, 0.0)
     found = tf.reduce_sum(tf.cast(inside <= target, tf.int32), axis=-1)
     last = tf.reduce_sum(tf.cast(inside < inside[:, -1:], tf.int32), axis=-1)
     found = chunk * width + tf.minimum(found, last)
