@@ -1,4 +1,4 @@
-"""Two logical CPU devices, a cache for XLA, quiet TensorFlow, fixed seeds."""
+"""Four logical CPU devices, a cache for XLA, quiet TensorFlow, fixed seeds."""
 
 import os
 
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
-    _CPU, [tf.config.LogicalDeviceConfiguration()] * 2
+    _CPU, [tf.config.LogicalDeviceConfiguration()] * 4
 )
 
 

@@ -1,4 +1,4 @@
-"""The one MirroredStrategy of the test process.
+"""The MirroredStrategies of the test process, one for each number of devices.
 
 A second object over the same devices makes collective operations of the two meet
 ("Shape mismatch in the collective instance"), so every test has to ask here.
@@ -10,5 +10,14 @@ import tensorflow as tf
 
 
 @functools.cache
+def cpus(count):
+    """The default strategy for one."""
+    if count == 1:
+        return tf.distribute.get_strategy()
+    # Two have collective operations, as on GPUs; those of others would meet these.
+    sums = None if count == 2 else tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)], sums)
+
+
 def two_cpus():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    return cpus(2)

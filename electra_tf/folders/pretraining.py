@@ -52,6 +52,10 @@ OUTPUTS = (
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
 
+# What random numbers are a function of beside seed, step and site. Runs that do not say
+# so had other numbers in each replica and micro-batch.
+RANDOM_KEYS = "row of the global batch"
+
 _CASING = ("lower_case", "strip_accents")
 
 
@@ -111,9 +115,33 @@ class PretrainingFolder:
         Returns whether the folder had settings to compare with; checkpoints without any
         are refused too.
         """
+        self._check_random_keys()
         return check_same(
-            self.path, settings, may_differ, has_checkpoint=self.has_checkpoint()
+            self.path,
+            settings,
+            (*may_differ, "random_keys"),
+            has_checkpoint=self.has_checkpoint(),
         )
+
+    def _check_random_keys(self) -> None:
+        """Refuses a run that would go on with other random numbers than it began."""
+        flags = self.flags
+        pieces = {
+            f"--{name}={flags[name]}"
+            for name, whole in (
+                ("distribution", "none"),
+                ("gradient_accumulation_steps", 1),
+            )
+            if flags.get(name, whole) != whole
+        }
+        if "random_keys" not in self.settings and pieces:
+            raise ValueError(
+                f"{self.path / CONFIG} is of a run with {' and '.join(sorted(pieces))} "
+                "that an older version began: its dropout and samples were keyed by "
+                "replica and micro-batch, and are keyed by row now, so it would go on "
+                "as another run. Resume it with that version, or start a new one in "
+                "another folder, from its weights with --init_from."
+            )
 
     def describe(
         self, settings: Mapping[str, Any], vocabulary: Vocabulary | None = None
@@ -285,6 +313,7 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
             "lower_case": data.lower_case,
             "strip_accents": data.strip_accents,
         },
+        "random_keys": RANDOM_KEYS,
         "versions": models.versions("tensorflow-text", "tokenizers"),
         "commit": _commit(),
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

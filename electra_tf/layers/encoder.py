@@ -12,8 +12,14 @@ import tensorflow as tf
 
 from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.packing import Packing
-from electra_tf.layers.randomness import Shape, fold_in, known_shape, split_seed
-from electra_tf.layers.replicas import replica_id
+from electra_tf.layers.randomness import (
+    Shape,
+    at_row,
+    fold_in,
+    known_shape,
+    split_seed,
+)
+from electra_tf.layers.replicas import rows_before
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.transformer import TransformerEncoder
 from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
@@ -120,9 +126,9 @@ class TextEncoder(Serializable, keras.Model):
                 (int32 [B, S], 1 for real tokens; default all ones) and segment_ids
                 (int32 [B, S]; default all zeros).
             training: whether dropout is on.
-            seed: int32 [2] or None. With a seed the result is a pure function of
-                weights, inputs and seed. Without one, training draws the next seed of
-                an own stream, different on every replica.
+            seed: int32 [2] or [3] (``randomness``) or None. With a seed the result is a
+                pure function of weights, inputs and seed. Without one, training draws
+                the next seed of an own stream, and knows the rows of other replicas.
         """
         return self.states(inputs, training, seed)[-1]
 
@@ -171,7 +177,8 @@ class TextEncoder(Serializable, keras.Model):
                 # The generator's state is the same on all replicas, which would then
                 # drop the same elements of different rows.
                 seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
-                seed = fold_in(tf.cast(seed, tf.int32), replica_id())
+                seed = fold_in(tf.cast(seed, tf.int32), 0)
+                seed = at_row(seed, rows_before(tokens))
             seeds = split_seed(seed, 2)
         embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
         rows = self._project(tf.reshape(embedded, [-1, self.embeddings.size]))

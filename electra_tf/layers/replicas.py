@@ -14,12 +14,6 @@ import keras
 import tensorflow as tf
 
 
-def replica_id() -> tf.Tensor | int:
-    """Number of the current replica among all in sync, 0 outside a strategy."""
-    context = tf.distribute.get_replica_context()
-    return 0 if context is None else context.replica_id_in_sync_group
-
-
 def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
     """Sums a tensor over the replicas of the current strategy; each gets the sum.
 
@@ -30,6 +24,27 @@ def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
     if replica is None or replica.num_replicas_in_sync == 1:
         return value
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
+    """Returns how many rows of the global batch are on replicas before this one.
+
+    ``batch``, [B, ...], has the rows of this replica; strategies give each replica the
+    rows that follow those of the one before. To be called where ``all_replicas_sum``
+    may be.
+    """
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return 0
+    number, rows = replica.replica_id_in_sync_group, batch.shape[0]
+    # The size is static where a strategy deals all replicas the same.
+    if rows is not None:
+        return number * rows
+    rows = tf.cast(tf.shape(batch)[0], tf.int64)
+    # int64, because int32 lives in the memory of the host even on a GPU.
+    own = tf.one_hot(number, replica.num_replicas_in_sync, rows, dtype=tf.int64)
+    counts = all_replicas_sum(own)
+    return tf.reduce_sum(counts[:number])
 
 
 class DistributedFit:

@@ -8,7 +8,7 @@ otherwise. Where padding is not wanted, inference leaves it out (``packing``).
 
 Letters: B batch, S sequence, R rows (B * S), D hidden size, N heads, H head size,
 F feed-forward size. In every call, ``training`` says whether dropout is on; then
-``seed``, int32 [2], is needed.
+``seed``, int32 [2] or [3] (``randomness``), is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
-from electra_tf.layers.randomness import check_rate, check_seed, known_shape, split_seed
+from electra_tf.layers.randomness import (
+    check_rate,
+    check_seed,
+    known_shape,
+    per_row,
+    split_seed,
+)
 from electra_tf.layers.serialization import Serializable
 
 
@@ -135,7 +141,10 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
             rate=attention_rate,
             score_penalty=self._score_penalty,
         )
-        rows = self._after_attention(context, rows, ops, seeds[1:], rate)
+        # These draw for [R, D].
+        length = known_shape(hidden)[1]
+        later = [per_row(seed, length) for seed in seeds[1:]]
+        rows = self._after_attention(context, rows, ops, later, rate)
         return tf.reshape(rows, known_shape(hidden))
 
     def infer(self, tokens: tf.Tensor, packed: packing.Packing) -> tf.Tensor:

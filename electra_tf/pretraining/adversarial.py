@@ -28,7 +28,7 @@ from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
-from electra_tf.layers.randomness import fold_in, known_shape
+from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.pretraining import base
 from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
 from electra_tf.pretraining.base import DISCRIMINATOR, GENERATOR, RELAXATION, SAMPLER
@@ -327,11 +327,9 @@ def perturbed_logits(
     The noise is a constant for gradients: d perturbed / d logits is the identity.
     """
     fixed = tf.stop_gradient(logits)
-    uniform = tf.random.stateless_uniform(
-        tf.shape(logits), seed, minval=1e-30, maxval=1.0, alg="philox"
-    )
+    draws = uniform(seed, known_shape(logits)) + 1e-30
     # log E with E exponential: minus a Gumbel number.
-    log_exponential = tf.math.log(-tf.math.log(uniform))
+    log_exponential = tf.math.log(-tf.math.log(draws))
     size = logits.shape[-1]
     is_sampled = tf.one_hot(sampled_ids, size, on_value=True, off_value=False)
     own = tf.where(is_sampled, log_exponential, 0.0)

@@ -7,25 +7,26 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from electra_tf.layers.randomness import fold_in
-from electra_tf.layers.replicas import DistributedFit, all_replicas_sum, replica_id
+from electra_tf.layers.randomness import at_row, fold_in
+from electra_tf.layers.replicas import DistributedFit, all_replicas_sum, rows_before
 from electra_tf.layers.serialization import Serializable
 from electra_tf.training.cards import MetricCard
 
 Batch = Mapping[str, tf.Tensor]
 
-# Sites of randomness within one micro-batch, folded into its seed: whatever draws at a
-# site draws the same in every model.
+# Sites of randomness within one step, folded into its seed: whatever draws at a site
+# draws the same in every model.
 GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 
 
 class PretrainingModel(Serializable, DistributedFit, keras.Model):
     """A ``keras.Model`` whose loss comes from ``compute_losses``.
 
-    Everything random in a step is a function of (seed, step, replica, micro-batch),
-    so a resumed run repeats a killed one to the bit. Losses are sums over the local
-    rows divided by counts over *all* replicas and micro-batches: summing gradients
-    then gives the gradient of the whole batch, however it was cut.
+    Everything random in a step is a function of (seed, step, row of the global batch,
+    site), so a resumed run repeats a killed one to the bit, and how the batch is cut
+    into replicas and micro-batches changes nothing. Losses are sums over the local
+    rows divided by counts over *all* of them: summing gradients then gives the gradient
+    of the whole batch.
 
     Args:
         gradient_accumulation_steps: micro-batches per update. The rows a replica
@@ -68,7 +69,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
 
         The batch has the tensors of ``features.PRETRAINING``. ``totals`` are counts
         over the whole global batch, from ``loss_totals``: every term is a sum over rows
-        divided by one of these. ``seed``, int32 [2], is of everything random here.
+        divided by one of these. ``seed``, int32 [3], is of everything random here.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no losses.")
 
@@ -89,22 +90,28 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """One optimizer update; returns the metrics' results."""
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
-        seed = fold_in(seed, replica_id())
+        seed = at_row(fold_in(seed, 0), rows_before(batch["input_ids"]))
         gradients = self._gradients(batch, self.loss_totals(batch), seed)
         self.optimizer.apply(gradients, self.trainable_variables)
         self.step.assign_add(1)
         return self.metric_logs()
 
     def test_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Losses without dropout; the samples are a function of the batch alone."""
+        """Losses without dropout; the samples are a function of the batch alone.
+
+        Of the whole batch, on however many devices it is.
+        """
         totals, seed = self.loss_totals(batch), self.test_seed(batch)
         self.compute_losses(batch, totals, seed=seed, training=False)
         return self.metric_logs()
 
     def test_seed(self, batch: Batch) -> tf.Tensor:
-        """Seed of everything random in ``test_step``, int32 [2]."""
-        fingerprint = tf.reduce_sum(batch["input_ids"])
-        return fold_in(tf.constant([self.seed, -1]), fingerprint)
+        """Seed of everything random in ``test_step``, int32 [3]."""
+        ids = batch["input_ids"]
+        # int64, because int32 lives in the memory of the host even on a GPU.
+        fingerprint = all_replicas_sum(tf.reduce_sum(tf.cast(ids, tf.int64)))
+        seed = fold_in(tf.constant([self.seed, -1]), tf.cast(fingerprint, tf.int32))
+        return at_row(seed, rows_before(ids))
 
     def detection_labels(self, batch: Batch) -> dict[str, tf.Tensor]:
         """What a discriminator is to tell of a held-out batch; empty without one."""
@@ -130,8 +137,9 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
                 f"gradient_accumulation_steps={count} needs a fixed number of rows "
                 f"per replica divisible by it, got {rows}: change the batch size."
             )
+        size = rows // count
         micro_batches = {
-            name: tf.reshape(value, [count, rows // count, *value.shape[1:]])
+            name: tf.reshape(value, [count, size, *value.shape[1:]])
             for name, value in batch.items()
         }
 
@@ -140,7 +148,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
             gradients = self._whole_batch_gradients(
-                micro_batch, totals, fold_in(seed, index)
+                micro_batch, totals, at_row(seed, seed[2] + index * size)
             )
             # Densify: the embedding tables' sparse gradients have no fixed shape.
             dense = [tf.convert_to_tensor(gradient) for gradient in gradients]

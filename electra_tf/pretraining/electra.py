@@ -174,8 +174,8 @@ class Electra(PretrainingModel):
         """What the discriminator is to tell of a held-out batch, each [B, S].
 
         corrupted_ids int32, is_replaced, is_replaceable, and is_asked, the positions of
-        the loss, bool; of the samples of ``test_step`` on one device. Empty if the
-        objective asks for something else.
+        the loss, bool; of the samples of ``test_step``. Empty if the objective asks
+        for something else.
         """
         _, _, corrupted = self._corrupt(batch, self.test_seed(batch), training=False)
         asked = self.objective.asked(corrupted)

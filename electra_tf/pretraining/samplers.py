@@ -1,10 +1,13 @@
 """From generator logits to the discriminator's input.
 
 A sampler is a callable (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids; ``step``
-is the number of updates done, for what changes with it. One that varies with the step
-names its schedules in ``schedules``, and they are logged.
+is the number of updates done, for what changes with it. What it draws with
+``randomness.uniform`` is the same on any number of devices: ``seed``, int32 [3], knows
+the rows. One that varies with the step names its schedules in ``schedules``, and they
+are logged.
 
-Letters: B batch, S sequence, P predicted positions, V vocabulary.
+Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P), C
+tokens of a chunk of the vocabulary.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import keras
 import tensorflow as tf
 
 from electra_tf.features import scatter_positions
-from electra_tf.layers.randomness import fold_in
+from electra_tf.layers.compilation import compiled
+from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.layers.serialization import Serializable
 from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
 from electra_tf.training.cards import MetricCard
@@ -24,6 +28,8 @@ from electra_tf.training.cards import MetricCard
 # Where ``LeaveRows`` folds its choice of rows into the seed that the sampler it wraps
 # draws from.
 _ROWS = 1
+# Tokens whose probabilities are summed up first, at most.
+_CHUNK = 256
 
 
 class Corrupted(NamedTuple):
@@ -142,15 +148,53 @@ class CategoricalSampler(Serializable):
 
         ``step``, of updates done, may be None if nothing varies with it.
         """
-        size, vocab_size = mlm_logits.shape[1:]
+        batch, size, vocab_size = known_shape(mlm_logits)
         logits = self.distribution(mlm_logits, masked_lm_ids, step)
-        logits = tf.reshape(logits, [-1, vocab_size])
+        logits = tf.reshape(tf.stop_gradient(logits), [-1, vocab_size])
         # Deviation: the original adds Gumbel noise with 1e-9 in both logarithms, which
         # cuts its tail at about 16.6; this draws from the softmax itself.
-        drawn = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)
-        # Of logits that are not finite the op draws V, which no table has. The loss is
-        # not finite then either, and its guard must get to say so.
-        return tf.reshape(tf.minimum(drawn, vocab_size - 1), [-1, size])
+        draws = uniform(seed, [batch, size], tf.float64)
+        drawn = token_at(logits, tf.reshape(draws, [-1]))
+        return tf.reshape(drawn, [batch, size])
+
+
+@compiled
+def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    """Token where the cumulative softmax of a row exceeds a number: int32 [R].
+
+    ``logits`` are float32 [R, V], ``draws`` float64 [R] in [0, 1): the inverse of the
+    distribution function, so that uniform draws become samples. A token without
+    probability is never returned, and one of the V always, even if logits are not
+    finite: the loss is not either then, and its guard must get to say so.
+    """
+    # TensorFlow's op draws from a stream that begins anew in every thread: its samples
+    # depend on the cores. On one core they are these, but where float32 rounds.
+    rows, size = known_shape(logits)
+    width = min(_CHUNK, size)
+    largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+    # One pass over the vocabulary; what follows it is small. XLA takes four times as
+    # long over the sums if the last chunk is filled up instead.
+    whole = size - size % width
+    shares = tf.reshape(logits[:, :whole], [rows, whole // width, width])
+    shares = tf.reduce_sum(tf.exp(shares - largest[..., tf.newaxis]), axis=-1)
+    rest = tf.reduce_sum(tf.exp(logits[:, whole:] - largest), axis=-1, keepdims=True)
+    before = tf.concat([shares, rest], axis=1)
+    before = tf.cumsum(tf.cast(before, tf.float64), axis=-1)
+    target = (draws * before[:, -1])[:, tf.newaxis]
+    chunk = tf.reduce_sum(tf.cast(before <= target, tf.int32), axis=-1)
+    chunk = tf.minimum(chunk, (size - 1) // width)
+    ids = chunk[:, tf.newaxis] * width + tf.range(width)
+    near = tf.gather(logits, tf.minimum(ids, size - 1), batch_dims=1)
+    near = tf.where(ids < size, tf.exp(near - largest), 0.0)
+    inside = tf.cumsum(tf.cast(near, tf.float64), axis=-1)
+    end = tf.gather(before, chunk[:, tf.newaxis], batch_dims=1)
+    # From the end, so that both sums agree on what is left of it; no rounding may lead
+    # out of the chunk at either side.
+    target = tf.maximum(target + inside[:, -1:] - end, 0.0)
+    found = tf.reduce_sum(tf.cast(inside <= target, tf.int32), axis=-1)
+    last = tf.reduce_sum(tf.cast(inside < inside[:, -1:], tf.int32), axis=-1)
+    found = chunk * width + tf.minimum(found, last)
+    return tf.clip_by_value(found, 0, size - 1)
 
 
 def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
@@ -210,7 +254,6 @@ class LeaveRows(Serializable):
     ) -> tf.Tensor:
         """Draws tokens; arguments and result as ``CategoricalSampler``."""
         sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed, step)
-        draws = tf.random.stateless_uniform(
-            [tf.shape(masked_lm_ids)[0], 1], fold_in(seed, _ROWS), alg="philox"
-        )
+        batch = known_shape(masked_lm_ids)[0]
+        draws = uniform(fold_in(seed, _ROWS), [batch, 1])
         return tf.where(draws < self.share, masked_lm_ids, sampled_ids)

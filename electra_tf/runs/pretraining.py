@@ -39,7 +39,12 @@ from electra_tf.systems import build, costs
 from electra_tf.systems.rows import metric_cards
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
-from electra_tf.training.distribution import is_chief, place, strategy_for
+from electra_tf.training.distribution import (
+    is_chief,
+    naming_lost_workers,
+    place,
+    strategy_for,
+)
 from electra_tf.training.profiling import ProfileSteps
 
 MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
@@ -61,13 +66,15 @@ def run(
     Raises:
         ValueError: text, records, vocabulary or settings do not fit, or another
             process runs in the folder.
-        OSError: files cannot be read or written, or all checkpoints are damaged.
+        OSError: files cannot be read or written, all checkpoints are damaged, or
+            another worker of the job has stopped.
         FloatingPointError: the loss or a gradient stops being finite.
     """
     ready = prepare(config, log)
     if ready is None:
         return cli.OK
-    with ready.lock, ready.data.naming_damage():
+    workers = naming_lost_workers(ready.model.distribute_strategy)
+    with ready.lock, ready.data.naming_damage(), workers:
         signal = train(ready, callbacks_from)
         if signal:
             log(f"{signal}: saved and stopped; the same command goes on from here.")

@@ -14,8 +14,8 @@ import tensorflow as tf
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.layers.randomness import fold_in
-from electra_tf.layers.replicas import DistributedFit, replica_id
+from electra_tf.layers.randomness import at_row, fold_in
+from electra_tf.layers.replicas import DistributedFit, rows_before
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense
 
@@ -141,8 +141,8 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
     ``call(hidden, inputs, training=, seed=)``. Its attribute ``reads`` says which
     hidden states it needs: "first", "tokens" (those of padding are 0 in inference),
     "states" (a list, of ``TextEncoder.states``), or "all", which is the default.
-    Dropout masks are a function of ``seed``, the number of training calls and the
-    replica.
+    Dropout masks are a function of ``seed``, the number of training calls and the row
+    of the global batch, on whatever device that is.
     """
 
     def __init__(
@@ -185,7 +185,8 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
             # The generator counts in uint32; stateless operations take int32.
             seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
             # Replicas must not drop the same units: they see different rows.
-            seeds = split_seed(fold_in(tf.cast(seed, tf.int32), replica_id()), 2)
+            seed = fold_in(tf.cast(seed, tf.int32), 0)
+            seeds = split_seed(at_row(seed, rows_before(inputs["input_ids"])), 2)
         hidden = self._encode(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 

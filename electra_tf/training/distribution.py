@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from electra_tf import files
+from electra_tf import cli, files
 
 
 def _mirrored(_: str) -> tf.distribute.Strategy:
@@ -83,3 +84,31 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     resolver = strategy.cluster_resolver
     task = getattr(resolver, "task_type", None)
     return not task or task == "chief" or (task == "worker" and resolver.task_id == 0)
+
+
+# What the others get when a worker is gone: its heartbeats are missed, a collective
+# operation is cut off, or nobody answers.
+_LOST = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.UnavailableError,
+)
+
+
+@contextlib.contextmanager
+def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Says what to do where another worker has stopped: a ConnectionError.
+
+    TensorFlow notices within seconds, by heartbeats, and lets every worker fail.
+    """
+    try:
+        yield
+    except _LOST as error:
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise
+        raise ConnectionError(
+            f"another worker of this job has stopped ({cli.reason(error)}); see what "
+            "it said last. Run the same command on all workers again: it goes on from "
+            "the last checkpoint."
+        ) from error

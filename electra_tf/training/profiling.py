@@ -29,7 +29,7 @@ from electra_tf.training.callbacks import Logs, StepCallback
 CATEGORIES: tuple[tuple[str, str], ...] = (
     ("input", r"^(Iterator|OneShot|Prefetch|ParseExample)"),
     ("optimizer", r"adamw|ApplyAdam"),
-    ("sampling", r"Multinomial|stateless_categorical"),
+    ("sampling", r"Multinomial|stateless_categorical|token_at"),
     ("matrix products", r"^_?\w*(MatMul|Einsum)"),
     ("attention, without products", r"_softmax|_heads|Transpose .*transformer"),
     ("heads, losses, metrics", r"cross_entropy|CrossEntropy|ArgMax|_head|objective"),

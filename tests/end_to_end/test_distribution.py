@@ -1,79 +1,62 @@
-"""``run_pretraining.py`` on several devices and in several processes."""
+"""``run_pretraining.py`` on several devices and in several processes.
+
+In default settings, with dropout and drawn samples: they are those of the row, wherever
+it is.
+"""
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
-from tests.end_to_end.test_pretraining import ROOT, command, final_weights, run
+from tests.end_to_end.test_pretraining import (
+    ROOT,
+    assert_same_bits,
+    command,
+    final_weights,
+    run,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 
-# The same numbers need the same samples and no dropout on one replica and on two.
-GREEDY = """
+DEVICES = """
 import runpy, sys
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * {devices})
-from electra_tf.systems import build
-from electra_tf.pretraining import GreedySampler
-assert build.CategoricalSampler
-build.CategoricalSampler = lambda *_: GreedySampler()
 sys.argv = ["run_pretraining.py", *sys.argv[1:]]
 runpy.run_path("run_pretraining.py", run_name="__main__")
 """
-QUIET = ["--dropout=0", "--attention_dropout=0", "--num_train_steps=6"]
+SHORT = ["--num_train_steps=6", "--save_checkpoint_steps=3", "--num_layers=1"]
 
 
-def greedy(text, model_dir, *flags, devices=1, environment=None):
+def start(text, model_dir, *flags, devices=1, environment=None):
     return subprocess.Popen(
         [
             sys.executable,
             "-c",
-            GREEDY.format(devices=devices),
-            *command(text, model_dir, *QUIET, *flags)[2:],
+            DEVICES.format(devices=devices),
+            *command(text, model_dir, *SHORT, *flags)[2:],
         ],
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
 def finish(process):
-    output = process.communicate(timeout=300)[0].decode()
+    output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output[-3000:]
     return output
-
-
-def assert_close(first, second):
-    assert first.keys() == second.keys()
-    for name in first:
-        # The norm of the last gradient sums in another order.
-        np.testing.assert_allclose(
-            first[name], second[name], rtol=1e-4, atol=2e-6, err_msg=name
-        )
-
-
-@pytest.fixture(scope="module")
-def one_device(text, tmp_path_factory):
-    model_dir = tmp_path_factory.mktemp("one")
-    finish(greedy(text, model_dir))
-    return model_dir
-
-
-def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
-    flags = ["--distribution=mirrored", "--eval_steps=3", "--log_steps=2"]
-    output = finish(greedy(text, tmp_path, *flags, devices=2))
-    assert "generator loss" in output
-    assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
-    rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").open()]
-    assert {row["step"] for row in rows if "eval_loss" in row} == {3, 6}
 
 
 def free_ports(count):
@@ -86,34 +69,130 @@ def free_ports(count):
     return ports
 
 
-@pytest.mark.parametrize("sharding", [[], ["--file_sharding"]])
-def test_two_workers_equal_one_device(text, one_device, tmp_path, sharding):
-    """Two processes on this machine; only the chief writes.
-
-    With one file, both workers read it, and each gives its rows of every batch.
-    """
-    hosts = [f"127.0.0.1:{port}" for port in free_ports(2)]
+def start_workers(text, model_dirs, *flags):
+    """A process for each of the folders, which may be one."""
+    hosts = [f"127.0.0.1:{port}" for port in free_ports(len(model_dirs))]
+    records = f"--records={text / 'data' / 'train-*.tfrecord'}"
     workers = []
-    for index in range(2):
+    for index, model_dir in enumerate(model_dirs):
         task = {"type": "worker", "index": index}
-        config = {"cluster": {"worker": hosts}, "task": task}
-        flags = [
-            "--distribution=multi_worker",
-            f"--records={text / 'data' / 'train-*.tfrecord'}",
-            *sharding,
-        ]
-        environment = {"TF_CONFIG": json.dumps(config)}
-        workers.append(greedy(text, tmp_path, *flags, environment=environment))
-    outputs = [finish(worker) for worker in workers]
-    assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
-    assert (tmp_path / "encoder.keras").exists()
+        config = json.dumps({"cluster": {"worker": hosts}, "task": task})
+        flags = ("--distribution=multi_worker", records, *flags)
+        environment = {"TF_CONFIG": config}
+        workers.append(start(text, model_dir, *flags, environment=environment))
+    return workers
+
+
+def run_workers(text, model_dirs, *flags):
+    return [finish(worker) for worker in start_workers(text, model_dirs, *flags)]
+
+
+def assert_close(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        # Sums over rows are taken in another order.
+        np.testing.assert_allclose(
+            first[name], second[name], rtol=2e-4, atol=1e-5, err_msg=name
+        )
+
+
+@pytest.fixture(scope="module")
+def one_device(text, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("one")
+    finish(start(text, model_dir))
+    return model_dir
+
+
+@pytest.fixture(scope="module")
+def four_workers(text, one_device, tmp_path_factory):
+    """The folder of the chief; every worker had one of its own."""
+    folders = [tmp_path_factory.mktemp(f"worker_{index}") for index in range(4)]
+    outputs = run_workers(text, folders)
     assert "run_finetuning.py" in outputs[0]
+    return folders
+
+
+def test_four_workers_equal_one_device_and_the_chief_alone_writes(
+    one_device, four_workers
+):
+    chief, *others = four_workers
+    assert_close(final_weights(one_device, 6), final_weights(chief, 6))
+    assert (chief / "encoder.keras").exists()
+    assert [list(folder.iterdir()) for folder in others] == [[], [], []]
+
+
+def test_workers_that_share_files_equal_one_device(text, one_device, tmp_path):
+    """With one file, both read it, and each gives its rows of every batch."""
+    folders = [tmp_path / "chief", tmp_path / "other"]
+    run_workers(text, folders, "--file_sharding")
+    assert_close(final_weights(one_device, 6), final_weights(folders[0], 6))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_checkpoint_of_four_workers_goes_on_elsewhere(
+    text, one_device, four_workers, count, tmp_path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(four_workers[0], folder)
+    for path in folder.glob("checkpoints/ckpt-6.*"):
+        path.unlink()
+    if count == 1:
+        flags = [f"--records={text / 'data' / 'train-*.tfrecord'}"]
+        outputs = [finish(start(text, folder, *flags))]
+    else:
+        outputs = run_workers(text, [folder] * count)
+    assert "resuming after step 3" in outputs[0]
+    assert_close(final_weights(one_device, 6), final_weights(folder, 6))
+
+
+# Some seconds of steps, so that a run can be hit in its middle.
+LONGER = ["--num_train_steps=90", "--keep_checkpoints=2"]
+
+
+def kill_one(workers, victim, model_dir):
+    """Kills a worker after the third step, and returns what the other one said."""
+    deadline = time.monotonic() + 120
+    while not (model_dir / "checkpoints" / "ckpt-3.index").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers[victim].kill()
+    workers[victim].communicate()
+    return workers[1 - victim].communicate(timeout=60)[0]
+
+
+@pytest.mark.parametrize("victim", ["chief", "other"])
+def test_a_killed_worker_stops_the_job_and_nothing_is_lost(text, victim, tmp_path):
+    one, whole = tmp_path / "one", tmp_path / "whole"
+    index = ("chief", "other").index(victim)
+    workers = start_workers(text, [one] * 2, *LONGER)
+    output = kill_one(workers, index, one)
+    assert workers[1 - index].returncode == 1, output[-3000:]
+    assert "Traceback" not in output
+    said = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(said) == 1
+    assert "another worker of this job has stopped" in said[0]
+    assert "Run the same command on all workers again" in said[0]
+    assert not (one / "encoder.keras").exists()
+    if victim == "chief":
+        outputs = run_workers(text, [one] * 2, *LONGER)
+        assert "resuming after step" in outputs[0]
+        run_workers(text, [whole] * 2, *LONGER)
+        assert_same_bits(final_weights(whole, 90), final_weights(one, 90))
+
+
+def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
+    flags = ["--distribution=mirrored", "--eval_steps=3", "--log_steps=2"]
+    output = finish(start(text, tmp_path, *flags, devices=2))
+    assert "generator loss" in output
+    assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
+    rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").open()]
+    assert {row["step"] for row in rows if "eval_loss" in row} == {3, 6}
 
 
 def test_accumulation_on_the_command_line_equals_the_big_batch(
     text, one_device, tmp_path
 ):
-    finish(greedy(text, tmp_path, "--gradient_accumulation_steps=4"))
+    finish(start(text, tmp_path, "--gradient_accumulation_steps=4"))
     assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
 
 

@@ -140,3 +140,20 @@ def test_other_settings_are_refused_by_name(tmp_path):
         "rate: was 0.1, now (absent)",
         "x: was (absent), now None",
     ]
+
+
+@pytest.mark.parametrize("name", ["distribution", "gradient_accumulation_steps"])
+def test_random_numbers_that_would_change_are_refused(tmp_path, name):
+    """Of runs that do not say that theirs are keyed by row, if they were cut."""
+    folder = PretrainingFolder(tmp_path)
+    cut = {"distribution": "mirrored", "gradient_accumulation_steps": 4}
+    flags = {"distribution": "none", "gradient_accumulation_steps": 1}
+    new = {"config": flags, "random_keys": "row of the global batch"}
+    folder.describe({"config": flags})
+    assert folder.check_settings(new)
+    flags = {**flags, name: cut[name]}
+    folder.describe({"config": flags})
+    with pytest.raises(ValueError, match=f"--{name}={cut[name]} .*keyed by replica"):
+        folder.check_settings({**new, "config": flags})
+    folder.describe({**new, "config": flags})
+    assert folder.check_settings({**new, "config": flags})

@@ -3,7 +3,15 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from electra_tf.layers.randomness import keep_mask, keep_scale, split_seed
+from electra_tf.layers.randomness import (
+    at_row,
+    fold_in,
+    keep_mask,
+    keep_scale,
+    per_row,
+    split_seed,
+    uniform,
+)
 
 SEED = tf.constant([3, 7], tf.int32)
 
@@ -67,3 +75,60 @@ def test_dynamic_shapes():
 def test_scale_is_the_inverse_of_the_share_kept():
     assert keep_scale(0.5) == 2.0
     assert abs(keep_scale(0.1) * 0.9 - 1) < 1e-9
+
+
+# Rows of a batch that is cut into pieces.
+
+
+@pytest.mark.parametrize("shape", [[6, 4], [6, 3, 5], [6, 2, 3, 3], [6]])
+@pytest.mark.parametrize("draw", ["mask", "float32", "float64"])
+def test_rows_draw_the_same_in_every_cut(draw, shape):
+    """For odd sizes too, with which a row begins within a block of the generator."""
+    draws = {
+        "mask": lambda *args: keep_mask(*args, 0.5),
+        "float32": uniform,
+        "float64": lambda *args: uniform(*args, tf.float64),
+    }[draw]
+    whole = draws(SEED, shape).numpy()
+    for first, last in ((0, 6), (0, 1), (1, 3), (3, 4), (5, 6)):
+        piece = draws(at_row(SEED, first), [last - first, *shape[1:]])
+        np.testing.assert_array_equal(piece, whole[first:last])
+
+
+def test_derived_seeds_know_the_row():
+    seed = at_row(SEED, 5)
+    for found, plain in (
+        (fold_in(seed, 3), fold_in(SEED, 3)),
+        *zip(split_seed(seed, 2), split_seed(SEED, 2), strict=True),
+    ):
+        np.testing.assert_array_equal(found, [*plain.numpy(), 5])
+    np.testing.assert_array_equal(per_row(seed, 7), [3, 7, 35])
+    np.testing.assert_array_equal(per_row(SEED, 7), SEED)
+    assert per_row(None, 7) is None
+
+
+def test_uniform_numbers_are_those_of_tensorflow():
+    found = uniform(SEED, [3, 5])
+    expected = tf.random.stateless_uniform([3, 5], SEED, alg="philox")
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_beyond_two_to_the_32_elements_draw_anew():
+    """Of [rows, 2**20], the 4096th row begins at an index of 2**32."""
+    first, later = (keep_mask(at_row(SEED, r), [1, 1 << 20], 0.5) for r in (0, 4096))
+    assert abs(np.mean(first.numpy() == later.numpy()) - 0.5) < 0.01
+
+
+def test_the_row_is_no_part_of_compiled_code():
+    """Replicas differ in a tensor, not in a constant they would compile anew for."""
+    traces = []
+
+    @tf.function(jit_compile=True)
+    def mask(seed):
+        traces.append(seed)
+        return keep_mask(seed, [2, 3, 4], 0.5)
+
+    for row in range(3):
+        seed = at_row(SEED, row)
+        np.testing.assert_array_equal(mask(seed), keep_mask(seed, [2, 3, 4], 0.5))
+    assert len(traces) == 1

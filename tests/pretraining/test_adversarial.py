@@ -30,13 +30,6 @@ SEED = tf.constant([1, 2])
 KINDS = {"reinforce": ReinforceElectra, "gumbel": GumbelElectra}
 
 
-class Likeliest(CategoricalSampler):
-    """Draws nothing: what one device samples, two do."""
-
-    def __call__(self, mlm_logits, masked_lm_ids, seed, step=None):
-        return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
-
-
 def make(kind, *, tied=False, dropout=0.0, scale=0.2, **kwargs):
     plain = tiny.electra(tied=tied, dropout=dropout)
     model = KINDS[kind](plain.generator, plain.discriminator, **kwargs)
@@ -266,7 +259,7 @@ def test_two_replicas_equal_one_device():
     results = []
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
-            model = make("reinforce", tied=True, scale=0.02, sampler=Likeliest())
+            model = make("reinforce", tied=True, scale=0.02, dropout=0.1)
             model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
         history = model.fit(tiny.dataset(2, lengths), verbose=0, shuffle=False).history
         results.append(([v.numpy() for v in model.trainable_variables], history))

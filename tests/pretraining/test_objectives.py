@@ -292,7 +292,7 @@ def test_two_replicas_equal_one_device(name):
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
             model = tiny.electra(
-                sampler=GreedySampler(),
+                dropout=0.1,
                 gradient_accumulation_steps=2,
                 question=QUESTIONS[name],
             )

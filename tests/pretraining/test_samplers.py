@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler, corrupt
+from electra_tf.layers.randomness import at_row
+from electra_tf.pretraining.samplers import (
+    CategoricalSampler,
+    GreedySampler,
+    LeaveRows,
+    corrupt,
+    token_at,
+)
 from tests import tiny
 
 SEED = tf.constant([3, 4])
@@ -138,6 +145,44 @@ def test_draws_are_a_function_of_the_seed():
     first, again = sampler(logits, ids, SEED), sampler(logits, ids, SEED)
     np.testing.assert_array_equal(first, again)
     assert np.any(sampler(logits, ids, SEED + 1).numpy() != first.numpy())
+
+
+@pytest.mark.parametrize("size", [1, 97, 256, 512, 700])
+def test_tokens_are_those_of_the_inverse_distribution(size):
+    """Against NumPy, with a vocabulary of less, of just and of more than a chunk."""
+    rng = np.random.default_rng(1)
+    logits = (rng.normal(size=[2000, size]) * 3).astype(np.float32)
+    logits[:, ::3] -= 1e9
+    logits[:, size // 2] = 1.0
+    draws = rng.random(2000)
+    draws[:2] = 0.0, 1 - 2**-53
+    found = token_at(tf.constant(logits), tf.constant(draws)).numpy()
+    shares = np.exp(logits - logits.max(1, keepdims=True), dtype=np.float64)
+    sums = shares.cumsum(1)
+    expected = (sums <= (draws * sums[:, -1])[:, None]).sum(1)
+    # A few draws lie where the rounding of float32 decides.
+    assert np.mean(found == expected) > 0.998
+    assert np.take_along_axis(shares, found[:, None], 1).min() > 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_tokens_are_in_the_table_whatever_the_logits(value):
+    logits = tf.constant([[value] * 300, [0.0] * 299 + [value]], tf.float32)
+    found = token_at(logits, tf.constant([0.5, 0.999], tf.float64)).numpy()
+    assert ((found >= 0) & (found < 300)).all()
+
+
+@pytest.mark.parametrize(
+    "sampler", [CategoricalSampler(), LeaveRows(CategoricalSampler(), 0.5)]
+)
+def test_rows_draw_the_same_in_every_cut(sampler):
+    logits = tf.random.stateless_normal([8, 5, 40], SEED)
+    ids = tf.zeros([8, 5], tf.int32)
+    whole = sampler(logits, ids, SEED).numpy()
+    assert len(np.unique(whole)) > 1
+    for first, last in ((0, 8), (0, 3), (3, 4), (4, 8)):
+        piece = sampler(logits[first:last], ids[first:last], at_row(SEED, first))
+        np.testing.assert_array_equal(piece, whole[first:last])
 
 
 def test_temperature_must_be_positive():

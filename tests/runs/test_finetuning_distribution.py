@@ -1,4 +1,4 @@
-"""Fine-tuning on two logical CPU devices against one."""
+"""Fine-tuning on two logical CPU devices against one, with dropout as it is."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from electra_tf.runs import finetuning
 from electra_tf.runs.trainer import Trainer
-from electra_tf.tasks import Classification
+from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 from tests.runs.test_finetuning import config, table, watch, weights
@@ -27,7 +27,15 @@ def weighted():
     # Neither classes nor weights are equal.
     examples = common.sentiment(14)[:9] + common.sentiment(22)[::2]
     task = Classification(name="mood", source=None, class_weights="balanced")
-    return dataclasses.replace(task, dropout=0.0).prepare(examples), examples
+    return task.prepare(examples), examples
+
+
+def relabeled(task, change):
+    examples = [
+        dataclasses.replace(example, label=change(example))
+        for example in common.sentiment(14)
+    ]
+    return task.prepare(examples), examples
 
 
 def unequal_sentences():
@@ -37,13 +45,20 @@ def unequal_sentences():
         sentence("bad", "B-B", "2"),
         sentence("the book was bad", "B-A I-A O B-B", "3"),
     ]
-    return tagging(train=examples, dropout=0.0), examples
+    return tagging(train=examples), examples
 
 
 CASES = {
     "classes": weighted,
     "tags": unequal_sentences,
     "answers": lambda: (squad(), some_questions()),
+    "numbers": lambda: relabeled(
+        Regression(name="length", source=None), lambda example: len(example.texts[0])
+    ),
+    "labels": lambda: relabeled(
+        MultiLabel(name="words", source=None),
+        lambda example: tuple(w for w in ("good", "movie") if w in example.texts[0]),
+    ),
 }
 
 
@@ -51,7 +66,7 @@ def trained(strategy, jit_compile, case, reduction):
     task, examples = CASES[case]()
     rows = task.featurize(examples, common.tokenizer(), 16, training=True)
     with strategy.scope():
-        model = task.build_model(common.encoder(dropout=0.0))
+        model = task.build_model(common.encoder())
         # Plain clipped gradients: Adam itself does not see a wrong scale.
         rate = WarmupPolynomialDecay(1e5, STEPS)
         plain = {"beta_1": 0.0, "beta_2": 0.0, "epsilon": 1e6, "weight_decay": 0.0}
@@ -84,13 +99,10 @@ def test_two_devices_give_the_weights_of_one(case, reduction):
 def test_a_run_on_two_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
     values = {
         "task": "classification",
-        "encoder": str(common.save_pretrained(tmp_path / "encoder", dropout=0.0)),
+        "encoder": str(common.save_pretrained(tmp_path / "encoder")),
         "train": table(tmp_path / "train.csv", common.sentiment(32)),
         "eval": table(tmp_path / "eval.csv", common.sentiment(20, offset=32)),
         "epochs": 3.0,
-        "head_dropout": 0.0,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
         "max_seq_length": 16,
         "train_batch_size": 8,
     }

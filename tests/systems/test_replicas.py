@@ -1,0 +1,128 @@
+"""A batch that is cut into replicas and micro-batches trains as the whole one does.
+
+In default settings, with dropout and drawn samples: losses, metrics, norms of gradients
+and weights, for every row of the registry.
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.systems import build, rows
+from tests import tiny
+from tests.strategy import cpus
+
+# The first replicas have far more tokens.
+LENGTHS = (24, 24, 20, 22, 5, 6, 7, 4)
+SMALL = {
+    "max_seq_length": tiny.LENGTH,
+    "num_layers": 1,
+    "hidden_size": 16,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "embedding_size": 12,
+    "max_positions": 32,
+    "generator_hidden_size": 0.5,
+    "initializer_range": 0.1,
+    "learning_rate": 1e-3,
+    "warmup_steps": 2,
+    "clip_norm": 0.1,
+}
+WHOLE_WIDTH = {"generator_hidden_size": 1.0}
+# What a choice needs besides.
+NEEDS = {"all": WHOLE_WIDTH, "two_stage": {**WHOLE_WIDTH, "sharing": "nes"}}
+SYSTEMS = [
+    *(("objective", name) for name in rows.OBJECTIVES),
+    *(("training", name) for name in rows.TRAININGS if name != "joint"),
+    *(("sharing", name) for name in rows.SHARINGS if name != "tied"),
+    ("generator", "two_tower"),
+    ("sentence_weight", 1.0),
+]
+# Devices, micro-batches, precision; four devices take long to trace.
+CUTS = [
+    (2, 1, "none"),
+    (2, 2, "bfloat16"),
+    (2, 2, "none"),
+    (4, 1, "none"),
+    (2, 1, "bfloat16"),
+]
+
+
+def trained(devices, micro_batches, precision, steps, lengths, **choices):
+    """Weights, norms of last gradients, and numbers of training and evaluation."""
+    config = fields.from_flat(
+        {
+            **SMALL,
+            "num_train_steps": steps,
+            "train_batch_size": len(lengths),
+            "gradient_accumulation_steps": micro_batches,
+            "mixed_precision": precision,
+            **choices,
+        },
+        PretrainConfig,
+    )
+    try:
+        with cpus(devices).scope():
+            phases = build.compiled_phases(
+                config, tiny.VOCAB, (tiny.CLS, tiny.SEP, tiny.MASK)
+            )
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    numbers, norms = [], []
+    data = tiny.dataset(steps, lengths)
+    for phase in phases:
+        phase.set_trainable()
+        history = phase.model.fit(data.take(phase.steps), verbose=0, shuffle=False)
+        data = data.skip(phase.steps)
+        numbers.append({name: value[0] for name, value in history.history.items()})
+        norms.append(
+            float(tf.convert_to_tensor(phase.model.optimizer.gradient_norm.value))
+        )
+    model = phases[-1].model
+    held_out = tiny.dataset(2, lengths)
+    numbers.append(model.evaluate(held_out, verbose=0, return_dict=True))
+    return {v.path: np.array(v) for v in model.weights}, norms, numbers
+
+
+def assert_same(choice, cut, steps, lengths=LENGTHS):
+    kind, name = choice
+    choices = {kind: name, **NEEDS.get(name, {})}
+    devices, micro_batches, precision = cut
+    one = trained(1, 1, precision, steps, lengths, **choices)
+    many = trained(devices, micro_batches, precision, steps, lengths, **choices)
+    # Other draws move weights by a part of learning rate * steps = 0.02.
+    tolerance = {"none": 2e-6, "bfloat16": 2e-3}[precision]
+    assert max(one[1]) > 0.1  # The clip was active.
+    near = {"rtol": 10 * tolerance, "atol": 10 * tolerance}
+    np.testing.assert_allclose(many[1], one[1], **near)
+    for found, expected in zip(many[2], one[2], strict=True):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, err_msg=key, **near)
+    assert many[0].keys() == one[0].keys()
+    for path, value in one[0].items():
+        np.testing.assert_allclose(many[0][path], value, atol=tolerance, err_msg=path)
+
+
+def test_two_devices_and_two_micro_batches_equal_one():
+    assert_same(("objective", "electra"), (2, 2, "none"), steps=3)
+
+
+@pytest.mark.slow
+def test_devices_with_unequal_numbers_of_rows_equal_one():
+    assert_same(("objective", "electra"), (4, 1, "none"), steps=5, lengths=LENGTHS[:7])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("choice", "cut"),
+    zip(SYSTEMS, itertools.cycle(CUTS), strict=False),
+    ids=lambda value: "-".join(map(str, value)),
+)
+def test_every_system_on_several_devices_equals_one(choice, cut):
+    assert_same(choice, cut, steps=20)
