@@ -110,12 +110,13 @@ def assert_same(choice, cut, steps, lengths=LENGTHS):
 
 
 def test_two_devices_and_two_micro_batches_equal_one():
-    assert_same(("objective", "electra"), (2, 2, "none"), steps=3)
+    # The smallest network; samples in every cut are tested beside the samplers.
+    assert_same(("objective", "mlm"), (2, 2, "none"), steps=2)
 
 
 @pytest.mark.slow
 def test_devices_with_unequal_numbers_of_rows_equal_one():
-    assert_same(("objective", "electra"), (4, 1, "none"), steps=5, lengths=LENGTHS[:7])
+    assert_same(("objective", "electra"), (2, 1, "none"), steps=5, lengths=LENGTHS[:7])
 
 
 @pytest.mark.slow
