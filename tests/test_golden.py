@@ -98,7 +98,8 @@ def losses(model_dir, after):
 
 def assert_config(found, expected, kind=PretrainConfig):
     """Flags are as they were; those that did not exist then have their defaults."""
-    defaults = fields.to_flat(kind())
+    # As JSON has them: lists.
+    defaults = json.loads(json.dumps(fields.to_flat(kind())))
     new = {flag: defaults[flag] for flag in found.keys() - expected.keys()}
     assert found == {**new, **expected}
 

@@ -200,7 +200,6 @@ class DataConfig(Group):
         False,
         "multi_worker: each worker reads files of its own instead of all of them. "
         "Which rows share a batch then depends on the number of workers.",
-        resumable=True,
     )
     eval_records: tuple[str, ...] = field(
         (),

@@ -42,8 +42,8 @@ def check_same(
         f"{name}: was {was.get(name, _ABSENT)}, now {now.get(name, _ABSENT)}"
         for name in sorted(was.keys() | now.keys())
         if was.get(name, _ABSENT) != now.get(name, _ABSENT)
-        # A list that an older version did not know was empty there.
-        and (name in was or now[name] != [])
+        # What an older version did not know, it did not do.
+        and (name in was or now[name] not in ([], False))
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     if changed:

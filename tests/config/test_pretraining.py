@@ -270,6 +270,7 @@ FLAGS = [
     "clipping",
     "corpus",
     "corpus_weights",
+    "damaged_records",
     "data_dir",
     "disallow_correct",
     "discriminator_weight",
