@@ -16,8 +16,6 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.data import paths, pipeline, records
 
-# In the folder of a run.
-FOLDER = "repaired"
 _READ_AT_ONCE = 1000
 _SHOWN = 3
 _ERRORS = (tf.errors.OpError, UnicodeDecodeError)

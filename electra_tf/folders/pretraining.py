@@ -23,7 +23,7 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.data import damage, paths
+from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
@@ -39,7 +39,6 @@ CURVES = "curves.png"
 DATA = "data"
 METRICS = "metrics.jsonl"
 PROFILE = "profile"
-REPAIRED = damage.FOLDER
 SAMPLES = "samples.txt"
 TENSORBOARD = "tensorboard"
 VOCABULARY = "vocab.txt"
@@ -47,7 +46,7 @@ VOCABULARY = "vocab.txt"
 MODELS = ("encoder", "generator", "discriminator")
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, REPAIRED, SAMPLES),
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, paths.REPAIRED, SAMPLES),
     *(TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from electra_tf.cli import Log
 from electra_tf.config.pretraining import LEFT_ROWS, PretrainConfig
-from electra_tf.data import damage, pipeline
+from electra_tf.data import paths, pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
 from electra_tf.data.vocabulary import Vocabulary
@@ -61,7 +61,7 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         found = _built(config, shared)
     # A dry run writes nothing.
     if data.damaged_records == "skip" and not config.run.dry_run:
-        folder = os.path.join(config.run.model_dir, damage.FOLDER)
+        folder = os.path.join(config.run.model_dir, paths.REPAIRED)
         return found.skipping_damage(folder, data.max_seq_length, log)
     return found
 

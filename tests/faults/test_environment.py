@@ -96,6 +96,7 @@ def test_other_commands_and_a_read_only_folder(text, read_only, tmp_path):
 # -- Clocks ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_clock_jumps(text, tmp_path, monkeypatch):
     """Back by a year, forward by ten, back by 30: rates are of another clock."""
     jumps = iter([0, -3e7, 3e8, -1e9, 0, 1e9] * 10_000)
@@ -186,9 +187,8 @@ def test_labels_that_are_not_finite(tmp_path, bad):
 # -- A notice to leave -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path, number):
     class Notice(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):

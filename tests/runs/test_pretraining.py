@@ -129,6 +129,7 @@ def other(tmp_path):
     process.join()
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_until_the_first_is_dead(text, tmp_path, other):
     leftover = tmp_path / f".encoder.part-{other.pid}.keras"
     leftover.write_bytes(b"half a model")

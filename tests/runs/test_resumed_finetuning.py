@@ -98,7 +98,7 @@ def undisturbed(trainer, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "killed_at",
-    [1, 3, 5, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 7, 10))],
+    [3, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 5, 7, 10))],
 )
 def test_killed_at_a_step_and_resumed(trainer, undisturbed, tmp_path, killed_at):
     watching, saving, _, _ = watched(trainer, tmp_path, killed_at=killed_at)

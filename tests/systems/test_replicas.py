@@ -126,4 +126,5 @@ def test_devices_with_unequal_numbers_of_rows_equal_one():
     ids=lambda value: "-".join(map(str, value)),
 )
 def test_every_system_on_several_devices_equals_one(choice, cut):
-    assert_same(choice, cut, steps=20)
+    # A number that rounds otherwise may draw another token, and in bfloat16 soon does.
+    assert_same(choice, cut, steps=5 if cut[2] == "bfloat16" else 20)
