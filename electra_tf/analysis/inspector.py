@@ -18,7 +18,7 @@ from electra_tf.cli import Log
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.folders.models import Model
-from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder
+from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
     CategoricalSampler,
@@ -91,7 +91,7 @@ class Inspector:
     """
 
     def __init__(self, folder: str | Path, log: Log, **tokenization: str | bool | None):
-        self.folder = Path(folder)
+        self.folder = named(folder)
         self._log = log
         if not self.folder.is_dir():
             raise FileNotFoundError(

@@ -12,7 +12,7 @@ from electra_tf import cli, files
 from electra_tf.config.commands import OptimumConfig
 from electra_tf.data.grammar import agreement_grammar
 from electra_tf.features import derive_inputs
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
 
 _ROWS = 64
@@ -27,7 +27,7 @@ def score(config: OptimumConfig) -> dict[str, dict[str, float]]:
 
     ValueError: the folder's vocabulary is not the language's; OSError: no such folder.
     """
-    home = PretrainingFolder(Path(config.model))
+    home = PretrainingFolder(named(config.model))
     vocabulary = home.vocabulary()
     grammar = agreement_grammar(config.language_seed)
     if vocabulary is None or not set(grammar.words) <= set(vocabulary.tokens):

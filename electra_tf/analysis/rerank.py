@@ -18,7 +18,7 @@ from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import RerankConfig
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.tables import read_text
 
@@ -246,7 +246,7 @@ def main(config: RerankConfig, log: Log = cli.note) -> None:
             f"{config.input} has {len(known)} references, and the weight is tuned on "
             "them: give --weight."
         )
-    folder = PretrainingFolder(Path(config.model))
+    folder = PretrainingFolder(named(config.model))
     tokenizer = folder.tokenizer(log, **fields.tokenization(config))
     method, model = scores.load(folder, config.method)
     models = {method: model}

@@ -23,7 +23,7 @@ from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor.subject import Finding, Subject, Tensor, Tower, problem, warning
-from electra_tf.folders.pretraining import MODELS, VOCABULARY, PretrainingFolder
+from electra_tf.folders.pretraining import MODELS, VOCABULARY, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, names, networks
 from electra_tf.interop.imported import EMBEDDINGS
 from electra_tf.interop.model_card import CLASSES
@@ -44,7 +44,7 @@ _DECLARED = (
 
 def read(path: str | Path) -> Subject:
     """Reads a checkpoint; ValueError: of no known kind, or too damaged to be read."""
-    path = Path(path)
+    path = named(path)
     for recognizes, reader in FORMATS.values():
         if recognizes(path):
             return reader(path)

@@ -50,12 +50,21 @@ OUTPUTS = (
     *(TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
+# Folders that come with the package, by name.
+SHIPPED = Path(__file__).parent.parent / "pretrained"
 
 # What random numbers are a function of beside seed, step and site. Runs that do not say
 # so had other numbers in each replica and micro-batch.
 RANDOM_KEYS = "row of the global batch"
 
 _CASING = ("lower_case", "strip_accents")
+
+
+def named(name: str | os.PathLike) -> Path:
+    """The path itself, or, of a name such as "mini", what comes with the package."""
+    path = Path(name)
+    is_shipped = not path.exists() and path.parent == Path() and path.name
+    return SHIPPED / path if is_shipped and (SHIPPED / path).is_dir() else path
 
 
 @dataclasses.dataclass(frozen=True)

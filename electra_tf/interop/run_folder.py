@@ -14,6 +14,7 @@ from electra_tf.folders.pretraining import (
     MODELS,
     VOCABULARY,
     PretrainingFolder,
+    named,
 )
 from electra_tf.interop import networks
 from electra_tf.interop.imported import Imported, Source, Tower
@@ -33,13 +34,13 @@ OUTPUTS = (
 
 def detect(source: Source) -> bool:
     """Whether it is a folder with models of this library."""
-    return any(map(PretrainingFolder(Path(source.path)).has_model, MODELS))
+    return any(map(PretrainingFolder(named(source.path)).has_model, MODELS))
 
 
 def read(source: Source) -> Imported:
     """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
     source.reject("generator", "num_heads", "generator_num_heads")
-    folder = PretrainingFolder(Path(source.path))
+    folder = PretrainingFolder(named(source.path))
     casing, towers = folder.casing, _towers(folder)
     if source.only:
         towers = {role: x for role, x in towers.items() if role == source.only}

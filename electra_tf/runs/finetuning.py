@@ -26,7 +26,7 @@ from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
@@ -261,7 +261,7 @@ class Pretrained:
 
 def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     """Loads encoder and vocabulary, and checks that they belong together."""
-    path = Path(config.run.encoder)
+    path = named(config.run.encoder)
     home = PretrainingFolder(path if path.is_dir() else path.parent)
     path = home.model_path("encoder") if path.is_dir() else path
     if not path.is_file():

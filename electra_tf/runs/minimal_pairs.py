@@ -19,7 +19,7 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import MinimalPairsConfig
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.metrics import wilson
 
@@ -76,7 +76,7 @@ def run(config: MinimalPairsConfig, log: Log) -> dict[str, Any]:
         OSError: a file is missing.
     """
     pairs = read_pairs(config.data, config.limit)
-    folder = PretrainingFolder(Path(config.model))
+    folder = PretrainingFolder(named(config.model))
     tokenizer = folder.tokenizer(log, **fields.tokenization(config))
     method, model = scores.load(folder, config.method)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")

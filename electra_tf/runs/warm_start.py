@@ -26,6 +26,7 @@ from electra_tf.folders.pretraining import (
     MODELS,
     VOCABULARY,
     PretrainingFolder,
+    named,
 )
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
@@ -61,7 +62,7 @@ def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
 
 def _home(init_from: str) -> PretrainingFolder:
     """The folder of a run, also if one of its checkpoints is given."""
-    path = Path(init_from)
+    path = named(init_from)
     for folder in (path, path.parent):
         if folder.name == CHECKPOINTS:
             return PretrainingFolder(folder.parent)
@@ -111,7 +112,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
 
 def _check_weights(init_from: str) -> None:
     """Refuses what ``load`` would find no weights in, before hours of other work."""
-    path = Path(init_from)
+    path = named(init_from)
     patterns = ("*.index", f"{CHECKPOINTS}/*")
     is_checkpoint = path.with_name(f"{path.name}.index").is_file()
     if is_checkpoint or any(any(path.glob(pattern)) for pattern in patterns):
@@ -165,7 +166,7 @@ def initialize(
     if OBJECTIVES[config.objective.objective].one_network is None:
         GENERATORS[config.generator_kind].start(model.generator, data)
     if config.training.generator_init_from:
-        source = Path(config.training.generator_init_from)
+        source = named(config.training.generator_init_from)
         _load_generator(source, model.generator, data.vocabulary)
         log(f"generator from {source}")
 
@@ -213,7 +214,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         ValueError: something does not fit; nothing is changed then.
         OSError: there are no weights.
     """
-    path = Path(init_from)
+    path = named(init_from)
     folder = PretrainingFolder(path)
     # Not what is trainable: a frozen generator has weights, too.
     own = {id(variable) for variable in learned_weights(model)}

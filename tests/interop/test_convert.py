@@ -18,6 +18,7 @@ from electra_tf import convert as command
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders import pretraining as folders
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop import convert, google_tf1, hugging_face, run_folder
 from electra_tf.interop.imported import Source
@@ -168,16 +169,19 @@ def test_float16_rounds_and_halves(finished, tmp_path, format_name):
                 np.testing.assert_array_equal(mine[key], rounded)
 
 
-def test_an_encoder_is_found_in_half_a_run(finished, tmp_path):
-    run(finished, tmp_path / "half", "--float16")
+def test_an_encoder_is_found_in_half_a_run(finished, tmp_path, monkeypatch):
+    """By its path, and by the name that a folder of the package has."""
+    run(finished, tmp_path / "shipped" / "little", "--float16")
+    monkeypatch.setattr(folders, "SHIPPED", tmp_path / "shipped")
     original = PretrainingFolder(finished).load("encoder", TextEncoder)
-    flat = {"task": "classification", "encoder": str(tmp_path / "half")}
-    start = finetuning.pretrained(fields.from_flat(flat, FinetuneConfig), print)
-    for mine, theirs in zip(
-        start.encoder.get_weights(), original.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(mine, theirs.astype(np.float16))
-    assert start.tokenizer.lower_case is False
+    for name in ("little", str(tmp_path / "shipped" / "little")):
+        flat = {"task": "classification", "encoder": name}
+        start = finetuning.pretrained(fields.from_flat(flat, FinetuneConfig), print)
+        for mine, theirs in zip(
+            start.encoder.get_weights(), original.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs.astype(np.float16))
+        assert start.tokenizer.lower_case is False
 
 
 def test_float16_is_refused_where_the_format_has_none(finished, tmp_path):
