@@ -59,7 +59,7 @@ class InspectConfig(Group):
 
     model: str | None = field(
         None,
-        "Folder of a finished pretraining run, or of an imported checkpoint.",
+        "Folder of a finished pretraining run or of an import; or mini, which is shipped.",
         required=True,
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
@@ -106,7 +106,7 @@ class MinimalPairsConfig(Group):
     """
 
     model: str | None = field(
-        None, "Folder of a finished pretraining run, or of an import.", required=True
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
     data: tuple[str, ...] = field(
         (), "Files of pairs, or folders of .jsonl files.", required=True
@@ -156,7 +156,7 @@ class AnalyzeConfig(Group):
     """
 
     model: str | None = field(
-        None, "Folder of a finished pretraining run, or of an import.", required=True
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
     output: str | None = field(None, "Folder to write the report to.", required=True)
     overwrite: bool = field(False, "Replace a report that is there.")
@@ -224,7 +224,7 @@ class RerankConfig(Group):
     """
 
     model: str | None = field(
-        None, "Folder of a finished pretraining run, or of an import.", required=True
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
     input: str | None = field(None, "JSON lines with n-best lists.", required=True)
     output: str | None = field(
