@@ -5,6 +5,7 @@ A second object over the same devices makes collective operations of the two mee
 """
 
 import functools
+import socket
 
 import tensorflow as tf
 
@@ -21,3 +22,14 @@ def cpus(count):
 
 def two_cpus():
     return cpus(2)
+
+
+def free_ports(count):
+    """Ports of this machine that nothing listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

@@ -6,7 +6,7 @@ in the batches they were in, and a run that met the damage can go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +60,6 @@ def skip(
             "copy the files again, or build the records again."
         )
     return copies, skipped
-
-
-def applied(copies: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    """The files to read in the place of those ``given``."""
-    return [copies.get(path, path) for path in given]
 
 
 def _count_if_whole(path: str, vocab_size: int, max_seq_length: int) -> int:

@@ -60,11 +60,9 @@ def inside(folder: files.AnyPath, pattern: str) -> list[str]:
 
 def join(folder: files.AnyPath, name: str) -> str:
     """The path of a name in a folder."""
-    return (
-        f"{str(folder).rstrip('/')}/{name}"
-        if is_remote(folder)
-        else (os.path.join(folder, name))
-    )
+    if is_remote(folder):
+        return f"{str(folder).rstrip('/')}/{name}"
+    return os.path.join(folder, name)
 
 
 def parent(path: files.AnyPath) -> str:

@@ -130,8 +130,8 @@ def pretraining_dataset(
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
     copies = copies or {}
-    groups = [[copies.get(path, path) for path in group] for group in groups]
-    found = [copies.get(path, path) for path in found]
+    groups = [applied(copies, group) for group in groups]
+    found = applied(copies, found)
     own_rows = batch_size // workers
     by_files = training and min(map(len, groups or [found])) >= workers > 1
     if by_files:
@@ -188,6 +188,11 @@ def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
 
     together = dataset.batch(workers, drop_remainder=True)
     return together.map(joined).with_options(options)
+
+
+def applied(copies: Mapping[str, str], given: Sequence[str]) -> list[str]:
+    """The files to read in the place of those ``given``; ``copies`` of damaged ones."""
+    return [copies.get(path, path) for path in given]
 
 
 def count_all(found: Sequence[str], damaged: Collection[str] = ()) -> int:

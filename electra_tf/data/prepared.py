@@ -56,7 +56,7 @@ class PretrainingData:
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
         """Names the record that makes TensorFlow fail in the block; a ValueError."""
-        read = damage.applied(self.copies, (*self.train_files, *self.eval_files))
+        read = pipeline.applied(self.copies, (*self.train_files, *self.eval_files))
         return pipeline.naming_damage(read, len(self.vocabulary))
 
     @functools.cached_property
@@ -65,7 +65,7 @@ class PretrainingData:
 
         Of the first 200,000 records, which fix the frequencies well enough.
         """
-        read = damage.applied(self.copies, self.train_files)
+        read = pipeline.applied(self.copies, self.train_files)
         stream = tf.data.TFRecordDataset(read).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(

@@ -60,7 +60,7 @@ RANDOM_KEYS = "row of the global batch"
 _CASING = ("lower_case", "strip_accents")
 
 
-def named(name: str | os.PathLike) -> Path:
+def named(name: files.AnyPath) -> Path:
     """The path itself, or, of a name such as "mini", what comes with the package."""
     path = Path(name)
     is_shipped = not path.exists() and path.parent == Path() and path.name

@@ -43,7 +43,7 @@ def check_same(
         for name in sorted(was.keys() | now.keys())
         if was.get(name, _ABSENT) != now.get(name, _ABSENT)
         # What an older version did not know, it did not do.
-        and (name in was or now[name] not in ([], False))
+        and (name in was or (now[name] != [] and now[name] is not False))
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     if changed:

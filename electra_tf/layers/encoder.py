@@ -14,12 +14,10 @@ from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.randomness import (
     Shape,
-    at_row,
-    fold_in,
     known_shape,
     split_seed,
 )
-from electra_tf.layers.replicas import rows_before
+from electra_tf.layers.replicas import seed_of_rows
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.transformer import TransformerEncoder
 from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
@@ -177,8 +175,7 @@ class TextEncoder(Serializable, keras.Model):
                 # The generator's state is the same on all replicas, which would then
                 # drop the same elements of different rows.
                 seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
-                seed = fold_in(tf.cast(seed, tf.int32), 0)
-                seed = at_row(seed, rows_before(tokens))
+                seed = seed_of_rows(tf.cast(seed, tf.int32), tokens)
             seeds = split_seed(seed, 2)
         embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
         rows = self._project(tf.reshape(embedded, [-1, self.embeddings.size]))

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf.layers.randomness import at_row, fold_in
+
 
 def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
     """Sums a tensor over the replicas of the current strategy; each gets the sum.
@@ -45,6 +47,16 @@ def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
     own = tf.one_hot(number, replica.num_replicas_in_sync, rows, dtype=tf.int64)
     counts = all_replicas_sum(own)
     return tf.reduce_sum(counts[:number])
+
+
+def seed_of_rows(seed: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+    """Returns the seed, int32 [3], of a step for the rows of ``batch`` on this replica.
+
+    ``seed``, int32 [2], is the same on all replicas. To be called where ``rows_before``
+    may be.
+    """
+    # 0 was the number of the only replica of older runs, which resume to the bit.
+    return at_row(fold_in(seed, 0), rows_before(batch))
 
 
 class DistributedFit:

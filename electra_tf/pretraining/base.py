@@ -8,7 +8,12 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers.randomness import at_row, fold_in
-from electra_tf.layers.replicas import DistributedFit, all_replicas_sum, rows_before
+from electra_tf.layers.replicas import (
+    DistributedFit,
+    all_replicas_sum,
+    rows_before,
+    seed_of_rows,
+)
 from electra_tf.layers.serialization import Serializable
 from electra_tf.training.cards import MetricCard
 
@@ -90,7 +95,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """One optimizer update; returns the metrics' results."""
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
-        seed = at_row(fold_in(seed, 0), rows_before(batch["input_ids"]))
+        seed = seed_of_rows(seed, batch["input_ids"])
         gradients = self._gradients(batch, self.loss_totals(batch), seed)
         self.optimizer.apply(gradients, self.trainable_variables)
         self.step.assign_add(1)

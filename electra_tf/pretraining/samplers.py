@@ -6,8 +6,7 @@ is the number of updates done, for what changes with it. What it draws with
 the rows. One that varies with the step names its schedules in ``schedules``, and they
 are logged.
 
-Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P), C
-tokens of a chunk of the vocabulary.
+Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
-from electra_tf.training.callbacks import GracefulStop
+from electra_tf.training.callbacks import SAVED_AND_STOPPED, GracefulStop
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
@@ -538,10 +538,7 @@ def train(ready: Run) -> Trained | None:
                 # The other seeds may do better; this one is scored as it is.
                 failure = str(error)
         if stop.requested:
-            ready.log(
-                f"{stop.requested}: saved and stopped; the same command goes on from "
-                "here."
-            )
+            ready.log(f"{stop.requested}: {SAVED_AND_STOPPED}")
             return None
         ready.scorer.model.set_weights(ready.trainer.model.get_weights())
         result, known = _scored(ready, seed, failure)

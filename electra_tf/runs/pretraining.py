@@ -77,7 +77,7 @@ def run(
     with ready.lock, ready.data.naming_damage(), workers:
         signal = train(ready, callbacks_from)
         if signal:
-            log(f"{signal}: saved and stopped; the same command goes on from here.")
+            log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
             return cli.STOPPED
         finish(ready)
     return cli.OK

@@ -14,8 +14,7 @@ import tensorflow as tf
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.layers.randomness import at_row, fold_in
-from electra_tf.layers.replicas import DistributedFit, rows_before
+from electra_tf.layers.replicas import DistributedFit, seed_of_rows
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense
 
@@ -185,8 +184,8 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
             # The generator counts in uint32; stateless operations take int32.
             seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
             # Replicas must not drop the same units: they see different rows.
-            seed = fold_in(tf.cast(seed, tf.int32), 0)
-            seeds = split_seed(at_row(seed, rows_before(inputs["input_ids"])), 2)
+            seed = seed_of_rows(tf.cast(seed, tf.int32), inputs["input_ids"])
+            seeds = split_seed(seed, 2)
         hidden = self._encode(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 

@@ -33,6 +33,9 @@ from electra_tf.training.sinks import Sink
 
 Logs = Mapping[str, Any]
 
+# What a run says, after the name of the signal, when ``GracefulStop`` ended it.
+SAVED_AND_STOPPED = "saved and stopped; the same command goes on from here."
+
 
 class StepCallback(keras.callbacks.Callback):
     """Counts steps over epochs and calls ``after_step(previous, step, logs)``."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from electra_tf.data.building import build_records
 from electra_tf.data.pipeline import parse_batch
+from electra_tf.data.records import Manifest
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 WORDS = ["w" + "abcdefghij"[i // 10] + "abcdefghij"[i % 10] for i in range(100)]
@@ -30,6 +31,24 @@ def build(corpus, folder, **options):
     options = {"vocabulary": VOCABULARY, "num_processes": 1, **options}
     options = {"log": lambda message: None, **options}
     return build_records([str(corpus)], folder, **options)
+
+
+def save_manifest(folder, vocabulary, shards, *, max_seq_length):
+    """What ``build_records`` writes beside shards, of records with this vocabulary."""
+    Manifest(
+        settings={
+            "max_seq_length": max_seq_length,
+            "lower_case": True,
+            "strip_accents": True,
+        },
+        vocabulary={
+            "size": len(vocabulary),
+            "sha256": vocabulary.sha256,
+            "special_ids": [0, 1, 2, 3, 4],
+        },
+        corpus={"sources": ["text"], "lines": 2},
+        train=tuple(shards),
+    ).save(folder)
 
 
 def failing_open(number, successes):

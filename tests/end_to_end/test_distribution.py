@@ -7,7 +7,6 @@ it is.
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from tests.end_to_end.test_pretraining import (
     final_weights,
     run,
 )
+from tests.strategy import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 
@@ -57,16 +57,6 @@ def finish(process):
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output[-3000:]
     return output
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def start_workers(text, model_dirs, *flags):

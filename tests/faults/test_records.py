@@ -12,6 +12,7 @@ from electra_tf import cli
 from electra_tf.data import damage, pipeline, records
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.files import read_json_lines
+from tests.data.common import save_manifest
 from tests.end_to_end import in_process
 
 COUNT, LONGEST = 40, 20
@@ -114,16 +115,7 @@ def test_what_the_manifest_counts_keeps_its_place(data, tmp_path):
     path = data / "train-0.tfrecord"
     path.write_bytes(path.read_bytes()[: 7 * SIZE])
     vocabulary = Vocabulary.load(data / "vocab.txt")
-    records.Manifest(
-        settings={"max_seq_length": 20, "lower_case": True, "strip_accents": True},
-        vocabulary={
-            "size": len(vocabulary),
-            "sha256": vocabulary.sha256,
-            "special_ids": [0, 1, 2, 3, 4],
-        },
-        corpus={},
-        train=tuple(shards),
-    ).save(data)
+    save_manifest(data, vocabulary, shards, max_seq_length=20)
     paths = pipeline.expand_files(data)
     with pytest.raises(ValueError, match=r"train-0\.tfrecord: has .*\(truncated copy"):
         pipeline.count_all(paths)
@@ -135,7 +127,7 @@ def test_what_the_manifest_counts_keeps_its_place(data, tmp_path):
         log=lambda line: None,
     )
     assert skipped == COUNT - 7
-    assert pipeline.count_all(damage.applied(copies, paths), copies) == 2 * COUNT
+    assert pipeline.count_all(pipeline.applied(copies, paths), copies) == 2 * COUNT
 
 
 def test_nothing_left_is_an_error(data, tmp_path):

@@ -26,6 +26,7 @@ from electra_tf.serving import predictor
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
+from tests.data.common import save_manifest
 from tests.fuzz import strange
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden"
@@ -143,16 +144,7 @@ def test_manifests(tmp_path):
     VOCABULARY.save(tmp_path / "vocab.txt")
     name = "train-00000-of-00001.tfrecord"
     shard = records.write_shard(tmp_path / name, [[2, 5, 3], [2, 6, 3]])
-    records.Manifest(
-        settings={"max_seq_length": 8, "lower_case": True, "strip_accents": True},
-        vocabulary={
-            "size": len(VOCABULARY),
-            "sha256": VOCABULARY.sha256,
-            "special_ids": [0, 1, 2, 3, 4],
-        },
-        corpus={"sources": ["text"], "lines": 2},
-        train=(shard,),
-    ).save(tmp_path)
+    save_manifest(tmp_path, VOCABULARY, [shard], max_seq_length=8)
 
     def read():
         given = prepared.given_data(

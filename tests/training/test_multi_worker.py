@@ -3,12 +3,13 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+
+from tests.strategy import free_ports
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -53,16 +54,6 @@ print(json.dumps({
     "restored": restored,
 }))
 """
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for item in sockets:
-        item.bind(("localhost", 0))
-    ports = [item.getsockname()[1] for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
 
 
 def start(index, workers, folder):
