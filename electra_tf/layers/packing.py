@@ -12,8 +12,7 @@ tokens that are kept.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Self
+from typing import NamedTuple, Self
 
 import tensorflow as tf
 
@@ -54,8 +53,7 @@ def bias_drop_add_norm(
     return tf.cast(normalized, inputs.dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class Packing:
+class Packing(NamedTuple):
     """Which tokens of a batch are in the list, and where attention finds them.
 
     Attributes:
@@ -106,8 +104,7 @@ class Packing:
     def first(self) -> Packing:
         """Keeps the first token of each row only, which still attends to all."""
         batch, num_heads, _ = known_shape(self.queries)
-        return dataclasses.replace(
-            self,
+        return self._replace(
             queries=self.queries[:, :, :1],
             merged=tf.reshape(tf.range(batch * num_heads), [batch, num_heads]),
             kept=self.rows[:, 0],

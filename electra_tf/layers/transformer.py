@@ -21,6 +21,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
+from electra_tf.layers.compilation import TracedForAll
 from electra_tf.layers.randomness import (
     check_rate,
     check_seed,
@@ -254,6 +255,8 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             )
             for index in range(num_layers)
         ]
+        self._call_block = TracedForAll("__call__", self.blocks[0])
+        self._infer_block = TracedForAll("infer", self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the blocks; their width is known without ``hidden_shape``."""
@@ -288,14 +291,26 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             seeds = split_seed(seed, self.num_layers)
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
-            # The mask and the seed by closure: only what has a gradient is an argument.
-            run = functools.partial(
-                block, input_mask=input_mask, training=training, seed=block_seed
-            )
+            given = {"training": training, "seed": block_seed}
             if self.remat and training:
-                run = tf.recompute_grad(run)
-            states.append(run(states[-1]))
+                # By closure: only what has a gradient is an argument.
+                run = functools.partial(block, input_mask=input_mask, **given)
+                states.append(tf.recompute_grad(run)(states[-1]))
+            else:
+                states.append(self._call_block(block, states[-1], input_mask, **given))
         return states
+
+    def infer(
+        self, tokens: tf.Tensor, packed: packing.Packing, last: packing.Packing
+    ) -> tf.Tensor:
+        """Applies all blocks to a list of tokens, as a block does, without dropout.
+
+        ``last`` is what the last block has of ``packed``: all or only some queries.
+        """
+        *lower, top = self.blocks
+        for block in lower:
+            tokens = self._infer_block(block, tokens, packed)
+        return self._infer_block(top, tokens, last)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         """Returns the shape of ``hidden``, which blocks keep."""
