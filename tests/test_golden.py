@@ -124,6 +124,7 @@ def assert_goes_on(runs, stored, name, whole):
     assert after["data"] == before["data"]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on(runs, stored):
     assert_goes_on(runs, stored, "electra", "finished")
     names = tf.train.list_variables(str(runs / "electra" / "checkpoints" / "ckpt-12"))
@@ -165,7 +166,16 @@ def flags_of(config):
             yield f"--{name}={value}"
 
 
-@pytest.mark.parametrize("name", ["electric", "gdes", "mlm", "reinforce"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlm",
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in ("electric", "gdes", "reinforce")
+        ),
+    ],
+)
 def test_stored_settings_are_accepted(runs, systems, name):
     """A folder with this config.json is that of a run with the same settings."""
     config = systems[name]["config"]

@@ -254,7 +254,7 @@ def test_compressed_files_give_the_records_of_plain_ones(tmp_path):
     assert plain.corpus["documents"] == packed.corpus["documents"] == 1500
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("suffix", ["", pytest.param(".gz", marks=pytest.mark.slow)])
 def test_long_documents_are_questioned(suffix, tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "LONG_DOCUMENT", 3 << 20)
     content = text(1, lines=45_000).encode()

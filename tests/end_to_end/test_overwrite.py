@@ -7,6 +7,8 @@ import pytest
 
 from tests.end_to_end.in_process import run
 
+pytestmark = pytest.mark.slow
+
 # Its records are in model_dir/data, as by default.
 OWN_DATA = ("--num_train_steps=2", "--eval_fraction=0.1", "--num_processes=1")
 

@@ -192,7 +192,9 @@ def assert_close(ours, theirs, tolerance=1e-4):
         np.testing.assert_allclose(mine, expected, atol=tolerance * scale + 1e-6)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_inside_an_outer_jit(policy):
     encoder = make_stack(policy)
     hidden = normal(ROWS, LENGTH, SIZE)

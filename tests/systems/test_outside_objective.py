@@ -64,6 +64,7 @@ def test_help_flags_and_checks_know_it():
         parse("--objective=drawn", "--training=reinforce")
 
 
+@pytest.mark.slow
 def test_it_trains_and_reports(run, drawn):
     folder, said, config = run
     lines = (folder / "metrics.jsonl").read_text().splitlines()

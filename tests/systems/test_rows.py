@@ -191,6 +191,7 @@ def trained(sharing, objective="electra"):
     return model
 
 
+@pytest.mark.slow
 def test_gdes_begins_as_tied_and_drifts_apart():
     """Deltas are zero at first, and the discriminator reads shared + delta."""
     model = make("gdes")

@@ -27,7 +27,12 @@ def test_labels_are_not_read_as_formulas(tmp_path):
 
 @pytest.mark.parametrize(
     ("classes", "numbers", "names"),
-    [(3, 9, 3), (30, 900, 30), (31, 0, 31), (500, 0, 56)],
+    [
+        (3, 9, 3),
+        pytest.param(30, 900, 30, marks=pytest.mark.slow),
+        (31, 0, 31),
+        (500, 0, 56),
+    ],
 )
 def test_many_classes_are_drawn_with_less_in_them(
     drawn, tmp_path, classes, numbers, names

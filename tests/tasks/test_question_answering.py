@@ -332,6 +332,7 @@ def test_batch_size_changes_no_answer():
         assert answer.null_odds == pytest.approx(other.null_odds, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_fit_in_user_code_finds_the_answer():
     # The answer is the word after "not".
     random = np.random.default_rng(0)

@@ -330,6 +330,7 @@ def test_served_tags_are_those_of_python(tmp_path):
     assert by_ids["tags"].shape == (1, 3)
 
 
+@pytest.mark.slow
 def test_fit_in_user_code_learns_tags_of_words():
     words = {"good": "B-A", "xy": "I-A", "fine": "O", "poor": "B-B"}
     data = [
