@@ -39,7 +39,7 @@ def test_every_package_is_listed():
 def test_flagfiles_and_the_mark_of_annotations_are_package_data():
     assert SETUPTOOLS["package-dir"] == {"electra_tf.configs": "configs"}
     assert SETUPTOOLS["package-data"]["electra_tf.configs"] == ["**/*.cfg"]
-    assert SETUPTOOLS["package-data"]["electra_tf"] == ["py.typed"]
+    assert SETUPTOOLS["package-data"]["electra_tf"] == ["py.typed", "pretrained/*/*"]
     assert (ROOT / "electra_tf" / "py.typed").exists()
 
 

@@ -1,0 +1,70 @@
+"""The encoder that comes with the package, by its name."""
+
+import numpy as np
+import pytest
+
+from electra_tf.analysis.inspector import Inspector
+from electra_tf.folders.pretraining import SHIPPED, PretrainingFolder, named
+from electra_tf.layers.encoder import TextEncoder
+
+# A word that does not belong, and its place among the words; written for this test.
+WRONG = [
+    ("the children are playing in the which .", 6),
+    ("he went to the station by but .", 6),
+    ("they were born in a small of .", 6),
+    ("the king of france died in the was .", 7),
+    ("it is one of the largest cities is europe .", 7),
+    ("an old man opened the of .", 5),
+    ("the film was directed by and smith .", 5),
+    ("i have never seen is before .", 4),
+    ("the war ended in the same and .", 6),
+    ("both of the were killed .", 2),
+    ("this book is very and .", 4),
+    ("the river is the the north of the town .", 3),
+    ("he could not was english .", 3),
+    ("she was the first woman to the a degree .", 6),
+    ("in 1914 the , entered the war .", 3),
+    ("the university was founded in the october century .", 6),
+]
+
+
+@pytest.fixture(scope="module")
+def inspector():
+    return Inspector("mini", log=lambda line: None)
+
+
+def test_the_discriminator_suspects_words_that_do_not_belong(inspector):
+    ranks = []
+    for text, place in WRONG:
+        found = inspector.verdicts(text)
+        assert len(found.tokens) == len(text.split()) + 2, "a word piece a word"
+        scores = np.array(found.probabilities[1:-1])
+        ranks.append((scores < scores[place]).sum() / (len(scores) - 1))
+    # Verdicts that know nothing rank a place at 0.5, 0.07 by 0.3 / sqrt(16).
+    assert np.mean(ranks) > 0.75, ranks
+
+
+def test_the_generator_fills_what_grammar_leaves_open(inspector):
+    ((best, *_),) = inspector.fill("they were born in [MASK] .", top=1).fills
+    assert best[0].isascii() and 0.01 < best[1] < 1
+
+
+def test_the_files_are_small_and_whole():
+    folder = PretrainingFolder(named("mini"))
+    assert folder.path == SHIPPED / "mini"
+    files = sorted(path.name for path in folder.path.iterdir())
+    assert files == [
+        *("README.md", "config.json", "discriminator.safetensors"),
+        *("generator.safetensors", "metrics.jsonl", "vocab.txt"),
+    ]
+    assert sum(path.stat().st_size for path in folder.path.iterdir()) < 12e6
+    encoder = folder.load("encoder", TextEncoder)
+    assert all(np.isfinite(weight).all() for weight in encoder.get_weights())
+    assert len(folder.vocabulary()) == encoder.embeddings.vocab_size
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mini").mkdir()
+    assert named("mini").resolve() == tmp_path / "mini"
+    assert named("no_such").name == "no_such"
