@@ -63,6 +63,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-analyze",
         "electra-compare",
         "electra-convert",
+        "electra-curves",
         "electra-doctor",
         "electra-finetune",
         "electra-grammar",

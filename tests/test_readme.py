@@ -113,6 +113,7 @@ CONFIGS = (
     commands.PredictConfig,
     commands.InspectConfig,
     commands.AnalyzeConfig,
+    commands.CurvesConfig,
     commands.RerankConfig,
     commands.MinimalPairsConfig,
     commands.ConvertConfig,

@@ -92,6 +92,34 @@ class InspectConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CurvesConfig(Group):
+    """Draws the learning curves of several runs over each other.
+
+    Examples:
+      python -m electra_tf.curves runs/* --output=curves.png
+      python -m electra_tf.curves runs/small runs/base --output=curves.html --by=flops
+      python -m electra_tf.curves runs/* --output=auc.svg --metrics=discriminator_auc
+
+    Reads metrics.jsonl in the folders of the runs, which need not have finished; other
+    folders are left out. Held-out text is drawn with circles, training windows paler.
+    An .html page also has the last numbers as a table.
+    """
+
+    output: str | None = field(
+        None, "Picture (.png, .svg, .pdf) or page (.html) to write.", required=True
+    )
+    by: Literal["steps", "tokens", "flops"] = field(
+        "steps",
+        "What runs are laid beside each other by: updates, positions read, or the "
+        "FLOPs of matrix products.",
+    )
+    metrics: tuple[str, ...] = field(
+        (), "What to draw, by names in metrics.jsonl; default: losses and scores."
+    )
+    overwrite: bool = field(False, "Replace the output.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MinimalPairsConfig(Group):
     r"""Which of two sentences does a pretrained model find better? Trains nothing.
 
