@@ -111,9 +111,14 @@ class Inspector:
 
     def verdicts(self, text: str) -> Verdicts:
         """Asks the discriminator about a text as it is."""
-        ids = self._encode(text, self.detector.encoder)
-        logits = self.detector(self._inputs(ids))
-        return Verdicts(text, self._names(ids), _plain(tf.sigmoid(logits)))
+        ids = self.encode(text, self.detector.encoder)
+        return Verdicts(text, self.names(ids), self.judge(ids, self.detector))
+
+    def judge(
+        self, ids: np.ndarray, detector: ReplacedTokenDetector
+    ) -> tuple[float, ...]:
+        """P(replaced) of each of the ids [S], as this discriminator sees it."""
+        return _plain(tf.sigmoid(detector(self.inputs(ids))))
 
     def corrupt(
         self,
@@ -138,8 +143,8 @@ class Inspector:
         pair = Electra(
             generator, detector.encoder, objective=detector.objective, sampler=sampler
         )
-        ids = self._encode(text, detector.encoder, generator.encoder)
-        inputs = self._inputs(ids)
+        ids = self.encode(text, detector.encoder, generator.encoder)
+        inputs = self.inputs(ids)
         # Masks and samples follow the text, not its number among several.
         fingerprint = zlib.crc32(text.encode())
         keys = row_keys(
@@ -152,9 +157,9 @@ class Inspector:
         )
         return Verdicts(
             text,
-            self._names(answers["corrupted_ids"].numpy()[0]),
+            self.names(answers["corrupted_ids"].numpy()[0]),
             _plain(answers["replaced_probability"]),
-            self._names(ids),
+            self.names(ids),
             tuple(answers["is_masked"].numpy()[0].tolist()),
         )
 
@@ -172,18 +177,18 @@ class Inspector:
                 f"{_quoted(text)} has no {mask}: write {mask} where the generator "
                 "shall fill something in."
             )
-        ids = self._encode(text, self.generator.encoder, masks=True)
+        ids = self.encode(text, self.generator.encoder, masks=True)
         positions = np.flatnonzero(ids == self.vocabulary.mask_id).astype(np.int32)
-        inputs = self._inputs(ids)
+        inputs = self.inputs(ids)
         inputs["masked_input_ids"] = inputs["input_ids"]
         inputs["masked_lm_positions"] = tf.constant(positions[None])
         logits = self.generator(inputs)
         best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
         fills = tuple(
-            tuple(zip(self._names(token_ids), _plain(values), strict=True))
+            tuple(zip(self.names(token_ids), _plain(values), strict=True))
             for values, token_ids in zip(best.values, best.indices.numpy(), strict=True)
         )
-        return Fills(text, self._names(ids), mask, fills)
+        return Fills(text, self.names(ids), mask, fills)
 
     @functools.cached_property
     def detector(self) -> ReplacedTokenDetector:
@@ -241,7 +246,7 @@ class Inspector:
             "--to=imported)."
         )
 
-    def _encode(
+    def encode(
         self, text: str, *encoders: TextEncoder, masks: bool = False
     ) -> np.ndarray:
         """Ids of a text between [CLS] and [SEP], int32 [S], that fit all encoders.
@@ -271,11 +276,13 @@ class Inspector:
             )
         return np.array(ids, np.int32)
 
-    def _inputs(self, ids: np.ndarray) -> dict[str, tf.Tensor]:
+    def inputs(self, ids: np.ndarray) -> dict[str, tf.Tensor]:
+        """What an encoder reads of ids [S], as a batch of one row."""
         row = tf.constant(ids[None])
         return derive_inputs(row, tf.ones_like(row), self.vocabulary.sep_id)
 
-    def _names(self, ids: Sequence[int]) -> tuple[str, ...]:
+    def names(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The tokens with these ids."""
         return tuple(self._tokens[np.asarray(ids)].tolist())
 
 

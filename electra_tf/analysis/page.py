@@ -6,7 +6,10 @@ import html
 from collections.abc import Sequence
 
 from electra_tf import cli
+from electra_tf.analysis.course import Course
 from electra_tf.analysis.inspector import Fills, Verdicts
+
+Answer = Verdicts | Fills | Course
 
 # From certainly real to certainly replaced; dark text is readable on all between.
 _REAL, _REPLACED = (255, 255, 255), (240, 110, 90)
@@ -34,6 +37,7 @@ img { max-width: 100%; height: auto; }
 figure { margin: 1rem 0; }
 caption { text-align: left; color: #444; padding: .6rem 0 .2rem; }
 .scroll { overflow-x: auto; }
+.course td, .course th { padding: .1rem .35rem; white-space: nowrap; }
 """
 
 # (replaced, called replaced) -> mark and meaning.
@@ -45,7 +49,7 @@ _OUTCOMES = {
 }
 
 
-def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
+def page(results: Sequence[Answer], *, about: str) -> str:
     """A whole HTML document.
 
     Every token is coloured by the probability that it was replaced, which is shown on
@@ -53,11 +57,20 @@ def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
     colour is not needed. In corrupted texts the original stands over its replacement.
     ``about`` is a line on where the results come from.
     """
-    # One legend per kind of answer, in the order in which they come first.
-    parts = list(dict.fromkeys(map(_legend, results)))
-    for result in results:
-        parts.append(_fills(result) if isinstance(result, Fills) else _verdicts(result))
+    parts = [legend(results), *map(answer, results)]
     return document("ELECTRA inspection", about, "\n".join(parts))
+
+
+def answer(result: Answer) -> str:
+    """One answer as a section of HTML."""
+    if isinstance(result, Fills):
+        return _fills(result)
+    return _course(result) if isinstance(result, Course) else _verdicts(result)
+
+
+def legend(results: Sequence[Answer]) -> str:
+    """What the colors and marks of all these mean, once for each kind of answer."""
+    return "\n".join(dict.fromkeys(map(_legend, results)))
 
 
 def document(title: str, about: str, body: str) -> str:
@@ -84,7 +97,7 @@ def background(probability: float) -> tuple[int, int, int]:
     )
 
 
-def _legend(result: Verdicts | Fills) -> str:
+def _legend(result: Answer) -> str:
     if isinstance(result, Fills):
         return (
             '<p class="key">The most probable tokens for each mask; every mask is '
@@ -94,17 +107,19 @@ def _legend(result: Verdicts | Fills) -> str:
         f'<span class="token" style="{_style(share / 100)}">{share} %</span>'
         for share in (0, 25, 50, 75, 100)
     )
-    legend = (
+    key = (
         f'<p class="key">Probability that the token was replaced: {chips}. Over 50 %: '
         '<span class="called">called replaced</span>. Hover for the number.</p>'
     )
     if result.original is None:
-        return legend
+        return key
+    if isinstance(result, Course):
+        return f'{key}\n<p class="key">Below a token: what stood there before.</p>'
     marks = ", ".join(
         f"<sup>{mark}</sup> {meaning}" for mark, meaning in _OUTCOMES.values() if mark
     )
     return (
-        f'{legend}\n<p class="key">Above a token: what stood there before '
+        f'{key}\n<p class="key">Above a token: what stood there before '
         f"the generator filled it in (= if it is the same). After it: {marks}.</p>"
     )
 
@@ -130,6 +145,32 @@ def _verdicts(answer: Verdicts) -> str:
         "<details><summary>Numbers</summary>\n"
         f"<table><tr>{before}<th>token</th><th>P(replaced)</th></tr>\n"
         f"{''.join(rows)}</table></details>\n</section>"
+    )
+
+
+def _course(answer: Course) -> str:
+    """A table: tokens across, discriminators down."""
+    heads = []
+    for at, token in enumerate(answer.tokens):
+        before = ""
+        if answer.original and answer.is_masked[at]:
+            was = answer.original[at]
+            before = f"<br><small>{'=' if was == token else escape(was)}</small>"
+        heads.append(f"<th>{escape(token)}{before}</th>")
+    rows = []
+    for name, values in zip(answer.names, answer.probabilities, strict=True):
+        cells = "".join(
+            f'<td class="number{" called" * (value > 0.5)}" style="{_style(value)}" '
+            f'title="{escape(f"{token}, {name}: {value:.1%} replaced")}">'
+            f"{100 * value:.0f}</td>"
+            for token, value in zip(answer.tokens, values, strict=True)
+        )
+        rows.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
+    return (
+        f"<section>\n<h2>{escape(answer.text)}</h2>\n"
+        '<div class="scroll"><table class="course">'
+        f"<tr><th></th>{''.join(heads)}</tr>\n"
+        f"{''.join(rows)}</table></div>\n</section>"
     )
 
 

@@ -51,10 +51,12 @@ class InspectConfig(Group):
       python -m electra_tf.inspect --model=runs/tiny --html=out.html < lines.txt
       python -m electra_tf.inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf.inspect --model=runs/tiny --fill "the chef [MASK] the meal"
+      python -m electra_tf.inspect --model=runs/tiny --checkpoints "the chef ate it"
 
     The first two print the discriminator's verdict on every token: how likely it was
     replaced. --corrupt lets the generator replace some first; --fill prints what the
-    generator would put in place of each [MASK].
+    generator would put in place of each [MASK]. --checkpoints and --beside show how
+    several discriminators see the same text.
     """
 
     model: str | None = field(
@@ -64,6 +66,12 @@ class InspectConfig(Group):
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
+    checkpoints: bool = field(
+        False, "The verdicts of every kept checkpoint of the run, finished or not."
+    )
+    beside: tuple[str, ...] = field(
+        (), "Folders of other models of the same vocabulary, whose verdicts come too."
+    )
     mask_rate: float | None = field(
         None, "Of --corrupt; default: as in pretraining.", allowed=SHARE
     )
@@ -88,6 +96,15 @@ class InspectConfig(Group):
         require(
             not (self.corrupt and self.fill),
             "--corrupt and --fill exclude each other: ask one thing at a time.",
+        )
+        require(
+            not (self.checkpoints and self.beside),
+            "--checkpoints and --beside exclude each other: one run over time, or "
+            "several runs.",
+        )
+        require(
+            not (self.fill and (self.checkpoints or self.beside)),
+            "--checkpoints and --beside show verdicts: leave out --fill.",
         )
 
 
