@@ -26,7 +26,7 @@ GROUND = {"features": set(), "files": set(), "config": set(), "cli": {"config"}}
 # class that saved files name. Nobody imports them.
 COMMANDS = (
     *("analyze", "compare", "convert", "curves", "finetune", "inspect"),
-    *("minimal_pairs", "optimum", "predict", "pretrain", "rerank"),
+    *("minimal_pairs", "optimum", "predict", "pretrain", "rerank", "simulate"),
 )
 SHIMS = {name: {"config", "cli"} for name in COMMANDS}
 LONGEST_SHIM = 15

@@ -74,6 +74,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-pretrain",
         "electra-records",
         "electra-rerank",
+        "electra-simulate",
     }
 
 

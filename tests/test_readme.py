@@ -115,6 +115,7 @@ CONFIGS = (
     commands.AnalyzeConfig,
     commands.CurvesConfig,
     commands.RerankConfig,
+    commands.SimulateConfig,
     commands.MinimalPairsConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,

@@ -30,6 +30,8 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
     for result in _answers(inspector, _texts(texts), options, log):
         _show(result, options, is_first=not results)
         results.append(result)
+    if options.attention:
+        results += [inspector.heads(result.text) for result in results]
     if not results:
         raise ValueError("no text: give it as an argument or on standard input.")
     if target:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.analysis.attention import Heads, looking
 from electra_tf.cli import Log
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
@@ -119,6 +120,15 @@ class Inspector:
     ) -> tuple[float, ...]:
         """P(replaced) of each of the ids [S], as this discriminator sees it."""
         return _plain(tf.sigmoid(detector(self.inputs(ids))))
+
+    def heads(self, text: str) -> Heads:
+        """What the heads of the discriminator look at in a text as it is."""
+        ids = self.encode(text, self.detector.encoder)
+        return Heads(text, self.names(ids), self._look(ids))
+
+    @functools.cached_property
+    def _look(self) -> Callable[[np.ndarray], np.ndarray]:
+        return looking(self.detector.encoder, self.vocabulary.sep_id)
 
     def corrupt(
         self,

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 from collections.abc import Sequence
 
+from matplotlib.image import imsave
+
 from electra_tf import cli
+from electra_tf.analysis.attention import Heads
 from electra_tf.analysis.course import Course
 from electra_tf.analysis.inspector import Fills, Verdicts
 
-Answer = Verdicts | Fills | Course
+Answer = Verdicts | Fills | Course | Heads
 
 # From certainly real to certainly replaced; dark text is readable on all between.
 _REAL, _REPLACED = (255, 255, 255), (240, 110, 90)
+
+# Side of a token in a square of attention.
+_PIXELS = 14
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -37,6 +45,15 @@ img { max-width: 100%; height: auto; }
 figure { margin: 1rem 0; }
 caption { text-align: left; color: #444; padding: .6rem 0 .2rem; }
 .scroll { overflow-x: auto; }
+.heads { display: flex; gap: .8rem; font-size: 11px; }
+.heads figure { margin: 0; flex: none; }
+.heads figcaption { height: 18px; line-height: 18px; color: #444; }
+.heads img { display: block; max-width: none; image-rendering: pixelated;
+  border: 1px solid #999; box-sizing: border-box; }
+.down { padding-top: 18px; flex: none; text-align: right; }
+.down span { display: block; height: 14px; line-height: 14px; }
+.across { display: flex; }
+.across span { width: 14px; line-height: 14px; writing-mode: vertical-rl; }
 .course td, .course th { padding: .1rem .35rem; white-space: nowrap; }
 """
 
@@ -65,12 +82,15 @@ def answer(result: Answer) -> str:
     """One answer as a section of HTML."""
     if isinstance(result, Fills):
         return _fills(result)
+    if isinstance(result, Heads):
+        return _heads(result)
     return _course(result) if isinstance(result, Course) else _verdicts(result)
 
 
 def legend(results: Sequence[Answer]) -> str:
-    """What the colors and marks of all these mean, once for each kind of answer."""
-    return "\n".join(dict.fromkeys(map(_legend, results)))
+    """What the colors and marks of all these mean, each once."""
+    lines = (line for result in results for line in _legend(result).split("\n"))
+    return "\n".join(dict.fromkeys(lines))
 
 
 def document(title: str, about: str, body: str) -> str:
@@ -102,6 +122,11 @@ def _legend(result: Answer) -> str:
         return (
             '<p class="key">The most probable tokens for each mask; every mask is '
             "judged alone.</p>"
+        )
+    if isinstance(result, Heads):
+        return (
+            '<p class="key">Attention: every square is a head, rows are tokens that '
+            "look, columns those that are looked at; the darker, the more.</p>"
         )
     chips = " ".join(
         f'<span class="token" style="{_style(share / 100)}">{share} %</span>'
@@ -171,6 +196,34 @@ def _course(answer: Course) -> str:
         '<div class="scroll"><table class="course">'
         f"<tr><th></th>{''.join(heads)}</tr>\n"
         f"{''.join(rows)}</table></div>\n</section>"
+    )
+
+
+def _heads(answer: Heads) -> str:
+    """A line of squares for each block, with the tokens beside and below them."""
+    side = _PIXELS * len(answer.tokens)
+    names = [f"<span>{escape(token)}</span>" for token in answer.tokens]
+    blocks = []
+    for block, heads in enumerate(answer.shares, 1):
+        squares = []
+        for head, shares in enumerate(heads, 1):
+            image = io.BytesIO()
+            # One pixel per pair of tokens, which the browser enlarges.
+            imsave(image, shares, vmin=0, vmax=1, cmap="Blues", format="png")
+            data = base64.b64encode(image.getvalue()).decode()
+            name = f"block {block}, head {head}"
+            squares.append(
+                f'<figure><figcaption>{name}</figcaption><img alt="{name}" '
+                f'width="{side}" height="{side}" src="data:image/png;base64,{data}">'
+                f'<div class="across">{"".join(names)}</div></figure>'
+            )
+        blocks.append(
+            f"<details{' open' * (block == 1)}><summary>Block {block}</summary>\n"
+            f'<div class="scroll heads"><div class="down">{"".join(names)}</div>'
+            f"{''.join(squares)}</div></details>"
+        )
+    return (
+        f"<section>\n<h2>{escape(answer.text)}</h2>\n{chr(10).join(blocks)}\n</section>"
     )
 
 
