@@ -25,8 +25,8 @@ GROUND = {"features": set(), "files": set(), "config": set(), "cli": {"config"}}
 # `python -m electra_tf.NAME`: flags and a target, nothing else; and the old place of a
 # class that saved files name. Nobody imports them.
 COMMANDS = (
-    *("analyze", "compare", "convert", "finetune", "inspect", "minimal_pairs"),
-    *("optimum", "predict", "pretrain", "rerank"),
+    *("analyze", "compare", "convert", "curves", "finetune", "inspect"),
+    *("minimal_pairs", "optimum", "predict", "pretrain", "rerank", "simulate"),
 )
 SHIMS = {name: {"config", "cli"} for name in COMMANDS}
 LONGEST_SHIM = 15

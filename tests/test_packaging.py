@@ -63,6 +63,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-analyze",
         "electra-compare",
         "electra-convert",
+        "electra-curves",
         "electra-doctor",
         "electra-finetune",
         "electra-grammar",
@@ -73,6 +74,7 @@ def test_every_module_with_a_command_has_a_script():
         "electra-pretrain",
         "electra-records",
         "electra-rerank",
+        "electra-simulate",
     }
 
 

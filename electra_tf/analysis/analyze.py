@@ -7,7 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from electra_tf import __version__, cli, files
-from electra_tf.analysis import calibration, errors, report, representations, suspicion
+from electra_tf.analysis import (
+    acceptability,
+    calibration,
+    errors,
+    report,
+    representations,
+    suspicion,
+    texts,
+)
 from electra_tf.analysis.report import Section
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import Log
@@ -15,8 +23,10 @@ from electra_tf.config.commands import AnalyzeConfig
 
 HTML, JSON = "report.html", "report.json"
 PARTS: dict[str, Callable[[Subject], Section]] = {
+    "inspect": texts.section,
     "calibration": calibration.section,
     "errors": errors.section,
+    "acceptability": acceptability.section,
     "suspicion": suspicion.section,
     "representations": representations.section,
 }

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,13 +28,16 @@ from electra_tf.analysis.measures import (
 )
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.analysis.tuned import fine_tune, gain
 from electra_tf.cli import Log
+from electra_tf.pretraining import ReplacedTokenDetector
 from electra_tf.runs.scores import row_scores
-from electra_tf.tasks.tagging import word_rows
+from electra_tf.tasks.tagging import WordRows, word_rows
 
 BETA = 0.5
 # What is asked first; its scores are logits of "replaced".
 DISCRIMINATOR = "discriminator"
+TUNED = "fine-tuned"
 
 
 def word_scores(
@@ -69,6 +73,19 @@ def word_scores(
     if inspector.home.has_model("generator"):
         fits = row_scores("masked_lm", inspector.generator, vocabulary, rows, **shared)
         by_row["generator"] = [-values for values in fits]
+    found = _of_words(pieces, sentences, by_row)
+    found["random"] = np.random.default_rng(seed).random(len(found["frequency"]))
+    found["random"][np.isnan(found["frequency"])] = np.nan
+    order = (DISCRIMINATOR, "generator", "frequency", "random")
+    return {name: found[name] for name in order if name in found}
+
+
+def _of_words(
+    pieces: WordRows,
+    sentences: Sequence[Sequence[str]],
+    by_row: Mapping[str, Sequence[np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """The highest score of each word's pieces, [N] by name, of those of all rows."""
     starts = np.cumsum([0, *map(len, sentences)])
     found = {name: np.full(starts[-1], np.nan) for name in by_row}
     for row, sentence in enumerate(pieces.sentence):
@@ -77,10 +94,30 @@ def word_scores(
         word = np.maximum.accumulate(first) + starts[sentence]
         for name, values in by_row.items():
             np.fmax.at(found[name], word, values[row])
-    found["random"] = np.random.default_rng(seed).random(starts[-1])
-    found["random"][np.isnan(found["frequency"])] = np.nan
-    order = (DISCRIMINATOR, "generator", "frequency", "random")
-    return {name: found[name] for name in order if name in found}
+    return found
+
+
+def tuned_scores(
+    inspector: Inspector,
+    detector: ReplacedTokenDetector,
+    sentences: Sequence[Sequence[str]],
+    *,
+    batch_size: int = 32,
+    log: Log = lambda line: None,
+) -> np.ndarray:
+    """As ``word_scores``, float64 [N], of another detector with the same tokens."""
+    longest = longest_row(inspector, detector.encoder)
+    pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
+    rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
+    scores = row_scores(
+        "replaced",
+        detector,
+        inspector.vocabulary,
+        rows,
+        batch_size=batch_size,
+        log=log,
+    )
+    return _of_words(pieces, sentences, {TUNED: scores})[TUNED]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,16 +216,27 @@ def section(subject: Subject) -> Section:
     """Errors of files, and of rules in tagged text."""
     config, log = subject.config, subject.log
     sets: dict[str, list[Marked]] = {}
+    # To fine-tune on, and to be asked after that.
+    split: dict[str, tuple[list[Marked], list[Marked]]] = {}
     for spec in config.errors:
         found = marking.read(spec, config.agreement, log)
         name = " and ".join(Path(part).name for part in spec.split(":"))
         rng = np.random.default_rng(config.seed)
         kept = sorted(rng.permutation(len(found))[: config.sentences])
-        sets[spec if name in sets else name] = [found[at] for at in kept]
+        name = spec if name in sets else name
+        sets[name] = [found[at] for at in kept]
+        split[name] = _parts(sets[name], config.seed)
     for path in config.tagged:
         tagged = marking.read_tagged(path)
         name = f"rules in {Path(path).name}"
         sets[name] = marking.by_rules(tagged, config.sentences, config.seed)
+        if config.tune:
+            # No sentence is on both sides, with other errors.
+            parts = _parts(tagged, config.seed)
+            limit = max(1, config.sentences // 2)
+            split[name] = tuple(
+                marking.by_rules(part, limit, config.seed) for part in parts
+            )
     if not sets:
         raise ValueError(
             "errors needs sentences with errors: name files with --errors, or text to "
@@ -216,15 +264,7 @@ def section(subject: Subject) -> Section:
             f"{best.wrong:.1%} wrong; average precision {best.average_precision:.3f}, "
             f"F0.5 {best.f_score:.3f}, ECE of P(replaced) {natural.ece:.3f}."
         )
-        header = ("who", "average precision", "AUC", "threshold", "precision", "recall")
-        rows = [
-            (
-                *(who, f.average_precision, f.auc, f.threshold),
-                *(f.precision, f.recall, f.f_score),
-            )
-            for who, f in found.items()
-        ]
-        tables.append(Table(f"{name}: who finds wrong words", (*header, "F0.5"), rows))
+        tables.append(_who(f"{name}: who finds wrong words", found))
         header = ("kind", "words", "called wrong", "low", "high", "average precision")
         rows = [
             (
@@ -250,12 +290,93 @@ def section(subject: Subject) -> Section:
                 },
             )
         )
-        thin = {
-            who: dataclasses.replace(f, curve=f.curve.thinned())
-            for who, f in found.items()
-        }
-        numbers[name] = {"found": thin, "calibration": natural}
+        numbers[name] = {"found": _thinned(found), "calibration": natural}
+        if config.tune:
+            try:
+                after = _after_tuning(subject, name, *split[name])
+            except ValueError as error:
+                raise ValueError(f"{name}, --tune: {error}") from error
+            notes.append(after.note)
+            tables.append(after.table)
+            pictures.append(after.picture)
+            numbers[name]["tuned"] = after.numbers
     return Section("Does it find real errors?", notes, tables, pictures, numbers)
+
+
+def _parts(sentences: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
+    """Sentences in two halves."""
+    first = halves(np.arange(len(sentences)), seed)
+    return tuple(
+        [sentences[at] for at in np.flatnonzero(part)] for part in (first, ~first)
+    )
+
+
+def _who(caption: str, found: Mapping[str, Found]) -> Table:
+    header = ("who", "average precision", "AUC", "threshold", "precision", "recall")
+    rows = [
+        (
+            *(who, f.average_precision, f.auc, f.threshold),
+            *(f.precision, f.recall, f.f_score),
+        )
+        for who, f in found.items()
+    ]
+    return Table(caption, (*header, "F0.5"), rows)
+
+
+def _thinned(found: Mapping[str, Found]) -> dict[str, Found]:
+    return {
+        who: dataclasses.replace(f, curve=f.curve.thinned()) for who, f in found.items()
+    }
+
+
+class _Tuned(NamedTuple):
+    note: str
+    table: Table
+    picture: Picture
+    numbers: dict[str, Any]
+
+
+def _after_tuning(
+    subject: Subject, name: str, given: Sequence[Marked], asked: Sequence[Marked]
+) -> _Tuned:
+    """Who finds the wrong words of ``asked``, once some of ``given`` were shown."""
+    config, log = subject.config, subject.log
+    inspector = subject.inspector
+    # Rules come one after the other.
+    order = np.random.default_rng(config.seed).permutation(len(given))
+    shown = [given[at] for at in order[: config.tune]]
+    detector = fine_tune(inspector, shown, seed=config.seed, log=log)
+    sentences = [each.words for each in asked]
+    shared = {"batch_size": config.batch_size, "log": log}
+    scores = word_scores(
+        inspector, sentences, subject.counts, seed=config.seed, **shared
+    )
+    after = tuned_scores(inspector, detector, sentences, **shared)
+    found = {
+        who: evaluate(asked, own, config.seed)
+        for who, own in {TUNED: after, **scores}.items()
+    }
+    more, low, high = gain(asked, scores[DISCRIMINATOR], after, config.seed)
+    what = (
+        f"{name}: after fine-tuning on {len(shown):,} sentences, asked of "
+        f"{len(asked):,} others"
+    )
+    note = (
+        f"{what}: average precision {found[TUNED].average_precision:.3f}, without "
+        f"{found[DISCRIMINATOR].average_precision:.3f}; the difference is {more:+.3f} "
+        f"(95 %: {low:+.3f} to {high:+.3f}); F0.5 {found[TUNED].f_score:.3f}, without "
+        f"{found[DISCRIMINATOR].f_score:.3f}."
+    )
+    panels = {
+        "who finds them": functools.partial(draw_curves, found=found),
+        "what is found": functools.partial(draw_kinds, kinds=found[TUNED].kinds),
+    }
+    numbers = {
+        "sentences": len(shown),
+        "found": _thinned(found),
+        "gain": {"average_precision": more, "low": low, "high": high},
+    }
+    return _Tuned(note, _who(what, found), Picture(f"{what}.", panels), numbers)
 
 
 def _known(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from electra_tf import cli, files
-from electra_tf.analysis import page, terminal
+from electra_tf.analysis import course, page, terminal
+from electra_tf.analysis.course import Course
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
+from electra_tf.analysis.page import Answer
 from electra_tf.config import fields
 from electra_tf.config.commands import InspectConfig
 
@@ -23,11 +26,12 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
     if target and target.exists() and not options.overwrite:
         raise ValueError(f"{target} exists: pass --overwrite to replace it.")
     inspector = Inspector(options.model, log, **fields.tokenization(options))
-    results = []
-    for text in _texts(texts):
-        result = _ask(inspector, text, options)
+    results: list[Answer] = []
+    for result in _answers(inspector, _texts(texts), options, log):
         _show(result, options, is_first=not results)
         results.append(result)
+    if options.attention:
+        results += [inspector.heads(result.text) for result in results]
     if not results:
         raise ValueError("no text: give it as an argument or on standard input.")
     if target:
@@ -35,17 +39,38 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
         log(f"wrote {target}")
 
 
-def _ask(inspector: Inspector, text: str, options: InspectConfig) -> Verdicts | Fills:
+def _answers(
+    inspector: Inspector, texts: Iterator[str], options: InspectConfig, log: cli.Log
+) -> Iterator[Answer]:
+    """Answers one text after the other; of several models, each reads all texts."""
+    ask = _question(inspector, options)
+    if options.checkpoints or options.beside:
+        # Before models are loaded for nothing.
+        given = list(texts)
+        stages = (
+            course.checkpoints(inspector)
+            if options.checkpoints
+            else course.folders(inspector, options.beside, log)
+        )
+        corrupt = ask if options.corrupt else None
+        yield from course.courses(given, stages, corrupt) if given else ()
+    else:
+        yield from map(ask, texts)
+
+
+def _question(
+    inspector: Inspector, options: InspectConfig
+) -> Callable[[str], Verdicts | Fills]:
     if options.fill:
-        return inspector.fill(text, top=options.top)
+        return functools.partial(inspector.fill, top=options.top)
     if options.corrupt:
-        return inspector.corrupt(
-            text,
+        return functools.partial(
+            inspector.corrupt,
             mask_rate=options.mask_rate,
             temperature=options.temperature,
             seed=options.seed,
         )
-    return inspector.verdicts(text)
+    return inspector.verdicts
 
 
 def _texts(given: Sequence[str]) -> Iterator[str]:
@@ -58,7 +83,7 @@ def _texts(given: Sequence[str]) -> Iterator[str]:
     yield from cli.lines_of(sys.stdin)
 
 
-def _show(result: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -> None:
+def _show(result: Answer, options: InspectConfig, *, is_first: bool) -> None:
     if options.json:
         cli.say(json.dumps(record(result), ensure_ascii=False))
         return
@@ -68,13 +93,15 @@ def _show(result: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -
     if isinstance(result, Fills):
         shown = terminal.fills(result, use_color=use_color)
     else:
-        shown = terminal.verdicts(result, width=width, use_color=use_color)
-        if is_first and result.original is None:
+        is_course = isinstance(result, Course)
+        show = terminal.course if is_course else terminal.verdicts
+        shown = show(result, width=width, use_color=use_color)
+        if is_first and (is_course or result.original is None):
             shown += f"\n\n{terminal.LEGEND}"
     cli.say(shown if is_first else f"\n{shown}")
 
 
-def _visible(result: Verdicts | Fills) -> Verdicts | Fills:
+def _visible(result: Answer) -> Answer:
     """An answer whose tokens and text, colours too, cannot reach the terminal."""
 
     def clean(value: Any) -> Any:
@@ -87,7 +114,7 @@ def _visible(result: Verdicts | Fills) -> Verdicts | Fills:
     )
 
 
-def record(result: Verdicts | Fills) -> dict[str, Any]:
+def record(result: Answer) -> dict[str, Any]:
     """An answer as plain values, for --json."""
     row: dict[str, Any] = {"text": result.text, "tokens": list(result.tokens)}
     if isinstance(result, Fills):
@@ -96,7 +123,13 @@ def record(result: Verdicts | Fills) -> dict[str, Any]:
             for each in result.fills
         ]
         return row | {"fills": fills}
-    row["replaced_probability"] = [round(x, 6) for x in result.probabilities]
+    if isinstance(result, Course):
+        row["replaced_probability"] = {
+            name: [round(x, 6) for x in values]
+            for name, values in zip(result.names, result.probabilities, strict=True)
+        }
+    else:
+        row["replaced_probability"] = [round(x, 6) for x in result.probabilities]
     if result.original is not None:
         pairs = zip(result.original, result.tokens, strict=True)
         row |= {
@@ -110,13 +143,18 @@ def record(result: Verdicts | Fills) -> dict[str, Any]:
 def _about(options: InspectConfig) -> str:
     if options.fill:
         return f"Generator of {options.model}."
+    who = f"iscriminator of {options.model}"
+    if options.checkpoints:
+        who = f"iscriminators of the checkpoints of {options.model}"
+    elif options.beside:
+        who = f"iscriminators of {', '.join((options.model, *options.beside))}"
     if not options.corrupt:
-        return f"Discriminator of {options.model}."
+        return f"D{who}."
     rate, temperature = (
         "as in pretraining" if value is None else value
         for value in (options.mask_rate, options.temperature)
     )
     return (
-        f"Generator and discriminator of {options.model}. Mask rate: {rate}; "
+        f"Generator and d{who}. Mask rate: {rate}; "
         f"temperature: {temperature}; seed: {options.seed}."
     )

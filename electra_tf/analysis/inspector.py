@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.analysis.attention import Heads, looking
 from electra_tf.cli import Log
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
@@ -111,9 +112,23 @@ class Inspector:
 
     def verdicts(self, text: str) -> Verdicts:
         """Asks the discriminator about a text as it is."""
-        ids = self._encode(text, self.detector.encoder)
-        logits = self.detector(self._inputs(ids))
-        return Verdicts(text, self._names(ids), _plain(tf.sigmoid(logits)))
+        ids = self.encode(text, self.detector.encoder)
+        return Verdicts(text, self.names(ids), self.judge(ids, self.detector))
+
+    def judge(
+        self, ids: np.ndarray, detector: ReplacedTokenDetector
+    ) -> tuple[float, ...]:
+        """P(replaced) of each of the ids [S], as this discriminator sees it."""
+        return _plain(tf.sigmoid(detector(self.inputs(ids))))
+
+    def heads(self, text: str) -> Heads:
+        """What the heads of the discriminator look at in a text as it is."""
+        ids = self.encode(text, self.detector.encoder)
+        return Heads(text, self.names(ids), self._look(ids))
+
+    @functools.cached_property
+    def _look(self) -> Callable[[np.ndarray], np.ndarray]:
+        return looking(self.detector.encoder, self.vocabulary.sep_id)
 
     def corrupt(
         self,
@@ -138,8 +153,8 @@ class Inspector:
         pair = Electra(
             generator, detector.encoder, objective=detector.objective, sampler=sampler
         )
-        ids = self._encode(text, detector.encoder, generator.encoder)
-        inputs = self._inputs(ids)
+        ids = self.encode(text, detector.encoder, generator.encoder)
+        inputs = self.inputs(ids)
         # Masks and samples follow the text, not its number among several.
         fingerprint = zlib.crc32(text.encode())
         keys = row_keys(
@@ -152,9 +167,9 @@ class Inspector:
         )
         return Verdicts(
             text,
-            self._names(answers["corrupted_ids"].numpy()[0]),
+            self.names(answers["corrupted_ids"].numpy()[0]),
             _plain(answers["replaced_probability"]),
-            self._names(ids),
+            self.names(ids),
             tuple(answers["is_masked"].numpy()[0].tolist()),
         )
 
@@ -172,18 +187,18 @@ class Inspector:
                 f"{_quoted(text)} has no {mask}: write {mask} where the generator "
                 "shall fill something in."
             )
-        ids = self._encode(text, self.generator.encoder, masks=True)
+        ids = self.encode(text, self.generator.encoder, masks=True)
         positions = np.flatnonzero(ids == self.vocabulary.mask_id).astype(np.int32)
-        inputs = self._inputs(ids)
+        inputs = self.inputs(ids)
         inputs["masked_input_ids"] = inputs["input_ids"]
         inputs["masked_lm_positions"] = tf.constant(positions[None])
         logits = self.generator(inputs)
         best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
         fills = tuple(
-            tuple(zip(self._names(token_ids), _plain(values), strict=True))
+            tuple(zip(self.names(token_ids), _plain(values), strict=True))
             for values, token_ids in zip(best.values, best.indices.numpy(), strict=True)
         )
-        return Fills(text, self._names(ids), mask, fills)
+        return Fills(text, self.names(ids), mask, fills)
 
     @functools.cached_property
     def detector(self) -> ReplacedTokenDetector:
@@ -241,7 +256,7 @@ class Inspector:
             "--to=imported)."
         )
 
-    def _encode(
+    def encode(
         self, text: str, *encoders: TextEncoder, masks: bool = False
     ) -> np.ndarray:
         """Ids of a text between [CLS] and [SEP], int32 [S], that fit all encoders.
@@ -271,11 +286,13 @@ class Inspector:
             )
         return np.array(ids, np.int32)
 
-    def _inputs(self, ids: np.ndarray) -> dict[str, tf.Tensor]:
+    def inputs(self, ids: np.ndarray) -> dict[str, tf.Tensor]:
+        """What an encoder reads of ids [S], as a batch of one row."""
         row = tf.constant(ids[None])
         return derive_inputs(row, tf.ones_like(row), self.vocabulary.sep_id)
 
-    def _names(self, ids: Sequence[int]) -> tuple[str, ...]:
+    def names(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The tokens with these ids."""
         return tuple(self._tokens[np.asarray(ids)].tolist())
 
 

@@ -45,7 +45,7 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     """
     source, colon, reference = spec.rpartition(":")
     if colon and not Path(spec).exists():
-        found = list(_parallel(source, reference))
+        found = [_corrected(*pair) for pair in _parallel(source, reference)]
     elif spec.endswith(".jsonl") or Path(spec).is_dir():
         found = [
             _corrected(pair.bad.split(), pair.good.split(), pair.paradigm)
@@ -60,14 +60,42 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     return found
 
 
+# Of a sentence: its words, and by annotator the kind and the correction of each edit.
+_Edits = dict[str, dict[tuple[int, int], tuple[str, str]]]
+
+
 def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
-    """An S line with words, an A line per edit, a blank line.
+    """Words that enough annotators mark.
 
     Every annotator of the file is taken to have read every sentence, as by the M2
     scorer: one without an edit has none to make.
     """
+    sentences, annotators = _m2_edits(path, log)
+    for words, by_annotator in sentences:
+        votes: list[list[str]] = [[] for _ in words]
+        for own in by_annotator.values():
+            kinds = _marks(len(words), {at: kind for at, (kind, _) in own.items()})
+            for vote, kind in zip(votes, kinds, strict=True):
+                vote += [kind] if kind else []
+        least = agreement * len(annotators)
+        yield Marked(
+            tuple(words),
+            tuple(
+                collections.Counter(vote).most_common(1)[0][0]
+                if vote and len(vote) >= least
+                else RIGHT
+                for vote in votes
+            ),
+        )
+
+
+def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list[str]]:
+    """Sentences with their edits, and all annotators, in order.
+
+    An S line with words, an A line per edit, a blank line.
+    """
     lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
-    blocks: list[tuple[list[str], dict[str, dict[tuple[int, int], str]]]] = []
+    blocks: list[tuple[list[str], _Edits]] = []
     annotators, beyond = set(), {}
     for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
@@ -80,7 +108,7 @@ def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
             fields = line[2:].split("|||")
             try:
                 first, last = map(int, fields[0].split())
-                kind, annotator = fields[1], fields[5]
+                kind, correction, annotator = fields[1], fields[2], fields[5]
             except (ValueError, IndexError) as error:
                 raise ValueError(
                     f"{where} is no edit: 'A FIRST LAST|||KIND|||CORRECTION|||REQUIRED"
@@ -99,7 +127,9 @@ def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
                         f"{where}: the edits {start} {end} and {first} {last} of "
                         f"annotator {annotator} overlap, and one of them has to go."
                     )
-            own[first, last] = kind or "error"
+            # The M2 scorer's: nothing, and several that are as good.
+            correction = "" if correction == "-NONE-" else correction.split("||")[0]
+            own[first, last] = kind or "error", correction
         elif line.strip():
             raise ValueError(f"{where}: M2 lines begin with S or A, got {line[:40]!r}.")
     if beyond:
@@ -108,24 +138,51 @@ def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
             "an edit is not within their words, the first one on line "
             f"{min(beyond.values())}."
         )
-    for block, (words, by_annotator) in enumerate(blocks):
-        if block in beyond:
-            continue
-        votes: list[list[str]] = [[] for _ in words]
-        for own in by_annotator.values():
-            kinds = _marks(len(words), own)
-            for vote, kind in zip(votes, kinds, strict=True):
-                vote += [kind] if kind else []
-        least = agreement * len(annotators)
-        yield Marked(
-            tuple(words),
+    kept = [each for number, each in enumerate(blocks) if number not in beyond]
+    return kept, sorted(annotators)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewritten:
+    """A sentence, and what people wrote in its place."""
+
+    source: str
+    others: tuple[str, ...]
+
+
+def rewritten(spec: str, log: Log) -> list[Rewritten] | None:
+    """Reads a file as ``read`` does; None where it does not tell what would be right.
+
+    Of M2, a text for each annotator, with all of its edits made.
+    """
+    source, colon, reference = spec.rpartition(":")
+    if colon and not Path(spec).exists():
+        return [
+            Rewritten(" ".join(before), (" ".join(after),))
+            for before, after in _parallel(source, reference)
+        ]
+    if spec.endswith(".jsonl") or Path(spec).is_dir():
+        return [Rewritten(pair.bad, (pair.good,)) for pair in read_pairs([spec])]
+    if not spec.removesuffix(".gz").endswith(".m2"):
+        return None
+    sentences, annotators = _m2_edits(spec, log)
+    return [
+        Rewritten(
+            " ".join(words),
             tuple(
-                collections.Counter(vote).most_common(1)[0][0]
-                if vote and len(vote) >= least
-                else RIGHT
-                for vote in votes
+                dict.fromkeys(_edited(words, edits.get(who, {})) for who in annotators)
             ),
         )
+        for words, edits in sentences
+    ]
+
+
+def _edited(words: Sequence[str], edits: dict[tuple[int, int], tuple[str, str]]) -> str:
+    """The words with all edits made."""
+    kept = list(words)
+    for (first, last), (_, correction) in sorted(edits.items(), reverse=True):
+        kept[first:last] = correction.split()
+    return " ".join(kept)
 
 
 def _marks(size: int, spans: dict[tuple[int, int], str]) -> list[str]:
@@ -155,8 +212,8 @@ def _columns(path: str) -> Iterator[Marked]:
         yield Marked(sentence.words, kinds)
 
 
-def _parallel(source: str, reference: str) -> Iterator[Marked]:
-    """A sentence per line, words separated by spaces; edits are the fewest."""
+def _parallel(source: str, reference: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Words of a line of both files, separated by spaces, but of empty sources."""
     texts = [read_text(path).rstrip("\n").split("\n") for path in (source, reference)]
     if len(texts[0]) != len(texts[1]):
         raise ValueError(
@@ -167,7 +224,7 @@ def _parallel(source: str, reference: str) -> Iterator[Marked]:
         words, target = wrong.split(), right.split()
         if not words:
             continue
-        yield _corrected(words, target)
+        yield words, target
 
 
 def _corrected(words: Sequence[str], target: Sequence[str], kind: str = "") -> Marked:
@@ -197,16 +254,19 @@ class Tagged:
     tags: tuple[str, ...]
 
 
-def read_tagged(path: str, tag: str | None = None) -> list[Tagged]:
+def read_tagged(
+    path: str, tag: str | None = None, *, last: bool = False
+) -> list[Tagged]:
     """Reads CoNLL-U (by default the tags of XPOS), or word and tag in columns 0 and 1.
 
-    Errors as of ``SentenceSource``.
+    ``last``: the tag is in the last column. Errors as of ``SentenceSource``.
     """
     is_conllu = path.removesuffix(".gz").endswith(".conllu")
+    column = (tag or "XPOS") if is_conllu else "1"
     source = SentenceSource(
         files={"eval": path},
         word_column="FORM" if is_conllu else "0",
-        tag_column=(tag or "XPOS") if is_conllu else "1",
+        tag_column="-1" if last else column,
     )
     return [Tagged(sentence.words, sentence.tags) for sentence in source("eval")]
 

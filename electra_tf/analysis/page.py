@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 from collections.abc import Sequence
 
+from matplotlib.image import imsave
+
 from electra_tf import cli
+from electra_tf.analysis.attention import Heads
+from electra_tf.analysis.course import Course
 from electra_tf.analysis.inspector import Fills, Verdicts
+
+Answer = Verdicts | Fills | Course | Heads
 
 # From certainly real to certainly replaced; dark text is readable on all between.
 _REAL, _REPLACED = (255, 255, 255), (240, 110, 90)
+
+# Side of a token in a square of attention.
+_PIXELS = 14
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -34,6 +45,16 @@ img { max-width: 100%; height: auto; }
 figure { margin: 1rem 0; }
 caption { text-align: left; color: #444; padding: .6rem 0 .2rem; }
 .scroll { overflow-x: auto; }
+.heads { display: flex; gap: .8rem; font-size: 11px; }
+.heads figure { margin: 0; flex: none; }
+.heads figcaption { height: 18px; line-height: 18px; color: #444; }
+.heads img { display: block; max-width: none; image-rendering: pixelated;
+  border: 1px solid #999; box-sizing: border-box; }
+.down { padding-top: 18px; flex: none; text-align: right; }
+.down span { display: block; height: 14px; line-height: 14px; }
+.across { display: flex; }
+.across span { width: 14px; line-height: 14px; writing-mode: vertical-rl; }
+.course td, .course th { padding: .1rem .35rem; white-space: nowrap; }
 """
 
 # (replaced, called replaced) -> mark and meaning.
@@ -45,7 +66,7 @@ _OUTCOMES = {
 }
 
 
-def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
+def page(results: Sequence[Answer], *, about: str) -> str:
     """A whole HTML document.
 
     Every token is coloured by the probability that it was replaced, which is shown on
@@ -53,11 +74,23 @@ def page(results: Sequence[Verdicts | Fills], *, about: str) -> str:
     colour is not needed. In corrupted texts the original stands over its replacement.
     ``about`` is a line on where the results come from.
     """
-    # One legend per kind of answer, in the order in which they come first.
-    parts = list(dict.fromkeys(map(_legend, results)))
-    for result in results:
-        parts.append(_fills(result) if isinstance(result, Fills) else _verdicts(result))
+    parts = [legend(results), *map(answer, results)]
     return document("ELECTRA inspection", about, "\n".join(parts))
+
+
+def answer(result: Answer) -> str:
+    """One answer as a section of HTML."""
+    if isinstance(result, Fills):
+        return _fills(result)
+    if isinstance(result, Heads):
+        return _heads(result)
+    return _course(result) if isinstance(result, Course) else _verdicts(result)
+
+
+def legend(results: Sequence[Answer]) -> str:
+    """What the colors and marks of all these mean, each once."""
+    lines = (line for result in results for line in _legend(result).split("\n"))
+    return "\n".join(dict.fromkeys(lines))
 
 
 def document(title: str, about: str, body: str) -> str:
@@ -84,27 +117,34 @@ def background(probability: float) -> tuple[int, int, int]:
     )
 
 
-def _legend(result: Verdicts | Fills) -> str:
+def _legend(result: Answer) -> str:
     if isinstance(result, Fills):
         return (
             '<p class="key">The most probable tokens for each mask; every mask is '
             "judged alone.</p>"
         )
+    if isinstance(result, Heads):
+        return (
+            '<p class="key">Attention: every square is a head, rows are tokens that '
+            "look, columns those that are looked at; the darker, the more.</p>"
+        )
     chips = " ".join(
         f'<span class="token" style="{_style(share / 100)}">{share} %</span>'
         for share in (0, 25, 50, 75, 100)
     )
-    legend = (
+    key = (
         f'<p class="key">Probability that the token was replaced: {chips}. Over 50 %: '
         '<span class="called">called replaced</span>. Hover for the number.</p>'
     )
     if result.original is None:
-        return legend
+        return key
+    if isinstance(result, Course):
+        return f'{key}\n<p class="key">Below a token: what stood there before.</p>'
     marks = ", ".join(
         f"<sup>{mark}</sup> {meaning}" for mark, meaning in _OUTCOMES.values() if mark
     )
     return (
-        f'{legend}\n<p class="key">Above a token: what stood there before '
+        f'{key}\n<p class="key">Above a token: what stood there before '
         f"the generator filled it in (= if it is the same). After it: {marks}.</p>"
     )
 
@@ -130,6 +170,60 @@ def _verdicts(answer: Verdicts) -> str:
         "<details><summary>Numbers</summary>\n"
         f"<table><tr>{before}<th>token</th><th>P(replaced)</th></tr>\n"
         f"{''.join(rows)}</table></details>\n</section>"
+    )
+
+
+def _course(answer: Course) -> str:
+    """A table: tokens across, discriminators down."""
+    heads = []
+    for at, token in enumerate(answer.tokens):
+        before = ""
+        if answer.original and answer.is_masked[at]:
+            was = answer.original[at]
+            before = f"<br><small>{'=' if was == token else escape(was)}</small>"
+        heads.append(f"<th>{escape(token)}{before}</th>")
+    rows = []
+    for name, values in zip(answer.names, answer.probabilities, strict=True):
+        cells = "".join(
+            f'<td class="number{" called" * (value > 0.5)}" style="{_style(value)}" '
+            f'title="{escape(f"{token}, {name}: {value:.1%} replaced")}">'
+            f"{100 * value:.0f}</td>"
+            for token, value in zip(answer.tokens, values, strict=True)
+        )
+        rows.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
+    return (
+        f"<section>\n<h2>{escape(answer.text)}</h2>\n"
+        '<div class="scroll"><table class="course">'
+        f"<tr><th></th>{''.join(heads)}</tr>\n"
+        f"{''.join(rows)}</table></div>\n</section>"
+    )
+
+
+def _heads(answer: Heads) -> str:
+    """A line of squares for each block, with the tokens beside and below them."""
+    side = _PIXELS * len(answer.tokens)
+    names = [f"<span>{escape(token)}</span>" for token in answer.tokens]
+    blocks = []
+    for block, heads in enumerate(answer.shares, 1):
+        squares = []
+        for head, shares in enumerate(heads, 1):
+            image = io.BytesIO()
+            # One pixel per pair of tokens, which the browser enlarges.
+            imsave(image, shares, vmin=0, vmax=1, cmap="Blues", format="png")
+            data = base64.b64encode(image.getvalue()).decode()
+            name = f"block {block}, head {head}"
+            squares.append(
+                f'<figure><figcaption>{name}</figcaption><img alt="{name}" '
+                f'width="{side}" height="{side}" src="data:image/png;base64,{data}">'
+                f'<div class="across">{"".join(names)}</div></figure>'
+            )
+        blocks.append(
+            f"<details{' open' * (block == 1)}><summary>Block {block}</summary>\n"
+            f'<div class="scroll heads"><div class="down">{"".join(names)}</div>'
+            f"{''.join(squares)}</div></details>"
+        )
+    return (
+        f"<section>\n<h2>{escape(answer.text)}</h2>\n{chr(10).join(blocks)}\n</section>"
     )
 
 

@@ -55,13 +55,17 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part: its ``numbers`` are what the JSON file holds."""
+    """A part: its ``numbers`` are what the JSON file holds.
+
+    ``html`` is shown as it is, so texts in it are escaped already.
+    """
 
     title: str
     notes: Sequence[str]
     tables: Sequence[Table]
     pictures: Sequence[Picture]
     numbers: Mapping[str, Any]
+    html: str = ""
 
 
 def html(sections: Sequence[Section], *, title: str, about: str) -> str:
@@ -70,6 +74,7 @@ def html(sections: Sequence[Section], *, title: str, about: str) -> str:
     for section in sections:
         parts.append(f"<section>\n<h2>{escape(section.title)}</h2>")
         parts += [f"<p>{escape(note)}</p>" for note in section.notes]
+        parts.append(section.html)
         parts += map(_picture, section.pictures)
         parts += map(_table, section.tables)
         parts.append("</section>")

@@ -11,24 +11,24 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 from matplotlib.axes import Axes
 
+from electra_tf.analysis.attention import Attention, attention
 from electra_tf.analysis.calibration import halves
 from electra_tf.analysis.inspector import Inspector
+from electra_tf.analysis.marked import Tagged, read_tagged
 from electra_tf.analysis.measures import roc_auc
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.features import derive_inputs
-from electra_tf.layers import plain, weights
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen, linear
 from electra_tf.tasks.base import Ragged, Rows
+from electra_tf.tasks.sentences import is_span_tag, span_scores
 from electra_tf.tasks.tagging import word_rows
 
 _REPLACED_SHARE = 0.15
@@ -44,6 +44,8 @@ PROBES = {
     "word": f"accuracy among the {_PROBED_WORDS} most frequent words",
     "replaced": "AUC; 15 % of the words drawn anew from the text",
 }
+
+_SPAN_SCORE = "F1 of exact spans"
 
 
 def read_words(
@@ -123,65 +125,6 @@ def spread(states: np.ndarray, seed: int = 0) -> Spread:
 
 
 @dataclasses.dataclass(frozen=True)
-class Attention:
-    """What heads look at, on average over tokens: arrays [blocks, H].
-
-    ``entropy`` in nats; ``distance`` in tokens between who looks and what is looked at;
-    ``special``: the share of [CLS] and [SEP].
-    """
-
-    entropy: np.ndarray
-    distance: np.ndarray
-    special: np.ndarray
-
-
-def attention(
-    encoder: TextEncoder, rows: Sequence[np.ndarray], sep_id: int, cls_id: int
-) -> Attention:
-    """Measures the attention of every head in rows of ids, one by one.
-
-    Tokens that look are all but [CLS] and [SEP].
-    """
-    blocks = encoder.transformer.blocks
-    totals = np.zeros([3, len(blocks), blocks[0].num_heads])
-    looking_tokens = 0
-
-    @tf.function(reduce_retracing=True)
-    def look(ids: tf.Tensor) -> tf.Tensor:
-        mask = tf.ones_like(ids)
-        states = encoder.states(derive_inputs(ids, mask, sep_id))
-        found = []
-        for block, state in zip(blocks, states, strict=False):
-            product = weights.matmul(
-                tf.reshape(state, [-1, encoder.hidden_size]), block.qkv_kernel
-            )
-            shape = (tf.shape(ids)[0], tf.shape(ids)[1])
-            query, key, _ = plain.split_heads(
-                product, block.qkv_bias, shape, block.num_heads
-            )
-            scores = tf.matmul(query, key, transpose_b=True)
-            penalty = plain.choose("direction", block.direction)
-            found.append(
-                plain.masked_softmax(scores, mask, query.shape[-1], penalty)[0]
-            )
-        return tf.stack(found)
-
-    for row in rows:
-        # [blocks, H, S, S] of who looks at what.
-        shares = look(tf.constant(row[None], tf.int32)).numpy()
-        is_special = np.isin(row, [sep_id, cls_id])
-        at = np.arange(len(row))
-        apart = np.abs(at[:, None] - at)
-        logs = np.log(np.maximum(shares, 1e-30))
-        looking = shares[:, :, ~is_special]
-        totals[0] -= (looking * logs[:, :, ~is_special]).sum((2, 3))
-        totals[1] += (looking * apart[~is_special]).sum((2, 3))
-        totals[2] += looking[..., is_special].sum((2, 3))
-        looking_tokens += int((~is_special).sum())
-    return Attention(*(totals / max(looking_tokens, 1)))
-
-
-@dataclasses.dataclass(frozen=True)
 class Probe:
     """Scores of linear layers on held-out words, and of what knows no word."""
 
@@ -204,23 +147,10 @@ def probe(
     detection it is one half. The states are changed. ValueError: only one class.
     """
     classes, numbers = np.unique(targets, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(
-            f"all words have the class {classes}: there is nothing to probe."
-        )
     training = halves(sentences, seed)
-    kept, rest = states[:, training], states[:, ~training]
-    shift, scale = frozen.standardize(kept)
-    rest = (rest - shift) / scale
     given, asked = numbers[training], numbers[~training]
-    shared = (len(classes), linear.LOSSES["classification"])
-    strength = linear.choose_strength(
-        kept.mean(axis=0, keepdims=True), given, sentences[training], *shared
-    )
     scores = []
-    for layer in range(len(states)):
-        fitted = linear.fit(kept[layer][None], given, *shared, strength=strength)
-        logits = fitted(rest[layer][None])
+    for logits in _answers(states, numbers, classes, sentences, training):
         if is_detection:
             scores.append(roc_auc(asked == 1, logits[:, 1] - logits[:, 0]))
         else:
@@ -228,6 +158,65 @@ def probe(
     most = np.bincount(given).argmax()
     baseline = 0.5 if is_detection else float((asked == most).mean())
     return Probe(tuple(scores), baseline)
+
+
+def span_probe(
+    states: np.ndarray, tagged: Sequence[Tagged], at: np.ndarray, *, seed: int = 0
+) -> Probe:
+    """Trains as ``probe``, on span tags; F1 of exact spans on the other half, by layer.
+
+    ``at`` [N] says which words of all sentences the states [L, N, D] are of. The
+    baseline gives each word the tag that it has most often in the first half, or O.
+    """
+    owner = np.repeat(np.arange(len(tagged)), [len(each.words) for each in tagged])
+    tags = np.array([tag for each in tagged for tag in each.tags], object)
+    words = np.array([w.lower() for each in tagged for w in each.words], object)
+    classes, numbers = np.unique(tags[at].astype(str), return_inverse=True)
+    training = halves(owner[at], seed)
+    asked = np.unique(owner[at[~training]])
+    labels = [tagged[number].tags for number in asked]
+
+    def score(predicted: np.ndarray) -> float:
+        """F1 of tags [words of all sentences], None for words without states."""
+        answers = [predicted[owner == number].tolist() for number in asked]
+        return span_scores(labels, answers)["f1"]
+
+    scores = []
+    for logits in _answers(states, numbers, classes, owner[at], training):
+        predicted = np.full(len(tags), None, object)
+        predicted[at[~training]] = classes[logits.argmax(1)]
+        scores.append(score(predicted))
+    seen: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for word, tag in zip(words[at[training]], tags[at[training]], strict=True):
+        seen[word][tag] += 1
+    usual = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
+    guessed = np.array([usual.get(word, "O") for word in words], object)
+    return Probe(tuple(scores), score(guessed))
+
+
+def _answers(
+    states: np.ndarray,
+    numbers: np.ndarray,
+    classes: np.ndarray,
+    sentences: np.ndarray,
+    training: np.ndarray,
+) -> Iterator[np.ndarray]:
+    """Logits of the words that were not trained on, [words, C], layer by layer."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"all words have the class {classes}: there is nothing to probe."
+        )
+    kept, rest = states[:, training], states[:, ~training]
+    shift, scale = frozen.standardize(kept)
+    rest = (rest - shift) / scale
+    given = numbers[training]
+    shared = (len(classes), linear.LOSSES["classification"])
+    strength = linear.choose_strength(
+        kept.mean(axis=0, keepdims=True), given, sentences[training], *shared
+    )
+    for layer in range(len(states)):
+        fitted = linear.fit(kept[layer][None], given, *shared, strength=strength)
+        yield fitted(rest[layer][None])
 
 
 def draw_cka(axis: Axes, found: np.ndarray, names: tuple[str, str]) -> None:
@@ -314,6 +303,26 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
     }
 
 
+def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
+    """Sentences with span tags by the names that ``--spans`` gives them.
+
+    ValueError: a tag is none of a span, or a name is taken; OSError: no such file.
+    """
+    found: dict[str, list[Tagged]] = {}
+    for spec in specs:
+        name, _, path = spec.partition("=")
+        if name in found or name in (*PROBES, "clean", "drawn"):
+            raise ValueError(f"--spans={spec}: the name {name} is taken, use another.")
+        found[name] = read_tagged(path, last=True)[:limit]
+        for tag in {tag for sentence in found[name] for tag in sentence.tags}:
+            if not is_span_tag(tag):
+                raise ValueError(
+                    f"{path}: the tag {tag!r} is none of a span, such as B-PER, I-PER "
+                    "or O; --tagged takes tags of single words."
+                )
+    return found
+
+
 def section(subject: Subject) -> Section:
     """Layers, probes and attention of all encoders on the tagged text."""
     config = subject.config
@@ -330,7 +339,8 @@ def section(subject: Subject) -> Section:
     ends = np.cumsum([len(each) for each in sentences])
     corrupted = [tuple(part) for part in np.split(drawn, ends[:-1])]
 
-    states: dict[str, list] = {"clean": [], "drawn": []}
+    spans = read_spans(config.spans, config.sentences)
+    states: dict[str, list] = {kind: [] for kind in ("clean", "drawn", *spans)}
     looks: dict[str, Attention] = {}
     for name, inspector in find_encoders(subject).items():
         encoder = inspector.home.load("encoder", TextEncoder)
@@ -341,7 +351,9 @@ def section(subject: Subject) -> Section:
         tokenizer, vocabulary = inspector.tokenizer, inspector.vocabulary
         *found, ids = read_words(encoder, tokenizer, sentences, **shared)
         states["clean"].append(found)
-        states["drawn"].append(read_words(encoder, tokenizer, corrupted, **shared)[:2])
+        more = {kind: [each.words for each in own] for kind, own in spans.items()}
+        for kind, own in {"drawn": corrupted, **more}.items():
+            states[kind].append(read_words(encoder, tokenizer, own, **shared)[:2])
         looks[name] = attention(
             encoder,
             [ids[row] for row in range(min(len(ids.splits) - 1, _LOOKED_AT))],
@@ -375,7 +387,7 @@ def section(subject: Subject) -> Section:
     frequent = {w for w, _ in collections.Counter(words).most_common(_PROBED_WORDS)}
     is_frequent = np.array([word in frequent for word in words[at]])
     at_drawn, drawn_states = common("drawn")
-    probes: dict[str, dict[str, Probe]] = {kind: {} for kind in PROBES}
+    probes: dict[str, dict[str, Probe]] = {kind: {} for kind in (*PROBES, *spans)}
     for name in clean:
         probes["tag"][name] = probe(
             clean[name].copy(), tags[at].astype(str), owner[at], seed=config.seed
@@ -393,6 +405,11 @@ def section(subject: Subject) -> Section:
             is_detection=True,
             seed=config.seed,
         )
+        for kind, given in spans.items():
+            at_span, span_states = common(kind)
+            probes[kind][name] = span_probe(
+                span_states[name].copy(), given, at_span, seed=config.seed
+            )
         subject.log(f"probed {name}")
     return _section(subject, len(tagged), tags[at], clean, spreads, cka, probes, looks)
 
@@ -412,7 +429,7 @@ def _section(
         f"{sentences:,} sentences of {', '.join(subject.config.tagged)}, {len(tags):,} "
         f"words that all of {', '.join(clean)} read.",
         *(
-            f"Probe {kind} ({PROBES[kind]}): "
+            f"Probe {kind} ({PROBES.get(kind, _SPAN_SCORE)}): "
             + ", ".join(
                 f"{name} {max(each.layers):.3f} at layer {int(np.argmax(each.layers))}"
                 for name, each in found.items()
@@ -425,7 +442,7 @@ def _section(
     rows = [
         (
             *(name, layer, *each.variance, each.cosine),
-            *(probes[kind][name].layers[layer] for kind in PROBES),
+            *(probes[kind][name].layers[layer] for kind in probes),
         )
         for name, layers in spreads.items()
         for layer, each in enumerate(layers)
@@ -437,7 +454,7 @@ def _section(
         for block, head in np.ndindex(look.entropy.shape)
     ]
     tables = [
-        Table("By layer: variance, cosine, probes", (*header, *PROBES), rows),
+        Table("By layer: variance, cosine, probes", (*header, *probes), rows),
         Table(
             "By head",
             ("encoder", "block", "head", "entropy", "distance", "to [CLS] and [SEP]"),
@@ -448,7 +465,7 @@ def _section(
         kind: functools.partial(
             draw_layers,
             by_name={name: each.layers for name, each in found.items()},
-            label=PROBES[kind].partition(";")[0].partition(" among")[0],
+            label=PROBES.get(kind, _SPAN_SCORE).split(";")[0].split(" among")[0],
             baseline=next(iter(found.values())).baseline,
         )
         for kind, found in probes.items()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections.abc import Sequence
 from typing import TextIO
 
+from electra_tf.analysis.course import Course
 from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.samples import verdict_table
 
@@ -41,27 +43,63 @@ def verdicts(answer: Verdicts, *, width: int, use_color: bool) -> str:
             width=width - _INDENT,
             use_color=use_color,
         )
-    lines: list[list[tuple[str, str]]] = [[]]
-    used = _INDENT
-    for token, probability in zip(answer.tokens, answer.probabilities, strict=True):
-        said = f"{'*' if probability > 0.5 else ''}{100 * probability:.0f}"
-        widest = max(_width(token), len(said))
+    table = [answer.probabilities]
+    return _columns(_NAMES, answer.tokens, table, width=width, use_color=use_color)
+
+
+def course(answer: Course, *, width: int, use_color: bool) -> str:
+    """The tokens in columns over what each discriminator says of them, one a line."""
+    heads = [*(["original"] if answer.original else []), "token", *answer.names]
+    return _columns(
+        heads,
+        answer.tokens,
+        answer.probabilities,
+        above=answer.original,
+        width=width,
+        use_color=use_color,
+    )
+
+
+def _columns(
+    heads: Sequence[str],
+    tokens: Sequence[str],
+    probabilities: Sequence[Sequence[float]],
+    *,
+    above: Sequence[str] | None = None,
+    width: int,
+    use_color: bool,
+) -> str:
+    indent = max(_INDENT, *(_width(head) + 2 for head in heads))
+    lines: list[list[list[str]]] = [[]]
+    used = indent
+    for at, token in enumerate(tokens):
+        values = [row[at] for row in probabilities]
+        cells = [f"{'*' if value > 0.5 else ''}{100 * value:.0f}" for value in values]
+        cells = [*([above[at]] if above else []), token, *cells]
+        widest = max(map(_width, cells))
         if lines[-1] and used + widest + 1 > width:
             lines.append([])
-            used = _INDENT
+            used = indent
         used += widest + 1
-        color = ""
+        cells = [_padded(cell, widest) for cell in cells]
         if use_color:
-            color = next(color for least, color in _LEVELS if probability >= least)
-        cell = (_padded(token, widest), _padded(said, widest))
-        lines[-1].append(tuple(f"{color}{x}{_RESET}" for x in cell) if color else cell)
+            # A token has the color of the last number under it.
+            colors = [_color(values[-1])] * (len(cells) - len(values))
+            colors += map(_color, values)
+            pairs = zip(colors, cells, strict=True)
+            cells = [f"{color}{x}{_RESET}" if color else x for color, x in pairs]
+        lines[-1].append(cells)
     return "\n\n".join(
         "\n".join(
-            f"{name:>{_INDENT - 2}}  {' '.join(row)}".rstrip()
-            for name, row in zip(_NAMES, zip(*line, strict=True), strict=True)
+            f"{_right(head, indent - 2)}  {' '.join(row)}".rstrip()
+            for head, row in zip(heads, zip(*line, strict=True), strict=True)
         )
         for line in lines
     )
+
+
+def _color(probability: float) -> str:
+    return next(color for least, color in _LEVELS if probability >= least)
 
 
 def fills(answer: Fills, *, use_color: bool) -> str:
@@ -81,6 +119,10 @@ def fills(answer: Fills, *, use_color: bool) -> str:
 
 def _padded(text: str, width: int) -> str:
     return text + " " * (width - _width(text))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - _width(text)) + text
 
 
 def _width(text: str) -> int:

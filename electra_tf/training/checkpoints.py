@@ -266,11 +266,16 @@ def _steps(directory: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
+def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
+    """Prefixes of a folder's checkpoints, whole or not, by step, the oldest first."""
+    folder = Path(directory)
+    return {step: str(folder / f"{_PREFIX}-{step}") for step in _steps(folder)}
+
+
 def _prefixes(directory: Path) -> list[str]:
     """Prefixes of the checkpoints of a folder, the newest first."""
     # By the files and not by TensorFlow's list, which may be older than they are.
-    steps = reversed(_steps(directory))
-    return [str(directory / f"{_PREFIX}-{step}") for step in steps]
+    return [*checkpoints_in(directory).values()][::-1]
 
 
 def _newest_whole(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:

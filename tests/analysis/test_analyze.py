@@ -83,13 +83,18 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
 @pytest.mark.slow
 def test_all_parts(model, flags, tmp_path, capsys):
     output = tmp_path / "report"
-    assert run(model, output, *flags) == 0
+    assert run(model, output, *flags, "--tune=3") == 0
     shown = capsys.readouterr()
     for number, name in enumerate(PARTS, 1):
         assert f"part {number} of {len(PARTS)}: {name}" in shown.err
     assert "left out" not in shown.err
     numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
+    tuned = numbers["errors"]["errors.m2"]["tuned"]
+    assert tuned["sentences"] == 3
+    assert [*tuned["found"]][:2] == ["fine-tuned", "discriminator"]
+    assert tuned["gain"]["low"] <= tuned["gain"]["high"]
+    assert len(numbers["inspect"]["attention"][0]["shares"]) == 2
     found = numbers["calibration"]["as_it_is"]
     assert [*found] == ["own generator", "unigram", "uniform"]
     assert 0 <= found["uniform"]["ece"] <= 1

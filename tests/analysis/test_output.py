@@ -1,5 +1,6 @@
 """What is shown: terminal, HTML, JSON lines, messages."""
 
+import base64
 import dataclasses
 import html.parser
 import io
@@ -7,10 +8,13 @@ import json
 import re
 import sys
 
+import matplotlib.image as plt
+import numpy as np
 import pytest
 
 from electra_tf import inspect as command
 from electra_tf.analysis import Fills, Verdicts, inspect, page, terminal
+from electra_tf.analysis.attention import Heads
 from electra_tf.config.commands import InspectConfig
 from tests import tiny_run
 
@@ -29,6 +33,24 @@ FILLS = Fills(
     ((("<i>", 0.5), ("\u6f22", 0.25)),),
 )
 RESULTS = [PLAIN, CORRUPTED, FILLS]
+
+
+def test_attention_is_a_pixel_per_pair_and_tokens_are_escaped():
+    shares = np.random.default_rng(0).dirichlet([0.3] * 3, (2, 4, 3))
+    heads = Heads("<b>x", ("[CLS]", "<i>", "[SEP]"), shares)
+    source = page.page([heads], about="")
+    document = Document(source)
+    assert "<i>" not in source
+    assert "".join(document.text).count("<i>") == 2 * (1 + 4)
+    images = [v for _, name, v in document.attributes if name == "src"]
+    assert len(images) == 8
+    for image, values in zip(images, shares.reshape(8, 3, 3), strict=True):
+        data = base64.b64decode(image.partition("base64,")[2])
+        pixels = plt.imread(io.BytesIO(data))
+        assert pixels.shape == (3, 3, 4)
+        # The more attention, the less red.
+        order = np.argsort(values.ravel())
+        assert (np.diff(pixels[..., 0].ravel()[order]) <= 0).all()
 
 
 def test_plain_verdicts():
@@ -258,6 +280,15 @@ def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
     with pytest.raises(SystemExit, match=message) as stopped:
         command.main([f"--model={folder}"])
     assert "\n" not in stopped.value.code
+
+
+def test_attention_in_a_page(folder, tmp_path):
+    target = tmp_path / "out.html"
+    arguments = [f"--model={folder}", "--attention", "a good book"]
+    assert command.main([*arguments, f"--html={target}"]) == 0
+    assert target.read_text().count('alt="block 2, head 2"') == 1
+    with pytest.raises(SystemExit, match="add --html"):
+        command.main(arguments)
 
 
 def test_modes_exclude_each_other(folder):

@@ -9,11 +9,13 @@ from sklearn.linear_model import LogisticRegression
 
 from electra_tf.analysis import representations
 from electra_tf.analysis.calibration import halves
+from electra_tf.analysis.marked import Tagged
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
 from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.tasks.sentences import spans
 from tests import tiny_run
 from tests.reference.encoder import named_weights
 from tests.tasks.common import tokenizer
@@ -149,6 +151,49 @@ def test_probes_are_logistic_regressions():
         representations.probe(states, np.ones(600), sentences)
 
 
+def test_span_probe_is_scored_by_whole_spans():
+    """A layer that knows the tags, one that knows nothing; words that are ambiguous."""
+    rng = np.random.default_rng(0)
+    shapes = (["O", "B-X", "I-X"], ["B-Y", "O", "O"], ["B-X", "B-Y", "I-Y"])
+    tags = [tuple(shapes[at]) for at in rng.integers(0, 3, 80)]
+    tagged = [Tagged(("a", "b", "c"), own) for own in tags]
+    flat = np.array([tag for own in tags for tag in own])
+    classes = sorted(set(flat))
+    known = np.eye(len(classes))[[classes.index(tag) for tag in flat]]
+    states = np.stack([rng.normal(size=known.shape), known]).astype(np.float32)
+    # The second word of the last sentence was not read.
+    at = np.delete(np.arange(240), 238)
+    found = representations.span_probe(states[:, at].copy(), tagged, at)
+    assert found.layers[0] < 0.5
+    training = halves(np.arange(80))
+    expected = 0.999 if training[79] else 0.96
+    assert found.layers[1] > expected
+    # By hand: the usual tag of each of the three words in the first half.
+    usual = [
+        max(classes, key=[own[word] for own in np.array(tags)[training]].count)
+        for word in range(3)
+    ]
+    asked = [tag for tag, own in zip(tags, training, strict=True) if not own]
+    answers = [spans(usual)] * len(asked)
+    right = sum(len({*spans(a)} & {*b}) for a, b in zip(asked, answers, strict=True))
+    every = sum(len(spans(a)) + len(b) for a, b in zip(asked, answers, strict=True))
+    np.testing.assert_allclose(found.baseline, 2 * right / every)
+
+
+def test_span_files_that_do_not_fit(tmp_path):
+    path = tmp_path / "x.conll"
+    path.write_text("a NN B-NP\nb VB O\n")
+    (found,) = representations.read_spans([f"chunks={path}"], 5)["chunks"]
+    assert found == Tagged(("a", "b"), ("B-NP", "O"))
+    with pytest.raises(ValueError, match="name word is taken"):
+        representations.read_spans([f"word={path}"], 5)
+    path.write_text("a NN\n")
+    with pytest.raises(ValueError, match="the tag 'NN' is none of a span"):
+        representations.read_spans([f"chunks={path}"], 5)
+    with pytest.raises(ValueError, match="NAME=FILE"):
+        subject("x", spans=(str(path),))
+
+
 def subject(model, *encoders, **values):
     values |= {"model": str(model), "output": "x", "encoders": encoders}
     return Subject(fields.from_flat(values, AnalyzeConfig), note)
@@ -175,7 +220,10 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     lines = "The/DET movie/NOUN was/AUX good/ADJ\n\nbad/ADJ books/NOUN song/NOUN\n\n"
     text = lines.replace("/", "\t").replace(" ", "\n")
     (tmp_path / "tagged.txt").write_text(text * 12)
-    given = subject(other, str(folder), tagged=(str(tmp_path / "tagged.txt"),))
+    (tmp_path / "spans.txt").write_text("the B-X\nbook I-X\nwas O\n\nbad O\n\n" * 6)
+    values = {"tagged": (str(tmp_path / "tagged.txt"),)}
+    values |= {"spans": (f"chunk={tmp_path / 'spans.txt'}",)}
+    given = subject(other, str(folder), **values)
     found = representations.section(given)
     assert [*found.numbers["cka"]] == [
         "bert and bert",
@@ -183,7 +231,7 @@ def test_two_encoders_side_by_side(folder, tmp_path):
         "electra and electra",
     ]
     assert np.diag(found.numbers["cka"]["bert and bert"]) == pytest.approx(1)
-    for kind in representations.PROBES:
+    for kind in (*representations.PROBES, "chunk"):
         assert {*found.numbers["probes"][kind]} == {"bert", "electra"}
     assert found.numbers["attention"]["electra"].entropy.shape == (2, 2)
     for picture in found.pictures:

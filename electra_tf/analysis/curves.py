@@ -1,0 +1,297 @@
+"""Learning curves of several runs, laid over each other."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib.axes
+import matplotlib.figure
+import numpy as np
+
+from electra_tf import cli, files
+from electra_tf.analysis import report
+from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.cli import Log
+from electra_tf.config import fields
+from electra_tf.config.commands import CurvesConfig
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.folders.pretraining import METRICS, PretrainingFolder, named
+from electra_tf.runs.curves import Rows, series, steps_text
+from electra_tf.systems import costs
+from electra_tf.systems.rows import metric_cards
+from electra_tf.training.cards import FIT, MetricCard, Panel
+from electra_tf.training.sinks import EVAL_PREFIX
+
+# Okabe and Ito's, which readers who do not see red and green tell apart; runs beyond
+# them have the same colors with other dashes.
+_COLORS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    *("#E69F00", "#56B4E9", "#000000", "#7F7F7F"),
+)
+_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
+_LABELS = {
+    "steps": "step (updates)",
+    "tokens": "positions read",
+    "flops": "training FLOPs",
+}
+_WRITTEN = (".html", ".png", ".pdf", ".svg")
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """What a run has logged.
+
+    Attributes:
+        name: short, and no other run's.
+        rows: of metrics.jsonl.
+        progress: what the axis shows after a number of steps.
+    """
+
+    name: str
+    rows: Rows
+    progress: Callable[[float], float]
+
+
+def read(
+    paths: Sequence[str | Path], by: str = "steps", log: Log = cli.note
+) -> list[Learned]:
+    """Reads the metrics of runs; ``by`` is "steps", "tokens" or "flops".
+
+    Tokens are positions of the batches, FLOPs those of ``systems.costs`` (matmul),
+    phase by phase; both come from the run's config.json and do not count what the
+    weights had learned before the run began (``--init_from``).
+
+    What has no metrics is left out; ``log`` is told. ValueError: nothing is left, or
+    a run has no config.json where that is needed; OSError: it is not there.
+    """
+    folders = []
+    for given in paths:
+        path = named(given)
+        path = path.parent if path.name == METRICS else path
+        if not path.exists():
+            raise FileNotFoundError(f"no run at {given}: name folders of runs.")
+        folders.append(PretrainingFolder(path))
+    folders = list(dict.fromkeys(folders))
+    short = collections.Counter(folder.path.name for folder in folders)
+    found = []
+    for folder in folders:
+        rows = folder.metrics()
+        if not rows:
+            log(f"left out: {folder.path} has no {METRICS} with steps in it")
+            continue
+        name = folder.path.name
+        name = name if short[name] == 1 else str(folder.path)
+        found.append(Learned(name, rows, _progress(folder, by)))
+    if not found:
+        raise ValueError(
+            f"none of {', '.join(map(str, paths))} has a {METRICS} with steps in it: "
+            "name folders of pretraining runs that have logged something."
+        )
+    return found
+
+
+def _progress(folder: PretrainingFolder, by: str) -> Callable[[float], float]:
+    if by == "steps":
+        return lambda step: step
+    flags = folder.flags
+    if not flags:
+        raise ValueError(
+            f"{folder.path} has no config.json that says what a step costs: use "
+            "--by=steps."
+        )
+    try:
+        config = fields.from_flat(flags, PretrainConfig)
+    except ValueError as error:
+        raise ValueError(f"{folder.path}: {error}") from error
+    if by == "tokens":
+        positions = config.run.train_batch_size * config.data.max_seq_length
+        return lambda step: step * positions
+    vocabulary = folder.vocabulary()
+    size = len(vocabulary) if vocabulary else config.data.vocab_size
+    whole = config.run.num_train_steps
+    return lambda step: costs.run_flops(config, size, done=step / whole)
+
+
+def known_metrics(runs: Sequence[Learned]) -> dict[str, MetricCard]:
+    """Cards of all numbers that a run has logged, by name; those with a panel first."""
+    logged = {
+        name.removeprefix(EVAL_PREFIX)
+        for run in runs
+        for row in run.rows
+        for name, value in row.items()
+        if value is not None and name not in ("step", "time")
+    }
+    cards = {card.name: card for card in metric_cards() if card.name in logged}
+    first = [name for name, card in cards.items() if card.panel]
+    rest = sorted(logged - {*first})
+    return {name: cards.get(name, MetricCard(name)) for name in (*first, *rest)}
+
+
+def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
+    """Cards of the metrics to draw; ValueError: no run has logged one of them.
+
+    Without names: those that have a panel in a run's own curves, but for what optimizer
+    and clock say.
+    """
+    known = known_metrics(runs)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"--metrics={','.join(unknown)}: no run has logged that. There are "
+            f"{', '.join(known)}."
+        )
+    usual = {card.name for card in FIT}
+    chosen = names or [n for n, card in known.items() if card.panel and n not in usual]
+    if not chosen:
+        raise ValueError(
+            "the runs have logged no losses and no scores: name what to draw with "
+            f"--metrics, of {', '.join(known) or 'nothing'}."
+        )
+    return [known[name] for name in chosen]
+
+
+def draw(
+    axis: matplotlib.axes.Axes, runs: Sequence[Learned], card: MetricCard, by: str
+) -> None:
+    """Draws a metric of all runs: held-out text in full, training windows paler.
+
+    A run without held-out numbers has its training windows in full.
+    """
+    panel = card.panel or Panel(card.name, "")
+    styles = itertools.product(_DASHES, _COLORS)
+    for run, (dashes, color) in zip(runs, itertools.cycle(styles), strict=False):
+        curves = [
+            series(run.rows, name) for name in (EVAL_PREFIX + card.name, card.name)
+        ]
+        marks = {"marker": "o", "markersize": 3.5, "linewidth": 1.6}
+        label = run.name
+        for (steps, values), look in zip(curves, (marks, {}), strict=True):
+            if not steps.size:
+                continue
+            if look:
+                look["markevery"] = max(1, len(steps) // 20)
+            is_pale = not look and label is None
+            axis.plot(
+                [run.progress(step) for step in steps],
+                panel.scale * values,
+                color=color,
+                linestyle=dashes,
+                label=label,
+                **({"alpha": 0.4, "linewidth": 0.9} if is_pale else look),
+            )
+            # The second curve of a run has no line of its own in the legend.
+            label = None
+    axis.set_xlabel(_LABELS[by], fontsize=9)
+    axis.set_ylabel(panel.unit, fontsize=9)
+    axis.tick_params(labelsize=8.5)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.margins(x=0.02)
+    if by != "flops":
+        axis.xaxis.set_major_formatter(steps_text)
+    if panel.is_log:
+        axis.set_yscale("log")
+
+
+def title(card: MetricCard) -> str:
+    """What a panel of this metric alone is called."""
+    names = [card.panel.title, card.series] if card.panel else [card.name]
+    return ": ".join(filter(None, names))
+
+
+def figure(
+    runs: Sequence[Learned], cards: Sequence[MetricCard], by: str
+) -> matplotlib.figure.Figure:
+    """A panel per metric, and the names of the runs below."""
+    columns = min(3, len(cards))
+    lines = math.ceil(len(cards) / columns)
+    size = (4.6 * columns, 3.1 * lines + 0.22 * math.ceil(len(runs) / columns) + 0.3)
+    made = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    axes = np.ravel(made.subplots(lines, columns, squeeze=False))
+    for axis, card in zip(axes, cards, strict=False):
+        draw(axis, runs, card, by)
+        axis.set_title(title(card), loc="left", fontsize=10.5, fontweight="bold")
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[len(cards) :]:
+        axis.remove()
+    # A run may lack some of the metrics.
+    handles = {
+        label: handle
+        for axis in axes[: len(cards)]
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    named_runs = [run.name for run in runs if run.name in handles]
+    legend = made.legend(
+        [handles[name] for name in named_runs],
+        named_runs,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=9,
+        frameon=False,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return made
+
+
+def last_values(runs: Sequence[Learned], cards: Sequence[MetricCard]) -> Table:
+    """The last number of every run: of held-out text, else of a training window."""
+    rows = []
+    for run in runs:
+        cells = []
+        for card in cards:
+            held_out, trained = (
+                series(run.rows, prefix + card.name)[1] for prefix in (EVAL_PREFIX, "")
+            )
+            values = held_out if held_out.size else trained
+            scale = card.panel.scale if card.panel else 1.0
+            cells.append(scale * float(values[-1]) if values.size else float("nan"))
+        rows.append((run.name, max(row["step"] for row in run.rows), *cells))
+    header = ("run", "last step", *map(title, cards))
+    return Table(
+        "The last numbers, of held-out text where there are some", header, rows
+    )
+
+
+def main(config: CurvesConfig, paths: Sequence[str], log: Log = cli.note) -> None:
+    """Draws the runs into a picture or a page; errors as of ``read`` and ``choose``."""
+    output = Path(config.output)
+    if output.suffix.lower() not in _WRITTEN:
+        raise ValueError(
+            f"--output={output} ends in none of {', '.join(_WRITTEN)}, which say what "
+            "to write."
+        )
+    if output.exists() and not config.overwrite:
+        raise ValueError(f"{output} exists: pass --overwrite to replace it.")
+    if not paths:
+        raise ValueError("no run: name the folders of runs, as in runs/*.")
+    runs = read(paths, config.by, log)
+    cards = choose(runs, config.metrics)
+    if output.suffix.lower() == ".html":
+        files.write_text(output, _page(runs, cards, config.by))
+    else:
+        made = figure(runs, cards, config.by)
+        with files.replacing(output) as part:
+            made.savefig(part, dpi=130, format=output.suffix[1:].lower())
+    log(f"{len(runs)} runs, {len(cards)} metrics; wrote {output}")
+
+
+def _page(runs: Sequence[Learned], cards: Sequence[MetricCard], by: str) -> str:
+    def panel(axis: matplotlib.axes.Axes, card: MetricCard) -> None:
+        draw(axis, runs, card, by)
+        for text in axis.legend(fontsize=8, frameon=False).get_texts():
+            text.set_parse_math(False)
+
+    pictures = [(title(card), functools.partial(panel, card=card)) for card in cards]
+    shown = [
+        Picture("", dict(pictures[at : at + 2])) for at in range(0, len(pictures), 2)
+    ]
+    about = "Circles: held-out text. Pale lines: means over training windows."
+    section = Section("Curves", [about], [last_values(runs, cards)], shown, {})
+    names = ", ".join(run.name for run in runs)
+    return report.html([section], title="Learning curves", about=names)

