@@ -59,7 +59,8 @@ class InspectConfig(Group):
 
     model: str | None = field(
         None,
-        "Folder of a finished pretraining run or of an import; or mini, which is shipped.",
+        "Folder of a finished pretraining run or of an import; or mini, which is "
+        "shipped.",
         required=True,
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
@@ -275,6 +276,10 @@ class ConvertConfig(Group):
       # keras-hub.
       python -m electra_tf.convert --from=runs/mine --to=hf_dir --format=hugging_face
 
+      # A fine-tuned model, as ElectraForSequenceClassification and the like; and back.
+      python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face
+      python -m electra_tf.convert --from=hf_cola --to=runs/cola_again
+
       # Half the size, to give away: every command reads it.
       python -m electra_tf.convert --from=runs/mine --to=small --float16
 
@@ -296,7 +301,14 @@ class ConvertConfig(Group):
     )
     generator: str | None = field(None, "The generator's folder (hugging_face).")
     only: Literal["discriminator", "generator"] | None = field(
-        None, "Leave the other tower out."
+        None,
+        "Leave the other tower out; of a fine-tuned model the discriminator is the "
+        "encoder, without its head.",
+    )
+    pair: bool | None = field(
+        None,
+        "Whether a fine-tuned model of hugging_face reads two texts; its files do not "
+        "say so. Default: one.",
     )
     num_heads: int | None = field(
         None,

@@ -45,8 +45,9 @@ class FinetuneRunConfig(Group):
     )
     encoder: str = field(
         "runs/tiny/encoder.keras",
-        "Encoder to start from: an encoder.keras, the folder that holds it, or mini, the "
-        "small one that comes with the package.",
+        "Encoder to start from: an encoder.keras, the folder that holds it, the folder "
+        "of a fine-tuning run (whose encoder goes on), or mini, the small one that "
+        "comes with the package.",
         resumable=True,
     )
     output_dir: str | None = field(
@@ -243,6 +244,12 @@ class QuestionAnsweringConfig(Group):
     )
     beam_size: int = field(
         20, "Starts, and ends per start, that are looked at.", allowed=at_least(1)
+    )
+    span_head: Literal["joint", "independent"] = field(
+        "joint",
+        "joint: the end of an answer is predicted given its start, as in the original "
+        "(XLNet's head). independent: one linear layer each, as BERT's, which is what "
+        "transformers has (electra_tf.convert).",
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import os
 import shutil
 import subprocess
 import typing
@@ -90,6 +91,11 @@ class PretrainingFolder:
         known = {name: hint for name, hint in _flag_types().items() if name in flags}
         files.check_shape(flags, known, f"{self.path / CONFIG} is damaged: config")
         return flags
+
+    @property
+    def trained_length(self) -> int | None:
+        """Tokens per example in pretraining; None if unknown."""
+        return self.flags.get("max_seq_length")
 
     @property
     def casing(self) -> dict[str, bool]:

@@ -91,7 +91,8 @@ def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
     about = _about(config, chosen, data, start.encoder)
     # Half a run of the other kind is refused.
     _resumes(config, folder, about)
-    folder.begin(data.task, start.tokenizer, chosen.max_seq_length, about)
+    about_encoder = chosen.max_seq_length, about, start.trained_length
+    folder.begin(data.task, start.tokenizer, *about_encoder)
     is_random = config.run.init == "random"
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     main, results, probes = data.eval_splits[0], [], {}
@@ -121,6 +122,7 @@ class Run:
         resumes: whether it continues what is in the folder.
         save_steps: updates between checkpoints.
         init: what the encoder starts from, "pretrained" or "random".
+        trained_length: of the encoder before this run; None if unknown.
         max_seq_length: most tokens of a row.
         watch: what happens while a seed trains.
         scorer: the float32 copy that is scored and exported.
@@ -134,6 +136,7 @@ class Run:
     resumes: bool
     save_steps: int
     init: str
+    trained_length: int | None
     seeds: range
     tokenizer: WordPiece
     max_seq_length: int
@@ -178,6 +181,7 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
         resumes=_resumes(config, folder, about),
         save_steps=config.run.save_checkpoint_steps,
         init=config.run.init,
+        trained_length=start.trained_length,
         seeds=range(config.run.seed, config.run.seed + config.run.seeds),
         tokenizer=start.tokenizer,
         max_seq_length=chosen.max_seq_length,
@@ -196,6 +200,12 @@ def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
     task = finetuning_tasks.task(config, log)
     folder = FinetuningFolder(Path(config.output_dir))
     folder.check(task.name, overwrite=config.run.overwrite)
+    encoder = named(config.run.encoder).resolve()
+    if folder.path.resolve() in (encoder, encoder.parent):
+        raise ValueError(
+            f"--output_dir={folder.path} is where --encoder={config.run.encoder} lies, "
+            "which the run would replace: set --output_dir to another folder."
+        )
     return task, folder
 
 
@@ -247,7 +257,7 @@ def _resumes(
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """What a pretraining run leaves for fine-tuning.
+    """What a pretraining run, or another fine-tuning run, leaves for fine-tuning.
 
     Attributes:
         encoder: its compute dtype is that of the fine-tuning run.
@@ -262,17 +272,24 @@ class Pretrained:
 def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     """Loads encoder and vocabulary, and checks that they belong together."""
     path = named(config.run.encoder)
-    home = PretrainingFolder(path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    home = PretrainingFolder(folder)
     path = home.model_path("encoder") if path.is_dir() else path
-    if not path.is_file():
+    tuned = FinetuningFolder(folder)
+    if tuned.has_model and (path.name == MODEL or not path.is_file()):
+        home, path = tuned, folder / MODEL
+        saved = tuned.load().encoder
+        log(f"the encoder of {path}, fine-tuned for {tuned.about()['task']}")
+    elif path.is_file():
+        hint = "Give the encoder.keras that a pretraining run saved."
+        saved = models.load(path, TextEncoder, hint)
+    else:
         raise FileNotFoundError(
             f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
             "pretraining run (for a quick one: python run_pretraining.py "
-            "--flagfile=configs/tiny.cfg)."
+            "--flagfile=configs/tiny.cfg), or to the folder of a finished fine-tuning "
+            "run."
         )
-    saved = models.load(
-        path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
-    )
     for variable in saved.weights:
         if not np.isfinite(variable.numpy()).all():
             raise ValueError(
@@ -301,7 +318,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "other ones, or another order, than config.json beside it says: set "
             "--vocab_file to the vocabulary it was pretrained with."
         )
-    return Pretrained(encoder, tokenizer, home.flags.get("max_seq_length"))
+    return Pretrained(encoder, tokenizer, home.trained_length)
 
 
 def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
@@ -516,7 +533,8 @@ def train(ready: Run) -> Trained | None:
     if ready.resumes:
         folder.describe(ready.described)
     else:
-        folder.begin(task, ready.tokenizer, ready.max_seq_length, ready.described)
+        about = ready.max_seq_length, ready.described, ready.trained_length
+        folder.begin(task, ready.tokenizer, *about)
     results = [SeedResult(**result) for result in folder.done()]
     if results:
         ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")

@@ -234,6 +234,7 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
         max_answer_length=options.max_answer_length,
         n_best=options.n_best_size,
         beam_size=options.beam_size,
+        span_head=options.span_head,
         test_splits=("test",) if "test" in paths else (),
     )
 

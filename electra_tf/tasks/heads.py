@@ -14,6 +14,7 @@ import tensorflow as tf
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.plain import gelu
 from electra_tf.layers.randomness import at_row, fold_in
 from electra_tf.layers.replicas import DistributedFit, rows_before
 from electra_tf.layers.serialization import Serializable
@@ -123,6 +124,39 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         """Returns the shape of the result of ``call``."""
         read = hidden.shape[: 2 if self.every_position else 1]
         return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class HiddenClassificationHead(ClassificationHead):
+    """The head of ``transformers``: a hidden layer with GELU before the linear one.
+
+    On the [CLS] vector, with dropout before both; the hidden layer is as wide as the
+    encoder. The original has none: models that come from there are answered with this.
+    """
+
+    _poolings: ClassVar = {"cls": POOLINGS["cls"]}
+
+    def build(self, hidden_shape: Any = None) -> None:
+        """Creates the variables."""
+        shape = (self.hidden_size, self.hidden_size)
+        glorot = keras.initializers.GlorotUniform()
+        self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape, glorot)
+        super().build(hidden_shape)
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        inputs: Tensors | None = None,
+        *,
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns class_logits; see ``ClassificationHead.call``."""
+        seeds = [None, None] if seed is None else split_seed(seed, 2)
+        vectors = self.dropout_layer(hidden[:, 0], training=training, seed=seeds[0])
+        vectors = tf.tensordot(tf.cast(vectors, tf.float32), self.hidden_kernel, 1)
+        vectors = gelu(vectors + self.hidden_bias)[:, tf.newaxis]
+        return super().call(vectors, inputs, training=training, seed=seeds[1])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

@@ -372,6 +372,14 @@ class MultiLabel(LabeledTask):
         """Returns labels joined with |."""
         return "|".join(label)
 
+    def to_json(self) -> dict[str, Any]:
+        """Adds the threshold."""
+        return super().to_json() | {"threshold": self.threshold}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Leaves the threshold out, which no row depends on."""
+        return super().to_json()
+
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns labels, probabilities and predicted (bool), each [B, C]."""
         probabilities = tf.sigmoid(outputs)
