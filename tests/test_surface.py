@@ -295,7 +295,9 @@ EXAMPLES = {
     ),
     "ClassificationHead": lambda: tasks.ClassificationHead(8, 3, **HEAD),
     "HiddenClassificationHead": lambda: HiddenClassificationHead(8, 3, **HEAD),
-    "IndependentSpanHead": lambda: IndependentSpanHead(8, dense_size=6, beam_size=3),
+    "IndependentSpanHead": lambda: IndependentSpanHead(
+        8, dense_size=6, beam_size=3, answerability=False
+    ),
     "SpanHead": lambda: SpanHead(8, dense_size=6, beam_size=3, answerability=False),
     "TaggingHead": lambda: TaggingHead(8, 3, **HEAD),
     "TaskModel": lambda: tasks.TaskModel(

@@ -113,6 +113,11 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         encoder read, have the input_mask [B, S] that a mean needs.
         """
         vectors = self._pool(self._mix(hidden), inputs)
+        return self._logits(vectors, training, seed)
+
+    def _logits(
+        self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
+    ) -> tf.Tensor:
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
         # float32 whatever the policy: it is the last product before the loss.
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
@@ -130,11 +135,9 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 class HiddenClassificationHead(ClassificationHead):
     """The head of ``transformers``: a hidden layer with GELU before the linear one.
 
-    On the [CLS] vector, with dropout before both; the hidden layer is as wide as the
-    encoder. The original has none: models that come from there are answered with this.
+    With dropout before both; the hidden layer is as wide as the encoder. The original
+    has none: models that come from there are answered with this.
     """
-
-    _poolings: ClassVar = {"cls": POOLINGS["cls"]}
 
     def build(self, hidden_shape: Any = None) -> None:
         """Creates the variables."""
@@ -143,20 +146,13 @@ class HiddenClassificationHead(ClassificationHead):
         self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape, glorot)
         super().build(hidden_shape)
 
-    def call(
-        self,
-        hidden: tf.Tensor,
-        inputs: Tensors | None = None,
-        *,
-        training: bool = False,
-        seed: tf.Tensor | None = None,
+    def _logits(
+        self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns class_logits; see ``ClassificationHead.call``."""
         seeds = [None, None] if seed is None else split_seed(seed, 2)
-        vectors = self.dropout_layer(hidden[:, 0], training=training, seed=seeds[0])
+        vectors = self.dropout_layer(vectors, training=training, seed=seeds[0])
         vectors = tf.tensordot(tf.cast(vectors, tf.float32), self.hidden_kernel, 1)
-        vectors = gelu(vectors + self.hidden_bias)[:, tf.newaxis]
-        return super().call(vectors, inputs, training=training, seed=seeds[1])
+        return super()._logits(gelu(vectors + self.hidden_bias), training, seeds[1])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
