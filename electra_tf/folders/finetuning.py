@@ -23,6 +23,7 @@ from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 from electra_tf.tasks.heads import TaskModel
 
+CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
@@ -37,7 +38,7 @@ _PREDICTIONS = (
 )
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(RESULTS, CHECKPOINTS, CONFIG, TASK, METRICS, _LABELS, _VOCABULARY),
+    *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     *plots.FILES,
     *(
@@ -138,6 +139,21 @@ class FinetuningFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
             files.remove(self.path / name)
+        self.describe_task(task, tokenizer, max_seq_length, trained_length)
+        self.describe(described)
+        tokenizer.vocabulary.save(self.path / _VOCABULARY)
+        if labels := task.to_json().get("labels"):
+            lines = "".join(f"{label}\n" for label in labels)
+            files.write_text(self.path / _LABELS, lines)
+
+    def describe_task(
+        self,
+        task: Task,
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        trained_length: int | None,
+    ) -> None:
+        """Writes task.json; arguments as of ``begin``."""
         about = task.to_json() | {
             "max_seq_length": max_seq_length,
             "lower_case": tokenizer.lower_case,
@@ -147,11 +163,6 @@ class FinetuningFolder:
         if trained_length is not None:
             about["trained_length"] = max(trained_length, max_seq_length)
         files.write_json(self.path / TASK, about)
-        self.describe(described)
-        tokenizer.vocabulary.save(self.path / _VOCABULARY)
-        if about.get("labels"):
-            lines = "".join(f"{label}\n" for label in about["labels"])
-            files.write_text(self.path / _LABELS, lines)
 
     # What a finished run is to another one.
 
@@ -259,7 +270,9 @@ class FinetuningFolder:
         """Appends a line to metrics.jsonl."""
         files.append_json_line(self.path / METRICS, values)
 
-    def finish(self, report: Mapping[str, Any]) -> None:
-        """Writes results.json, which says that the run is finished."""
+    def finish(self, report: Mapping[str, Any], card: str = "") -> None:
+        """Writes the model's card, and results.json: the run is finished."""
+        if card:
+            files.write_text(self.path / CARD, card)
         files.write_json(self.path / RESULTS, report)
         files.remove(self.path / CHECKPOINTS)

@@ -9,7 +9,6 @@ from electra_tf import files
 from electra_tf.folders.finetuning import RESULTS, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
 
-CARD = "README.md"
 # Flags that say where the data came from, and what of it was read.
 _DATA = ("data_dir", "train", "eval", "test", "text", "label", "train_fraction")
 _RECIPE = {
@@ -30,11 +29,27 @@ _SETTINGS = {
 _MOST_LABELS = 30
 
 
-def task_facts(folder: FinetuningFolder) -> str:
-    """Markdown sections on the model of a finished run; what is unknown is left out."""
+def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
+    """The card beside a fine-tuned model, whose results.json is not yet written."""
+    name = folder.about()["task"]
+    return (
+        f"# {name}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
+        "2020) and fine-tuned with `electra_tf`.\n\n```\npython -m electra_tf.predict "
+        '--model=this/folder "a text"\n```\n\n' + task_facts(folder, report)
+    )
+
+
+def task_facts(
+    folder: FinetuningFolder, report: Mapping[str, Any] | None = None
+) -> str:
+    """Markdown sections on the model of a finished run; what is unknown is left out.
+
+    ``report`` is what results.json says, or is going to say.
+    """
     about = folder.about()
     settings = files.read_json(folder.path / CONFIG, {})
-    report = files.read_json(folder.path / RESULTS, {})
+    if report is None:
+        report = files.read_json(folder.path / RESULTS, {})
     flags, numbers = (_section(settings, name) for name in ("config", "settings"))
     labels = about.get("labels") or ()
     shown = ", ".join(f"`{label}`" for label in labels[:_MOST_LABELS])
@@ -46,7 +61,8 @@ def task_facts(folder: FinetuningFolder) -> str:
         *([f"* {len(labels)} labels: {shown}{more}"] if labels else []),
         *_named(about, {"threshold": "a label is given from this probability on"}),
         *_named(about, {"label_range": "numbers of the training data"}),
-        f"* text is {casing}; at most {about['max_seq_length']} tokens of it are read",
+        f"* text is {casing}; at most {about['max_seq_length']} tokens make a row",
+        *_named(about, {"long_texts": "longer texts"}),
     ]
     data = [f"* `--{name}`: {_said(flags[name])}" for name in _DATA if flags.get(name)]
     if counts := _section(report, "examples"):
@@ -87,6 +103,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
         interval = "" if low is None else f"{low:.2f} to {high:.2f}"
         baseline = report["summary"][split][name]["baseline"]
         lines.append(f"| {name} | {value:.2f} | {interval} | {baseline:.2f} |")
+    lines += _classes(report)
     if len(results) > 1:
         main = report["summary"][split][report["main_metric"]]
         lines += [
@@ -96,6 +113,29 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
             f"{main['std']:.2f}. The seed here is the best on this data.",
         ]
     return lines
+
+
+def _classes(report: Mapping[str, Any]) -> list[str]:
+    classes = _section(report, "classes")
+    if not classes:
+        return []
+    lines = [
+        "",
+        "| label | precision | recall | F1 | support |",
+        "|---|---|---|---|---|",
+    ]
+    for label, row in list(classes.items())[:_MOST_LABELS]:
+        shares = " | ".join(
+            f"{100 * row[n]:.1f}" for n in ("precision", "recall", "f1")
+        )
+        lines.append(f"| {label} | {shares} | {row['support']} |")
+    error = 100 * report["calibration_error"]
+    return [
+        *lines,
+        "",
+        f"Probabilities are off by {error:.1f} % on average (expected calibration "
+        "error, 15 bins).",
+    ]
 
 
 def _limits(
@@ -115,7 +155,8 @@ def _limits(
     if flags.get("keep") == "best" or flags.get("early_stopping_patience"):
         lines.append("* So was the epoch (`--keep`, `--early_stopping_patience`).")
     if failures := [x["failure"] for x in report.get("seeds") or () if x["failure"]]:
-        lines.append(f"* {len(failures)} seeds failed, such as: {failures[0]}.")
+        seeds = f"{len(failures)} of {len(report['seeds'])} seeds failed"
+        lines.append(f"* {seeds}, the first because: {failures[0]}.")
     lines.append("* What the data above is not like was not measured.")
     return lines
 

@@ -159,6 +159,7 @@ def _task(head: TaskHead, length: int) -> Task:
         source=None,
         pair=len(said.get("text_names") or ()) == 2,
         dropout=head.dropout,
+        long_texts=said.get("long_texts") or "cut",
         **own,
     )
 
@@ -221,7 +222,7 @@ _CONFIG = {
     "electra_tf": (
         None,
         {
-            **dict.fromkeys(("task", "fallback"), str | None),
+            **dict.fromkeys(("task", "fallback", "long_texts"), str | None),
             **dict.fromkeys(("text_names",), list[str] | None),
             **dict.fromkeys(("label_range",), list[float] | None),
             **{"threshold": float | None, "rewritten": bool | None},

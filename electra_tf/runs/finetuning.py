@@ -27,6 +27,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder, named
+from electra_tf.folders.task_card import task_card
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
@@ -49,8 +50,12 @@ JIT_COMPILE = {"none": "auto", "mirrored": False}
 
 
 def main(config: FinetuneConfig) -> int:
-    """Runs as a command; returns its exit code."""
-    return cli.STOPPED if run(config, cli.say) is None else cli.OK
+    """Runs as a command; returns its exit code: an error where every seed failed."""
+    report = run(config, cli.say)
+    if report is None:
+        return cli.STOPPED
+    failed = len(report["failed_seeds"]) == len(report["seeds"])
+    return cli.ERROR if failed else cli.OK
 
 
 def run(config: FinetuneConfig, log: Log) -> dict[str, Any] | None:
@@ -466,6 +471,7 @@ def _watch(
 
     def evaluate() -> tuple[float, dict[str, float]]:
         scorer.model.set_weights(trainer.model.get_weights())
+        data.tune(scorer.outputs)
         split = data.eval_splits[0]
         answers = data.answers(split, scorer.outputs)
         scores = data.task.score(answers, data.examples[split])
@@ -574,6 +580,7 @@ def train(ready: Run) -> Trained | None:
             f"{folder.weights(best())} does not hold the weights of seed {best()}, "
             "which is done: put them back, or pass --overwrite to start anew."
         )
+    ready.data.tune(ready.scorer.outputs)
     return Trained(results, best(), answers)
 
 
@@ -586,8 +593,9 @@ def _weights(ready: Run, seed: int) -> CheckpointStore:
 
 def _scored(ready: Run, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
     """Scores the weights that the scorer has; the result, and answers by split."""
-    data, task, main = ready.data, ready.task, ready.main_split
-    answers, scores = {}, {}
+    data, main = ready.data, ready.main_split
+    data.tune(ready.scorer.outputs)
+    task, answers, scores = ready.task, {}, {}
     for split in data.eval_splits:
         answers[split] = data.answers(split, ready.scorer.outputs)
         scores[split] = task.score(answers[split], data.examples[split])
@@ -609,6 +617,12 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     answers = dict(trained.answers) or {
         main: ready.data.answers(main, ready.scorer.outputs)
     }
+    report |= _judged(ready, answers[main])
+    if len(report["failed_seeds"]) == len(trained.results):
+        ready.log("every seed failed: the exit code is that of an error")
+    # With what was tuned.
+    about = ready.max_seq_length, ready.trained_length
+    folder.describe_task(task, ready.tokenizer, *about)
     _predict(ready, answers)
     models.save(ready.scorer.model, folder.path / MODEL)
     for name, write in ready.exports.items():
@@ -620,7 +634,7 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
         )
     folder.record({"summary": report["summary"]})
     # After all that is needed: this file says that the run is finished.
-    folder.finish(report)
+    folder.finish(report, task_card(folder, report))
     try:
         pictured = answers[main], ready.data.examples[main]
         task.picture(*pictured, str(folder.path))
@@ -640,6 +654,52 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
         said = " ".join(str(error).split())[:200]
         ready.log(f"warning: a picture is missing: {type(error).__name__} {said}")
     return report
+
+
+_MOST_CLASSES_SHOWN = 20
+
+
+def _judged(ready: Run, answers: Any) -> dict[str, Any]:
+    """What the scores of the exported seed are worth, said and for results.json."""
+    task, data, main = ready.task, ready.data, ready.main_split
+    examples, name = data.examples[main], task.main_metric
+    found = task.details_of(answers, examples)
+    intervals, above = task.noise(answers, examples, data.train)
+    if classes := found.get("classes"):
+        found["classes"] = classes
+        ready.log(_class_table(classes))
+        error = found["calibration_error"]
+        ready.log(f"calibration error of the probabilities {100 * error:.1f} %")
+    if task.tunes:
+        ready.log(f"threshold {task.threshold:g}")
+    counts = {main: len(examples), "train": len(data.train)}
+    found |= {"intervals": intervals, "above_baseline": above, "examples": counts}
+    if name in above:
+        low, high = intervals[name]
+        better = above[name][0] if task.greater_is_better else -above[name][1]
+        told = "above" if task.greater_is_better else "below"
+        not_ = "" if better > 0 else "not "
+        found["verdict"] = f"{not_}{told} the baseline beyond noise"
+        ready.log(
+            f"{name} has the 95 % interval {low:.2f} to {high:.2f} on {len(examples)} "
+            f"examples: {found['verdict']}"
+        )
+    return found
+
+
+def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
+    """Precision, recall, F1 and support of the most frequent classes."""
+    frequent = sorted(classes, key=lambda label: -classes[label]["support"])
+    width = max(map(len, (*frequent[:_MOST_CLASSES_SHOWN], "label")))
+    lines = [f"{'label'.ljust(width)}  precision  recall      F1  support"]
+    for label in frequent[:_MOST_CLASSES_SHOWN]:
+        row = classes[label]
+        shares = (f"{100 * row[n]:{w}.2f}" for n, w in _COLUMNS.items())
+        lines.append(f"{label.ljust(width)}  {'  '.join(shares)}  {row['support']:7d}")
+    return "\n".join(lines)
+
+
+_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
 
 
 def _predict(ready: Run, known: Mapping[str, Any]) -> None:
@@ -700,7 +760,9 @@ def table(report: Mapping[str, Any]) -> str:
         values = [f"{result['scores'][split][name]:.2f}" for name in names]
         failure = f"failed: {result['failure']}" if result["failure"] else ""
         rows.append([str(result["seed"]), *values, failure])
-    for kind in ("median", "mean", "std", "baseline"):
+    # One seed has no spread.
+    over_seeds = ("median", "mean", "std") if len(report["seeds"]) > 1 else ()
+    for kind in (*over_seeds, "baseline"):
         values = [f"{report['summary'][split][name][kind]:.2f}" for name in names]
         rows.append([kind, *values, ""])
     width, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))

@@ -217,7 +217,13 @@ def test_a_run_leaves_everything(finished):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         *(".lock", "cache", "config.json", "confusion_matrix.png", "labels.txt"),
-        *("metrics.jsonl", "model.keras", "predictions.tsv", "predictions_test.tsv"),
+        *(
+            "metrics.jsonl",
+            "model.keras",
+            "model_card.md",
+            "predictions.tsv",
+            "predictions_test.tsv",
+        ),
         *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
     }
     assert names - set(OUTPUTS) == {"cache", ".lock"}

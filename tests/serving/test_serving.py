@@ -409,3 +409,38 @@ def test_help_imports_no_tensorflow():
     )
     assert done.returncode == 0, done.stderr
     assert "--text_pair" in done.stdout
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
+    own = {"label_range": (1.0, 5.0)}
+    if kind is Classification:
+        own = {"labels": ("neg", "pos")}
+    task = kind(name="mood", source=None, long_texts="windows", **own)
+    model = task.build_model(common.encoder())
+    path = str(tmp_path / "saved_model")
+    serving.export_saved_model(model, task, common.tokenizer(), path, 8)
+    texts = [
+        "good",
+        "",
+        "the movie was not bad, it is a great movie " * 3,
+        "a b c d e f g",
+    ]
+    examples = [common.Example(str(i), (text,)) for i, text in enumerate(texts)]
+    rows = task.featurize(examples, common.tokenizer(), 8)
+    assert np.bincount(rows.example).tolist() == [1, 1, 6, 2]
+    outputs = np.stack(Outputs(model, 3)(rows))
+    answers = task.decode(list(outputs), rows, examples)
+    # By hand: the mean of logits, then the answer.
+    logits = np.array([outputs[rows.example == i].mean(0) for i in range(4)])
+    if kind is Regression:
+        expected, name = logits[:, 0] * 4 + 1, "score"
+    else:
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        expected, name = shares / shares.sum(1, keepdims=True), "probabilities"
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
+    served = predictor.Predictor(path)([{"text": text} for text in texts])
+    found = [row[name] for row in served]
+    if kind is Classification:
+        found = [list(row.values()) for row in found]
+    np.testing.assert_allclose(found, answers, atol=1e-6)
