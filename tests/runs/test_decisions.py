@@ -43,6 +43,7 @@ def run(values, folder, **changes):
     return report, "\n".join(said)
 
 
+@pytest.mark.slow
 def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
     report, said = run(values, tmp_path / "run")
     assert "12 training examples are held out for the threshold" in said
@@ -69,6 +70,7 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
 
 def test_a_given_threshold_holds_nothing_out(values, tmp_path):
     flags = {"threshold": 0.9, "epochs": 0.1, "learning_rate": 1e-9}
+    flags["export_saved_model"] = False
     config = fields.from_flat(
         values | flags | {"output_dir": str(tmp_path)}, FinetuneConfig
     )
