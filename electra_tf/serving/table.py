@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,7 +15,6 @@ import numpy as np
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import PredictConfig
-from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks.tables import TableSource, read_table, require_columns
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
@@ -23,9 +22,15 @@ _ORDER = ("text", "text_pair", "question", "context")
 _KINDS = (".csv", ".tsv", ".jsonl")
 
 
-def predict_table(config: PredictConfig, log: Log = cli.note) -> dict[str, float]:
+def predict_table(
+    config: PredictConfig,
+    text_names: Sequence[str],
+    predict: Callable[[Sequence[dict[str, str]]], list[dict[str, Any]]],
+    log: Log = cli.note,
+) -> dict[str, float]:
     """Answers every row of ``config.input``; returns scores if labels are named.
 
+    ``predict`` answers a batch of rows of texts, called as ``text_names`` say.
     All columns are kept. An answer that is called like one of them gets a name that
     begins with "predicted_". Progress and scores are told to ``log`` and stderr.
     ValueError: the table does not have the columns, or its labels are none that the
@@ -37,8 +42,7 @@ def predict_table(config: PredictConfig, log: Log = cli.note) -> dict[str, float
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
     table = read_table(config.input)
-    predictor = Predictor(config.model)
-    names = sorted(predictor.text_names, key=_ORDER.index)
+    names = sorted(text_names, key=_ORDER.index)
     columns = config.text or tuple(names)
     if len(columns) != len(names):
         raise ValueError(
@@ -55,7 +59,7 @@ def predict_table(config: PredictConfig, log: Log = cli.note) -> dict[str, float
     progress = cli.Progress(len(rows), unit="text")
     answers: list[dict[str, Any]] = []
     for start in range(0, len(rows), config.batch_size):
-        answers += predictor(texts[start : start + config.batch_size])
+        answers += predict(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
     # Before anything is written: labels that do not fit cost no file.
     scores = _scores(config, columns, answers) if config.label else {}
