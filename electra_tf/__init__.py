@@ -76,6 +76,8 @@ _REGISTERED = (
     "ExponentialDecay",
     "GreedySampler",
     "GumbelElectra",
+    "HiddenClassificationHead",
+    "IndependentSpanHead",
     "JointObjective",
     "LeaveRows",
     "LinearChange",

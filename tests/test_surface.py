@@ -16,8 +16,8 @@ import pytest
 
 import electra_tf as et
 from electra_tf import pretraining, tasks
-from electra_tf.tasks.heads import TaggingHead
-from electra_tf.tasks.span_head import SpanHead
+from electra_tf.tasks.heads import HiddenClassificationHead, TaggingHead
+from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from tests import tiny
 from tests.layers.helpers import check_config
 
@@ -294,6 +294,10 @@ EXAMPLES = {
         combine="sequential",
     ),
     "ClassificationHead": lambda: tasks.ClassificationHead(8, 3, **HEAD),
+    "HiddenClassificationHead": lambda: HiddenClassificationHead(8, 3, **HEAD),
+    "IndependentSpanHead": lambda: IndependentSpanHead(
+        8, dense_size=6, beam_size=3, answerability=False
+    ),
     "SpanHead": lambda: SpanHead(8, dense_size=6, beam_size=3, answerability=False),
     "TaggingHead": lambda: TaggingHead(8, 3, **HEAD),
     "TaskModel": lambda: tasks.TaskModel(

@@ -18,7 +18,7 @@ from electra_tf.config.fields import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig(Group):
-    """Answers from a fine-tuned model, without a server.
+    r"""Answers from a fine-tuned model, without a server.
 
     Examples:
       python -m electra_tf.predict --model=runs/cola "The book was written by John."
@@ -26,6 +26,8 @@ class PredictConfig(Group):
       python -m electra_tf.predict --model=runs/cola < lines.txt
       python -m electra_tf.predict --model=runs/rte --jsonl < pairs.jsonl
       python -m electra_tf.predict --model=runs/squad2 --context="It rained." "Why?"
+      python -m electra_tf.predict --model=runs/topics --input=mails.csv --text=body \
+          --output=answered.csv --label=topic
 
     Writes one JSON object per text to standard output. A line of --jsonl input is an
     object with "text" (and "text_pair" for pair tasks; "question" and "context" for
@@ -39,7 +41,32 @@ class PredictConfig(Group):
     text_pair: str | None = field(None, "Second text of every pair.")
     context: str | None = field(None, "Paragraph that the texts are questions on.")
     jsonl: bool = field(False, "Standard input is JSON Lines.")
+    input: str | None = field(
+        None,
+        "Table to answer: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
+    )
+    output: str | None = field(
+        None,
+        "Table to write, likewise but for .gz; default: JSON Lines on standard output.",
+    )
+    text: tuple[str, ...] = field(
+        (),
+        "Columns of --input with what the model reads: text, or text and text_pair, or "
+        "question and context. Default: columns of these names.",
+    )
+    label: tuple[str, ...] = field(
+        (), "Column of --input with right answers, of which scores go to stderr."
+    )
+    label_separator: str = field("|", "Between several labels in one cell.")
     batch_size: int = field(32, "Texts at a time.", allowed=at_least(1))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("output", "text", "label"):
+            require(
+                self.input is not None or not getattr(self, name),
+                f"--{name} goes with --input, the table to answer: name that, too.",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -386,6 +413,10 @@ class ConvertConfig(Group):
       # keras-hub.
       python -m electra_tf.convert --from=runs/mine --to=hf_dir --format=hugging_face
 
+      # A fine-tuned model, as ElectraForSequenceClassification and the like; and back.
+      python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face
+      python -m electra_tf.convert --from=hf_cola --to=runs/cola_again
+
       # Half the size, to give away: every command reads it.
       python -m electra_tf.convert --from=runs/mine --to=small --float16
 
@@ -407,7 +438,14 @@ class ConvertConfig(Group):
     )
     generator: str | None = field(None, "The generator's folder (hugging_face).")
     only: Literal["discriminator", "generator"] | None = field(
-        None, "Leave the other tower out."
+        None,
+        "Leave the other tower out; of a fine-tuned model the discriminator is the "
+        "encoder, without its head.",
+    )
+    pair: bool | None = field(
+        None,
+        "Whether a fine-tuned model of hugging_face reads two texts; its files do not "
+        "say so. Default: one.",
     )
     num_heads: int | None = field(
         None,

@@ -45,8 +45,9 @@ class FinetuneRunConfig(Group):
     )
     encoder: str = field(
         "runs/tiny/encoder.keras",
-        "Encoder to start from: an encoder.keras, the folder that holds it, or mini, "
-        "the small one that comes with the package.",
+        "Encoder to start from: an encoder.keras, the folder that holds it, the folder "
+        "of a fine-tuning run (whose encoder goes on), or mini, the small one that "
+        "comes with the package.",
         resumable=True,
     )
     output_dir: str | None = field(
@@ -157,6 +158,13 @@ class FinetuneDataConfig(Group):
         "Column with the label; for multilabel also several columns of 0 and 1.",
     )
     label_separator: str = field("|", "Between several labels in one cell.")
+    threshold: float | None = field(
+        None,
+        "Probability from which on a label of multilabel is given; default: the one "
+        "with the best main score on a tenth of the training data, which is not "
+        "trained on. It is stored with the model.",
+        allowed=SHARE,
+    )
     label_range: tuple[str, ...] = field(
         (), "Smallest and largest label of a regression; default: of --train."
     )
@@ -170,6 +178,13 @@ class FinetuneDataConfig(Group):
         None,
         "Most tokens of an example; longer ones are cut. Default: of the task.",
         allowed=at_least(8),
+    )
+    long_texts: Literal["cut", "head_tail", "windows"] = field(
+        "cut",
+        "What becomes of a single text beyond max_seq_length, in training and ever "
+        "after. cut: its beginning is read. head_tail: a quarter from its beginning, "
+        "the rest from its end. windows: all of it, in several rows; their logits are "
+        "averaged.",
     )
     pair_doubling: bool = field(
         True, "Train MRPC and STS-B in both orders, as the original code."
@@ -243,6 +258,12 @@ class QuestionAnsweringConfig(Group):
     )
     beam_size: int = field(
         20, "Starts, and ends per start, that are looked at.", allowed=at_least(1)
+    )
+    span_head: Literal["joint", "independent"] = field(
+        "joint",
+        "joint: the end of an answer is predicted given its start, as in the original "
+        "(XLNet's head). independent: one linear layer each, as BERT's, which is what "
+        "transformers has (electra_tf.convert).",
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",

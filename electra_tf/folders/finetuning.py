@@ -10,14 +10,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf import files
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
 from electra_tf.folders.settings import CONFIG, check_same
 from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
+from electra_tf.tasks.heads import TaskModel
 
+CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
@@ -32,7 +38,7 @@ _PREDICTIONS = (
 )
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(RESULTS, CHECKPOINTS, CONFIG, TASK, METRICS, _LABELS, _VOCABULARY),
+    *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     *plots.FILES,
     *(
@@ -43,6 +49,18 @@ OUTPUTS = (
 )
 # What is said of a seed that is trained and scored.
 _RESULT = {"seed": int, "scores": dict[str, dict], "failure": str}
+_CASING = {"lower_case": bool, "strip_accents": bool}
+# What every task.json says; the rest is the task's own (``Task.to_json``).
+_TASK = {
+    **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
+    **_CASING,
+    **{"vocabulary_sha256": str, "trained_length": int | None},
+}
+
+
+def _defaults() -> dict[str, Any]:
+    """Settings of a run by a version that lacked their flags: it did as they say."""
+    return {"config": fields.to_flat(FinetuneConfig())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +118,9 @@ class FinetuningFolder:
         if not (self.path / CHECKPOINTS).is_dir():
             return False
         may_differ = (*may_differ, "versions.*")
-        return check_same(self.path, described, may_differ, has_checkpoint=True)
+        return check_same(
+            self.path, described, may_differ, has_checkpoint=True, absent=_defaults()
+        )
 
     def begin(
         self,
@@ -108,27 +128,96 @@ class FinetuningFolder:
         tokenizer: WordPiece,
         max_seq_length: int,
         described: Mapping[str, Any],
+        trained_length: int | None = None,
     ) -> None:
         """Makes the folder, without what an earlier run left, and describes the run.
 
         It then holds task.json, config.json with ``described`` and versions, vocab.txt
-        and, where the (prepared) task has labels, labels.txt.
+        and, where the (prepared) task has labels, labels.txt. ``trained_length`` is the
+        encoder's before, None if unknown.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
             files.remove(self.path / name)
+        self.describe_task(task, tokenizer, max_seq_length, trained_length)
+        self.describe(described)
+        tokenizer.vocabulary.save(self.path / _VOCABULARY)
+        if labels := task.to_json().get("labels"):
+            lines = "".join(f"{label}\n" for label in labels)
+            files.write_text(self.path / _LABELS, lines)
+
+    def describe_task(
+        self,
+        task: Task,
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        trained_length: int | None,
+    ) -> None:
+        """Writes task.json; arguments as of ``begin``."""
         about = task.to_json() | {
             "max_seq_length": max_seq_length,
             "lower_case": tokenizer.lower_case,
             "strip_accents": tokenizer.strip_accents,
             "vocabulary_sha256": tokenizer.vocabulary.sha256,
         }
+        if trained_length is not None:
+            about["trained_length"] = max(trained_length, max_seq_length)
         files.write_json(self.path / TASK, about)
-        self.describe(described)
-        tokenizer.vocabulary.save(self.path / _VOCABULARY)
-        if about.get("labels"):
-            lines = "".join(f"{label}\n" for label in about["labels"])
-            files.write_text(self.path / _LABELS, lines)
+
+    # What a finished run is to another one.
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a task model lies here, whole."""
+        return (self.path / TASK).is_file() and (self.path / MODEL).is_file()
+
+    def about(self) -> dict[str, Any]:
+        """What task.json says; a ValueError if it is damaged."""
+        return files.read_json(self.path / TASK, shape=_TASK)
+
+    def load(self) -> TaskModel:
+        """Loads the task model; a ValueError if it is damaged."""
+        return models.load(self.path / MODEL, TaskModel)
+
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary that the model was trained with; ValueError if another."""
+        path = self.path / _VOCABULARY
+        vocabulary = Vocabulary.load(path)
+        if vocabulary.sha256 != self.vocabulary_sha256:
+            raise ValueError(
+                f"{path} is not the vocabulary that {self.path / TASK} names: put the "
+                "one of the run back."
+            )
+        return vocabulary
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """Hash of the vocabulary that the model was trained with."""
+        return self.about()["vocabulary_sha256"]
+
+    @property
+    def trained_length(self) -> int | None:
+        """Positions that were trained, before or here; None if unknown."""
+        return self.about().get("trained_length")
+
+    def tokenizer(
+        self,
+        log: Log = cli.say,
+        *,
+        vocab_file: str | None = None,
+        lower_case: bool | None = None,
+        strip_accents: bool | None = None,
+    ) -> WordPiece:
+        """The tokenizer of the run; what is given wins over it, as in pretraining."""
+        about, given = self.about(), (lower_case, strip_accents)
+        vocabulary = Vocabulary.load(vocab_file) if vocab_file else self.vocabulary()
+        return WordPiece(
+            vocabulary,
+            **{
+                name: about[name] if value is None else value
+                for name, value in zip(_CASING, given, strict=True)
+            },
+        )
 
     def describe(self, described: Mapping[str, Any]) -> None:
         """Writes config.json."""
@@ -181,7 +270,9 @@ class FinetuningFolder:
         """Appends a line to metrics.jsonl."""
         files.append_json_line(self.path / METRICS, values)
 
-    def finish(self, report: Mapping[str, Any]) -> None:
-        """Writes results.json, which says that the run is finished."""
+    def finish(self, report: Mapping[str, Any], card: str = "") -> None:
+        """Writes the model's card, and results.json: the run is finished."""
+        if card:
+            files.write_text(self.path / CARD, card)
         files.write_json(self.path / RESULTS, report)
         files.remove(self.path / CHECKPOINTS)

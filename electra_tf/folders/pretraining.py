@@ -92,6 +92,11 @@ class PretrainingFolder:
         return flags
 
     @property
+    def trained_length(self) -> int | None:
+        """Tokens per example in pretraining; None if unknown."""
+        return self.flags.get("max_seq_length")
+
+    @property
     def casing(self) -> dict[str, bool]:
         """``lower_case`` and ``strip_accents``, as far as config.json tells.
 

@@ -20,12 +20,13 @@ def check_same(
     may_differ: Iterable[str] = (),
     *,
     has_checkpoint: bool,
+    absent: Mapping[str, Any] | None = None,
 ) -> bool:
     """Refuses settings that differ from those in the config.json of a folder.
 
-    Dotted names that fit a shell-style pattern of ``may_differ`` are not compared.
-    Returns whether the folder had settings to compare with; raises ValueError also for
-    checkpoints without any.
+    Dotted names that fit a shell-style pattern of ``may_differ`` are not compared;
+    what the folder does not know was as ``absent`` says. Returns whether the folder had
+    settings to compare with; raises ValueError also for checkpoints without any.
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
@@ -36,6 +37,7 @@ def check_same(
             )
         return False
     patterns = tuple(may_differ)
+    before = dict(_leaves(json.loads(json.dumps(absent or {}))))
     was = dict(_leaves(files.read_json(folder / CONFIG)))
     now = dict(_leaves(json.loads(json.dumps(settings))))
     changed = [
@@ -43,7 +45,13 @@ def check_same(
         for name in sorted(was.keys() | now.keys())
         if was.get(name, _ABSENT) != now.get(name, _ABSENT)
         # What an older version did not know, it did not do.
-        and (name in was or (now[name] != [] and now[name] is not False))
+        and (
+            name in was
+            or (
+                not (now[name] == [] or now[name] is False)
+                and now[name] != before.get(name, _ABSENT)
+            )
+        )
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     if changed:

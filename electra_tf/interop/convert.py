@@ -48,8 +48,11 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         num_heads=options.num_heads,
         generator_num_heads=options.generator_num_heads,
         only=options.only,
+        pair=options.pair,
     )
     model = find_format(source).read(source)
+    if model.task:
+        _check_task(model, options)
     for role, heads in source.heads.items():
         if heads and role not in model.towers:
             flag = "generator_num_heads" if role == "generator" else "num_heads"
@@ -62,6 +65,9 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         count = sum(x.size for x in (*tower.encoder.values(), *tower.head.values()))
         head = "" if tower.head else ", no head"
         log(f"  {role}: {tower.sizes}; {count:,} parameters{head}")
+    if model.task:
+        outputs = model.task.arrays["output_bias"].size
+        log(f"  head: {model.task.kind}, {outputs} outputs")
     for note in model.notes:
         log(f"  {note}")
     if model.not_taken:
@@ -77,6 +83,26 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
+
+
+def _check_task(model: Imported, options: ConvertConfig) -> None:
+    """Refuses to write a fine-tuned model where there is no place for its head."""
+    alone = "or pass --only=discriminator, for its encoder alone."
+    if options.format not in ("electra_tf", "hugging_face"):
+        raise ValueError(
+            f"{model.source} is fine-tuned, and --format={options.format} holds no "
+            f"head of a task: use --format=hugging_face, {alone}"
+        )
+    if options.format == model.format:
+        raise ValueError(
+            f"{model.source} is a fine-tuned model in the format {model.format} "
+            f"already: choose another --format, {alone}"
+        )
+    if options.float16 and options.format == "electra_tf":
+        raise ValueError(
+            "--float16 writes no fine-tuned model of --format=electra_tf: leave it "
+            f"out, {alone}"
+        )
 
 
 def find_format(source: Source) -> ModuleType:

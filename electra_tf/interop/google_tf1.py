@@ -124,7 +124,7 @@ def places(variables: Iterable[str]) -> dict[str, Place]:
 
 def read(source: Source) -> Imported:
     """Reads the newest checkpoint at a path, and vocab.txt beside it."""
-    source.reject("generator")
+    source.reject("generator", "pair")
     prefix = newest(Path(source.path))
     folder = Path(prefix).parent
     tensors = Tensors(read_weights(prefix), prefix)

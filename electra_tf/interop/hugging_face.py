@@ -7,6 +7,7 @@ finds it there.
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,16 +17,17 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.folders.models import HUGGING_FACE_FILES
-from electra_tf.interop import names, tensor_files, tokenizer_files
+from electra_tf.interop import names, task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.imported import (
     HEADS,
     Imported,
     Sizes,
     Source,
+    TaskHead,
     Tower,
     encoder_shapes,
 )
-from electra_tf.interop.model_card import CLASSES, model_card
+from electra_tf.interop.model_card import CLASSES, model_card, task_card
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, encoder_rows
 
 NAME = "hugging_face"
@@ -80,6 +82,7 @@ class _Half(NamedTuple):
     role: str
     tower: Tower
     not_taken: tuple[str, ...]
+    task: TaskHead | None = None
 
 
 def detect(source: Source) -> bool:
@@ -95,7 +98,7 @@ def detect(source: Source) -> bool:
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's if it is known."""
     folder = tensor_files.local_folder(source.path)
-    first = _read_half(folder, source.heads)
+    first = _read_half(folder, source.heads, with_task=source.only is None)
     halves = {first.role: first}
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
@@ -110,6 +113,18 @@ def read(source: Source) -> Imported:
         halves[second.role] = second
     towers = source.asked({role: half.tower for role, half in halves.items()})
     tokenizer = tokenizer_files.read_tokenizer(folder)
+    task, notes = first.task, tokenizer.notes
+    if source.pair is not None:
+        if task is None or not task.may_be_pair:
+            raise ValueError(
+                f"--pair is for classes or a number of two texts, and {source.path} "
+                "holds no such head: leave it out."
+            )
+        names_of_texts = ["text", "text_pair"] if source.pair else ["text"]
+        options = {**task.options, "text_names": names_of_texts}
+        task = dataclasses.replace(task, options=options)
+    elif task and task.may_be_pair and "text_names" not in task.options:
+        notes += ("assumed: it reads one text (--pair: two of them)",)
     return Imported(
         format=NAME,
         source=source.path,
@@ -119,11 +134,17 @@ def read(source: Source) -> Imported:
         strip_accents=tokenizer.strip_accents,
         trained_length=tokenizer.max_length,
         not_taken=tuple(name for half in halves.values() for name in half.not_taken),
-        notes=tokenizer.notes,
+        notes=notes,
+        task=task,
     )
 
 
-def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
+def _read_half(
+    folder: Path,
+    heads_given: Mapping[str, int | None],
+    *,
+    with_task: bool = False,
+) -> _Half:
     config = read_config(folder)
     _reject_variants(config, folder)
     tensors = Tensors(tensor_files.read_tensors(folder), str(folder))
@@ -175,13 +196,17 @@ def _read_half(folder: Path, heads_given: Mapping[str, int | None]) -> _Half:
             f"{folder}: {OUTPUT_MATRIX} differs from {words}: an output matrix that "
             "is not the word table cannot be imported."
         )
+    task = None
+    if with_task and not head:
+        hidden_size, where = sizes.hidden_size, str(folder)
+        task = task_heads.of_hugging_face(tensors, config, hidden_size, where)
     known = (*_TASK_HEADS, *(prefix + name for name in BUFFERS))
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
         raise ValueError(
             f"{folder} has {len(unknown)} tensors that belong to no part of ELECTRA "
             f"known here: {', '.join(unknown[:5])}."
         )
-    return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left))
+    return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left), task)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -216,7 +241,10 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     for other in others:
         (folder / GENERATOR).mkdir()
         _write_half(folder / GENERATOR, model, other)
-    files.write_text(folder / "README.md", model_card(model))
+    card = model_card(model)
+    if model.task:
+        card = task_card(model, task_heads.CLASSES[model.task.kind][0])
+    files.write_text(folder / "README.md", card)
     return ()
 
 
@@ -224,12 +252,15 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    tower = model.towers[role]
-    prefix = "electra." if tower.head else ""
+    tower, task, more = model.towers[role], model.task, {}
+    prefix = "electra." if tower.head or task else ""
     rows = encoder_rows(HUGGING_FACE, tower.sizes, prefix, prefix)
     arrays = names.scatter(rows, tower.encoder)
     if tower.head:
         arrays |= names.scatter(HEAD_ROWS[role], tower.head)
+    if task:
+        of_head, more = task_heads.to_hugging_face(task, model.source)
+        arrays |= of_head
     dtype = "float16" if model.float16 else "float32"
     arrays = {name: array.astype(dtype) for name, array in arrays.items()}
     path = folder / "model.safetensors"
@@ -245,6 +276,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
         "pad_token_id": model.vocabulary.pad_id,
         "tie_word_embeddings": True,
         "dtype": dtype,
+        **more,
     }
     files.write_json(folder / "config.json", config)
     tokenizer_files.write_tokenizer(folder, model)

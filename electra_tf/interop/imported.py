@@ -47,6 +47,7 @@ class Source:
     num_heads: int | None = None
     generator_num_heads: int | None = None
     only: str | None = None
+    pair: bool | None = None
 
     def reject(self, *names: str) -> None:
         """Rejects attributes, given by name, for which a format has no use."""
@@ -160,9 +161,38 @@ class Tower:
         return {n: x for n, x in self.encoder.items() if n.startswith(EMBEDDINGS)}
 
 
+@dataclasses.dataclass(frozen=True)
+class TaskHead:
+    """What a fine-tuned model has beside its encoder.
+
+    Attributes:
+        kind: "classification", "multilabel", "regression", "tagging" or
+            "question_answering", as task.json calls them.
+        labels: in the order of the outputs; empty where there are none.
+        arrays: float32 output_kernel [D, C] and output_bias [C]; C is 1 for a number,
+            and 2, start and end, for spans. With hidden_kernel [D, D] and hidden_bias
+            [D] there is a layer with GELU before it.
+        dropout: rate before the linear layer.
+        options: what task.json says, as far as the source knows it.
+        facts: sections of a model card, if the source is a run of this library.
+    """
+
+    kind: str
+    labels: tuple[str, ...]
+    arrays: Arrays
+    dropout: float = 0.1
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    facts: str = ""
+
+    @property
+    def may_be_pair(self) -> bool:
+        """Whether such a task reads one text or two."""
+        return self.kind in ("classification", "multilabel", "regression")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """A pretrained model, or the part of it that a source holds.
+    """A pretrained model, or the part of it that a source holds; or a fine-tuned one.
 
     Attributes:
         discriminator: the tower to fine-tune; may lack the head.
@@ -172,6 +202,7 @@ class Imported:
         notes: what to tell the user: assumptions and warnings.
         float16: whether weights are to be written with 16 bits.
         run: config.json of the pretraining run, and its held-out ``scores``.
+        task: head of a fine-tuned model; the discriminator then has none.
 
     Raises:
         ValueError: there is no tower, a generator lacks its head, a tower does not fit
@@ -191,6 +222,7 @@ class Imported:
     float16: bool = False
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    task: TaskHead | None = None
 
     def __post_init__(self) -> None:
         if not self.towers:

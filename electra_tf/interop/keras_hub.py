@@ -73,7 +73,7 @@ def read(source: Source) -> Imported:
             f"{source.path} is a keras-hub backbone, which has no generator: leave out "
             "--generator and --only=generator."
         )
-    source.reject("num_heads", "generator_num_heads")
+    source.reject("num_heads", "generator_num_heads", "pair")
     model = read_backbone(source.path, log=lambda _: None)
     return Imported(
         format=NAME,

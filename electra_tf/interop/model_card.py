@@ -47,6 +47,50 @@ The state of the optimizer and the training data.
 """
 
 
+_TASK_CARD = """---
+library_name: transformers
+tags:
+- electra
+- {kind}
+---
+
+# {task}, by ELECTRA
+
+A text encoder pretrained as ELECTRA (Clark et al., 2020) and fine-tuned, exported by \
+`electra_tf`.
+
+```python
+from transformers import AutoTokenizer, {loaded}
+
+tokenizer = AutoTokenizer.from_pretrained("this/folder")
+model = {loaded}.from_pretrained("this/folder")
+```
+
+{notes}{facts}"""
+# What a reader of the logits has to know, by kind.
+_TASK_NOTES = {
+    "classification": "",
+    "regression": "The logit is the number, on the scale of the training data.",
+    "multilabel": "A label is given where the sigmoid of its logit is at least "
+    "{threshold:g}.",
+    "tagging": "A word's tag is that of its first piece; other pieces have none.",
+    "question_answering": "",
+}
+
+
+def task_card(model: Imported, loaded: str) -> str:
+    """The card of a fine-tuned model, which ``transformers`` has ``loaded``."""
+    task = model.task
+    note = _TASK_NOTES[task.kind].format(threshold=task.options.get("threshold", 0.5))
+    return _TASK_CARD.format(
+        kind=task.kind.replace("_", "-"),
+        task=task.options.get("task", task.kind),
+        loaded=loaded,
+        notes=f"{note}\n\n" if note else "",
+        facts=task.facts,
+    )
+
+
 def model_card(model: Imported) -> str:
     """The card of a folder with the main tower; a generator besides is below it."""
     main, *others = model.towers

@@ -37,16 +37,16 @@ def models(imported: Imported) -> dict[str, keras.Model]:
     if tower := imported.generator:
         text_encoder = encoder(tower.sizes, "generator", embeddings)
         generator = MaskedLM(text_encoder, name="masked_lm")
-        _assign(encoder_variables(generator.encoder), tower.encoder)
-        _assign(head_variables(generator.head), tower.head)
+        assign(encoder_variables(generator.encoder), tower.encoder)
+        assign(head_variables(generator.head), tower.head)
         built |= {"generator": generator, "encoder": generator.encoder}
     if tower := imported.discriminator:
         built["encoder"] = encoder(tower.sizes, "discriminator", embeddings)
-        _assign(encoder_variables(built["encoder"]), tower.encoder)
+        assign(encoder_variables(built["encoder"]), tower.encoder)
         if tower.head:
             objective = ReplacedTokenDetection(name="objective")
             built["discriminator"] = ReplacedTokenDetector(built["encoder"], objective)
-            _assign(head_variables(objective.head), tower.head)
+            assign(head_variables(objective.head), tower.head)
     return built
 
 
@@ -79,7 +79,8 @@ def _embeddings(sizes: Sizes, epsilon: float = _EPSILON) -> TextEmbedding:
     )
 
 
-def _assign(variables: dict[str, keras.Variable], arrays: Arrays) -> None:
+def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
+    """Gives variables the values of their names."""
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
@@ -99,8 +100,8 @@ def encoder_tower(
             f"LayerNorm epsilons {sorted(epsilons)}; only gelu with {_EPSILON} can be "
             "converted."
         )
-    heads = {} if head is None else _values(head_variables(head))
-    return Tower(sizes(encoder), _values(encoder_variables(encoder)), heads)
+    heads = {} if head is None else values(head_variables(head))
+    return Tower(sizes(encoder), values(encoder_variables(encoder)), heads)
 
 
 def sizes(encoder: TextEncoder) -> Sizes:
@@ -140,5 +141,6 @@ def head_variables(head: keras.layers.Layer) -> dict[str, keras.Variable]:
     return {v.name: v for v in head.trainable_variables if id(v) not in shared}
 
 
-def _values(variables: Mapping[str, keras.Variable]) -> Arrays:
+def values(variables: Mapping[str, keras.Variable]) -> Arrays:
+    """The values of variables, float32."""
     return {name: np.asarray(v.numpy(), np.float32) for name, v in variables.items()}

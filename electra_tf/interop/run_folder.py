@@ -16,7 +16,7 @@ from electra_tf.folders.pretraining import (
     PretrainingFolder,
     named,
 )
-from electra_tf.interop import networks
+from electra_tf.interop import networks, task_heads
 from electra_tf.interop.imported import Imported, Source, Tower
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
@@ -29,17 +29,24 @@ NAME = "electra_tf"
 OUTPUTS = (
     *(f"{name}{suffix}" for name in MODELS for suffix in (KERAS, HALVES)),
     *(VOCABULARY, CONFIG),
+    *task_heads.OUTPUTS,
 )
 
 
 def detect(source: Source) -> bool:
     """Whether it is a folder with models of this library."""
+    return _is_pretrained(source) or task_heads.is_task_folder(Path(source.path))
+
+
+def _is_pretrained(source: Source) -> bool:
     return any(map(PretrainingFolder(named(source.path)).has_model, MODELS))
 
 
 def read(source: Source) -> Imported:
     """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
-    source.reject("generator", "num_heads", "generator_num_heads")
+    if not _is_pretrained(source):
+        return task_heads.read(source)
+    source.reject("generator", "num_heads", "generator_num_heads", "pair")
     folder = PretrainingFolder(named(source.path))
     casing, towers = folder.casing, _towers(folder)
     if source.only:
@@ -95,6 +102,8 @@ def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | No
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
     """Writes what a finished run leaves, without its checkpoints and curves."""
+    if model.task:
+        return task_heads.write(folder, model)
     home = PretrainingFolder(folder)
     home.save(networks.models(model), halves=model.float16)
     home.describe(_config(model), model.vocabulary)

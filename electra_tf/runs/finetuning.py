@@ -27,6 +27,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder, named
+from electra_tf.folders.task_card import task_card
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
@@ -49,8 +50,12 @@ JIT_COMPILE = {"none": "auto", "mirrored": False}
 
 
 def main(config: FinetuneConfig) -> int:
-    """Runs as a command; returns its exit code."""
-    return cli.STOPPED if run(config, cli.say) is None else cli.OK
+    """Runs as a command; returns its exit code: an error where every seed failed."""
+    report = run(config, cli.say)
+    if report is None:
+        return cli.STOPPED
+    failed = len(report["failed_seeds"]) == len(report["seeds"])
+    return cli.ERROR if failed else cli.OK
 
 
 def run(config: FinetuneConfig, log: Log) -> dict[str, Any] | None:
@@ -91,7 +96,8 @@ def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
     about = _about(config, chosen, data, start.encoder)
     # Half a run of the other kind is refused.
     _resumes(config, folder, about)
-    folder.begin(data.task, start.tokenizer, chosen.max_seq_length, about)
+    about_encoder = chosen.max_seq_length, about, start.trained_length
+    folder.begin(data.task, start.tokenizer, *about_encoder)
     is_random = config.run.init == "random"
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     main, results, probes = data.eval_splits[0], [], {}
@@ -121,6 +127,7 @@ class Run:
         resumes: whether it continues what is in the folder.
         save_steps: updates between checkpoints.
         init: what the encoder starts from, "pretrained" or "random".
+        trained_length: of the encoder before this run; None if unknown.
         max_seq_length: most tokens of a row.
         watch: what happens while a seed trains.
         scorer: the float32 copy that is scored and exported.
@@ -134,6 +141,7 @@ class Run:
     resumes: bool
     save_steps: int
     init: str
+    trained_length: int | None
     seeds: range
     tokenizer: WordPiece
     max_seq_length: int
@@ -178,6 +186,7 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
         resumes=_resumes(config, folder, about),
         save_steps=config.run.save_checkpoint_steps,
         init=config.run.init,
+        trained_length=start.trained_length,
         seeds=range(config.run.seed, config.run.seed + config.run.seeds),
         tokenizer=start.tokenizer,
         max_seq_length=chosen.max_seq_length,
@@ -196,6 +205,12 @@ def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
     task = finetuning_tasks.task(config, log)
     folder = FinetuningFolder(Path(config.output_dir))
     folder.check(task.name, overwrite=config.run.overwrite)
+    encoder = named(config.run.encoder).resolve()
+    if folder.path.resolve() in (encoder, encoder.parent):
+        raise ValueError(
+            f"--output_dir={folder.path} is where --encoder={config.run.encoder} lies, "
+            "which the run would replace: set --output_dir to another folder."
+        )
     return task, folder
 
 
@@ -247,7 +262,7 @@ def _resumes(
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """What a pretraining run leaves for fine-tuning.
+    """What a pretraining run, or another fine-tuning run, leaves for fine-tuning.
 
     Attributes:
         encoder: its compute dtype is that of the fine-tuning run.
@@ -262,17 +277,24 @@ class Pretrained:
 def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     """Loads encoder and vocabulary, and checks that they belong together."""
     path = named(config.run.encoder)
-    home = PretrainingFolder(path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    home = PretrainingFolder(folder)
     path = home.model_path("encoder") if path.is_dir() else path
-    if not path.is_file():
+    tuned = FinetuningFolder(folder)
+    if tuned.has_model and (path.name == MODEL or not path.is_file()):
+        home, path = tuned, folder / MODEL
+        saved = tuned.load().encoder
+        log(f"the encoder of {path}, fine-tuned for {tuned.about()['task']}")
+    elif path.is_file():
+        hint = "Give the encoder.keras that a pretraining run saved."
+        saved = models.load(path, TextEncoder, hint)
+    else:
         raise FileNotFoundError(
             f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
             "pretraining run (for a quick one: python run_pretraining.py "
-            "--flagfile=configs/tiny.cfg)."
+            "--flagfile=configs/tiny.cfg), or to the folder of a finished fine-tuning "
+            "run."
         )
-    saved = models.load(
-        path, TextEncoder, "Give the encoder.keras that a pretraining run saved."
-    )
     for variable in saved.weights:
         if not np.isfinite(variable.numpy()).all():
             raise ValueError(
@@ -301,7 +323,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "other ones, or another order, than config.json beside it says: set "
             "--vocab_file to the vocabulary it was pretrained with."
         )
-    return Pretrained(encoder, tokenizer, home.flags.get("max_seq_length"))
+    return Pretrained(encoder, tokenizer, home.trained_length)
 
 
 def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
@@ -449,6 +471,7 @@ def _watch(
 
     def evaluate() -> tuple[float, dict[str, float]]:
         scorer.model.set_weights(trainer.model.get_weights())
+        data.tune(scorer.outputs)
         split = data.eval_splits[0]
         answers = data.answers(split, scorer.outputs)
         scores = data.task.score(answers, data.examples[split])
@@ -516,7 +539,8 @@ def train(ready: Run) -> Trained | None:
     if ready.resumes:
         folder.describe(ready.described)
     else:
-        folder.begin(task, ready.tokenizer, ready.max_seq_length, ready.described)
+        about = ready.max_seq_length, ready.described, ready.trained_length
+        folder.begin(task, ready.tokenizer, *about)
     results = [SeedResult(**result) for result in folder.done()]
     if results:
         ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")
@@ -553,6 +577,7 @@ def train(ready: Run) -> Trained | None:
             f"{folder.weights(best())} does not hold the weights of seed {best()}, "
             "which is done: put them back, or pass --overwrite to start anew."
         )
+    ready.data.tune(ready.scorer.outputs)
     return Trained(results, best(), answers)
 
 
@@ -565,8 +590,9 @@ def _weights(ready: Run, seed: int) -> CheckpointStore:
 
 def _scored(ready: Run, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
     """Scores the weights that the scorer has; the result, and answers by split."""
-    data, task, main = ready.data, ready.task, ready.main_split
-    answers, scores = {}, {}
+    data, main = ready.data, ready.main_split
+    data.tune(ready.scorer.outputs)
+    task, answers, scores = ready.task, {}, {}
     for split in data.eval_splits:
         answers[split] = data.answers(split, ready.scorer.outputs)
         scores[split] = task.score(answers[split], data.examples[split])
@@ -588,6 +614,12 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     answers = dict(trained.answers) or {
         main: ready.data.answers(main, ready.scorer.outputs)
     }
+    report |= _judged(ready, answers[main])
+    if len(report["failed_seeds"]) == len(trained.results):
+        ready.log("every seed failed: the exit code is that of an error")
+    # With what was tuned.
+    about = ready.max_seq_length, ready.trained_length
+    folder.describe_task(task, ready.tokenizer, *about)
     _predict(ready, answers)
     models.save(ready.scorer.model, folder.path / MODEL)
     for name, write in ready.exports.items():
@@ -599,7 +631,7 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
         )
     folder.record({"summary": report["summary"]})
     # After all that is needed: this file says that the run is finished.
-    folder.finish(report)
+    folder.finish(report, task_card(folder, report))
     try:
         pictured = answers[main], ready.data.examples[main]
         task.picture(*pictured, str(folder.path))
@@ -619,6 +651,52 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
         said = " ".join(str(error).split())[:200]
         ready.log(f"warning: a picture is missing: {type(error).__name__} {said}")
     return report
+
+
+_MOST_CLASSES_SHOWN = 20
+
+
+def _judged(ready: Run, answers: Any) -> dict[str, Any]:
+    """What the scores of the exported seed are worth, said and for results.json."""
+    task, data, main = ready.task, ready.data, ready.main_split
+    examples, name = data.examples[main], task.main_metric
+    found = task.details_of(answers, examples)
+    intervals, above = task.noise(answers, examples, data.train)
+    if classes := found.get("classes"):
+        found["classes"] = classes
+        ready.log(_class_table(classes))
+        error = found["calibration_error"]
+        ready.log(f"calibration error of the probabilities {100 * error:.1f} %")
+    if task.tunes:
+        ready.log(f"threshold {task.threshold:g}")
+    counts = {main: len(examples), "train": len(data.train)}
+    found |= {"intervals": intervals, "above_baseline": above, "examples": counts}
+    if name in above:
+        low, high = intervals[name]
+        better = above[name][0] if task.greater_is_better else -above[name][1]
+        told = "above" if task.greater_is_better else "below"
+        not_ = "" if better > 0 else "not "
+        found["verdict"] = f"{not_}{told} the baseline beyond noise"
+        ready.log(
+            f"{name} has the 95 % interval {low:.2f} to {high:.2f} on {len(examples)} "
+            f"examples: {found['verdict']}"
+        )
+    return found
+
+
+def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
+    """Precision, recall, F1 and support of the most frequent classes."""
+    frequent = sorted(classes, key=lambda label: -classes[label]["support"])
+    width = max(map(len, (*frequent[:_MOST_CLASSES_SHOWN], "label")))
+    lines = [f"{'label'.ljust(width)}  precision  recall      F1  support"]
+    for label in frequent[:_MOST_CLASSES_SHOWN]:
+        row = classes[label]
+        shares = (f"{100 * row[n]:{w}.2f}" for n, w in _COLUMNS.items())
+        lines.append(f"{label.ljust(width)}  {'  '.join(shares)}  {row['support']:7d}")
+    return "\n".join(lines)
+
+
+_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
 
 
 def _predict(ready: Run, known: Mapping[str, Any]) -> None:
@@ -679,7 +757,9 @@ def table(report: Mapping[str, Any]) -> str:
         values = [f"{result['scores'][split][name]:.2f}" for name in names]
         failure = f"failed: {result['failure']}" if result["failure"] else ""
         rows.append([str(result["seed"]), *values, failure])
-    for kind in ("median", "mean", "std", "baseline"):
+    # One seed has no spread.
+    over_seeds = ("median", "mean", "std") if len(report["seeds"]) > 1 else ()
+    for kind in (*over_seeds, "baseline"):
         values = [f"{report['summary'][split][name][kind]:.2f}" for name in names]
         rows.append([kind, *values, ""])
     width, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))

@@ -87,6 +87,12 @@ def task(config: FinetuneConfig, log: Log) -> Task:
             f"--task={name} does not read --pooling: leave it out. It is for tasks on "
             "whole texts."
         )
+    reads_one = isinstance(made, TextTask) and not made.pair
+    if data.long_texts != "cut" and not reads_one:
+        raise ValueError(
+            f"--task={name} does not read --long_texts: leave it out. It is for tasks "
+            "on one text; tagging and question answering read all of it anyway."
+        )
     return made
 
 
@@ -95,6 +101,7 @@ def _head(config: FinetuneConfig) -> dict[str, Any]:
     return {
         "dropout": config.recipe.head_dropout,
         "pooling": config.recipe.pooling,
+        "long_texts": config.data.long_texts,
     }
 
 
@@ -136,7 +143,11 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
     # What each class alone takes.
     own = {
         Classification: {"class_weights": data.class_weights},
-        MultiLabel: {"labels": data.label if len(data.label) > 1 else None},
+        MultiLabel: {
+            "labels": data.label if len(data.label) > 1 else None,
+            "threshold": data.threshold or 0.5,
+            "tune_threshold": data.threshold is None,
+        },
         Regression: {"label_range": tuple(map(float, data.label_range)) or None},
     }
     return kind(
@@ -234,6 +245,7 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
         max_answer_length=options.max_answer_length,
         n_best=options.n_best_size,
         beam_size=options.beam_size,
+        span_head=options.span_head,
         test_splits=("test",) if "test" in paths else (),
     )
 
@@ -249,7 +261,9 @@ TASKS: dict[str, TaskRow] = {
         for name, row in glue.ROWS.items()
     },
     "classification": TaskRow(partial(_table, Classification), (*_TABLE, _WEIGHTS)),
-    "multilabel": TaskRow(partial(_table, MultiLabel), (*_TABLE, "label_separator")),
+    "multilabel": TaskRow(
+        partial(_table, MultiLabel), (*_TABLE, "label_separator", "threshold")
+    ),
     "regression": TaskRow(partial(_table, Regression), (*_TABLE, "label_range")),
     "documentation": TaskRow(_documentation, (_WEIGHTS,)),
     # Columns of words and tags, main score.
@@ -260,6 +274,23 @@ TASKS: dict[str, TaskRow] = {
     "squad1": TaskRow(partial(_squad, "1.1"), _FOLDER, many_files=True),
     "squad2": TaskRow(partial(_squad, "2.0"), _FOLDER, many_files=True),
 }
+
+
+# Of which a tenth, for a threshold.
+_FEWEST_TO_TUNE = 100
+_MOST_SHOWN = 12
+
+
+def _distribution(counts: dict[str, int], examples: int) -> str:
+    """How many labels there are, and how often the most frequent ones occur."""
+    frequent = sorted(counts, key=counts.get, reverse=True)
+    shown = (f"{x} {counts[x] / examples:.1%}" for x in frequent[:_MOST_SHOWN])
+    more = ", ..." if frequent[_MOST_SHOWN:] else ""
+    rarest = frequent[-1]
+    return (
+        f"{len(counts)} labels: {', '.join(shown)}{more}; the rarest, {rarest}, has "
+        f"{counts[rarest]} of {examples} examples"
+    )
 
 
 class TaskData:
@@ -275,6 +306,7 @@ class TaskData:
         keys: hashes of all that the rows depend on, by split, "train" too.
         eval_splits: names of the evaluation splits that are there, the main one first.
         test_splits: names of the splits to predict that are there.
+        tuning: examples held out of training, for ``tune``; mostly none.
         examples: by evaluation and test split, as are ``rows``.
     """
 
@@ -308,6 +340,15 @@ class TaskData:
             count = max(1, round(len(examples) * train_fraction))
             order = np.random.default_rng(seed).permutation(len(examples))
             self.train = [examples[index] for index in sorted(order[:count])]
+        self.tuning: list[Any] = []
+        if self.task.tunes and len(self.train) < _FEWEST_TO_TUNE:
+            log(f"{len(self.train)} training examples are too few to tune a threshold")
+        elif self.task.tunes:
+            held_out = HeldOut(lambda _, whole=self.train: whole, "tuning")
+            self.train, self.tuning = held_out("train"), held_out("tuning")
+            log(f"{len(self.tuning)} training examples are held out for the threshold")
+        if counts := self.task.distribution(self.train):
+            log(_distribution(counts, len(self.train)))
         main = self.task.eval_splits[0]
         # The only split that a run cannot do without, beside the training data.
         self.examples = {main: self.task.examples(main)}
@@ -335,6 +376,10 @@ class TaskData:
             split: cached_rows(self.task, each, *arguments, **options)
             for split, each in self.examples.items()
         }
+        if self.tuning:
+            self._tuning_rows = cached_rows(
+                self.task, self.tuning, *arguments, **options
+            )
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in self.rows.items())
         lengths = self.train_rows.lengths
         log(
@@ -342,6 +387,21 @@ class TaskData:
             f"{np.mean(lengths):.0f} tokens, {np.mean(lengths == max_seq_length):.1%} "
             f"reach {max_seq_length}"
         )
+        longest = self.train_rows.example[lengths == max_seq_length]
+        cut = self.task.cut([augmented[row] for row in longest], *arguments)
+        if rows := sum(count > 0 for count in cut):
+            share = sum(cut) / (sum(cut) + lengths.sum())
+            log(
+                f"--max_seq_length={max_seq_length} cuts {rows} of {len(lengths)} "
+                f"training rows, {share:.1%} of all tokens"
+            )
+
+    def tune(self, outputs: Outputs) -> None:
+        """Lets the task choose what it can, on examples held out of training."""
+        if self.tuning:
+            rows = self._tuning_rows
+            answers = self.task.decode(outputs(rows), rows, self.tuning)
+            self.task = self.task.tune(answers, self.tuning)
 
     def answers(self, split: str, outputs: Outputs) -> Any:
         """Makes answers to a split from what a model says about its rows."""

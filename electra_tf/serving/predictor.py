@@ -151,6 +151,12 @@ def _rows(
 def main(config: PredictConfig, texts: Sequence[str]) -> None:
     """Predicts everything that the command line names, in batches."""
     predictor = Predictor(config.model)
+    if config.input:
+        # Knows tasks, which a text or two do not need.
+        from electra_tf.serving.table import predict_table
+
+        predict_table(config, predictor.text_names, predictor)
+        return
     rows = _rows(config, texts, sys.stdin)
     while batch := list(itertools.islice(rows, config.batch_size)):
         for row, answer in zip(batch, predictor(batch), strict=True):

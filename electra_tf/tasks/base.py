@@ -184,6 +184,25 @@ class Task:
         """
         return self
 
+    @property
+    def tunes(self) -> bool:
+        """Whether ``tune`` wants training examples that nothing was trained on."""
+        return False
+
+    def tune(self, answers: Any, examples: Examples) -> Task:
+        """Returns the task with what these answers tell, such as a threshold."""
+        return self
+
+    def distribution(self, examples: Examples) -> dict[str, int]:
+        """Returns how many of the examples have each label; empty without labels."""
+        return {}
+
+    def cut(
+        self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
+    ) -> list[int]:
+        """Returns how many tokens of each example are in no row; empty for none."""
+        return []
+
     def augment(self, examples: Examples) -> list[Any]:
         """Returns examples as they are trained on, such as pairs in both orders."""
         return list(examples)
@@ -252,6 +271,19 @@ class Task:
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
         """Says why a training run counts as failed; empty if it does not."""
         raise NotImplementedError
+
+    def details_of(self, answers: Any, examples: Examples) -> dict[str, Any]:
+        """Returns what else the answers tell: scores by class, calibration."""
+        return {}
+
+    def noise(
+        self, answers: Any, examples: Examples, train_examples: Examples
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+        """Returns 95 % intervals of the scores, and of their gain over the baseline.
+
+        Both are empty where the task does not know them.
+        """
+        return {}, {}
 
     def write(self, answers: Any, examples: Examples, path: str) -> None:
         """Writes answers to ``path``, .tsv, whose end the task may replace."""

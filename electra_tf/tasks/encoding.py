@@ -64,19 +64,77 @@ def pack(
     return tf.concat(parts, axis=1), tf.concat(numbers, axis=1)
 
 
-def encode_tensors(
-    tokenizer: WordPiece, texts: Sequence[tf.Tensor], max_seq_length: int
-) -> Tensors:
-    """input_ids, input_mask and segment_ids, int32 [B, S], padded to the longest row.
+def head_and_tail(
+    pieces: tf.RaggedTensor, room: int
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """A text that is too long without its middle: a quarter of the room is its head.
 
-    Texts are one or two string tensors [B].
+    Sun et al. (2019) found that best among ways to shorten, with about that share.
     """
+    lengths, starts = pieces.row_lengths(), pieces.row_starts()
+    is_long = lengths > room
+    head = tf.where(is_long, tf.constant(room // 4, tf.int64), lengths)
+    tail = tf.where(is_long, tf.constant(room - room // 4, tf.int64), 0)
+    ends = starts + lengths
+    place = tf.concat(
+        [tf.ragged.range(starts, starts + head), tf.ragged.range(ends - tail, ends)], 1
+    )
+    return tf.gather(pieces.values, place), tf.range(pieces.nrows(tf.int64))
+
+
+def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """A text that is too long as several rows, all full, which overlap a little."""
+    lengths = pieces.row_lengths()
+    # Rounded up, and one for a text that fits.
+    count = 1 - tf.math.floordiv(-tf.maximum(lengths - room, 0), room)
+    text = tf.repeat(tf.range(pieces.nrows(tf.int64)), count)
+    number = tf.ragged.range(count).values
+    spare = tf.gather(tf.maximum(lengths - room, 0), text)
+    begin = number * spare // tf.maximum(tf.gather(count, text) - 1, 1)
+    first = tf.gather(pieces.row_starts(), text) + begin
+    size = tf.minimum(tf.gather(lengths, text), room)
+    return tf.gather(pieces.values, tf.ragged.range(first, first + size)), text
+
+
+def _whole(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    return pieces, tf.range(pieces.nrows(tf.int64))
+
+
+# What becomes of a single text, [B, None] pieces, for which there is room for so many:
+# rows [R, None], and the text of each, int64 [R]. ``pack`` cuts what is too long still.
+LONG_TEXTS = {"cut": _whole, "head_tail": head_and_tail, "windows": windows}
+
+
+def _encode(
+    tokenizer: WordPiece,
+    texts: Sequence[tf.Tensor],
+    max_seq_length: int,
+    long_texts: str,
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
     pieces = [tokenizer.tokenize(text) for text in texts]
-    input_ids, segment_ids = pack(pieces, tokenizer.vocabulary, max_seq_length)
+    # Of pairs, ``long_texts`` is "cut".
+    first, text = LONG_TEXTS[long_texts](pieces[0], max_seq_length - 2)
+    packed = pack([first, *pieces[1:]], tokenizer.vocabulary, max_seq_length)
+    return *packed, text
+
+
+def encode_tensors(
+    tokenizer: WordPiece,
+    texts: Sequence[tf.Tensor],
+    max_seq_length: int,
+    long_texts: str = "cut",
+) -> Tensors:
+    """input_ids, input_mask and segment_ids, int32 [R, S], padded to the longest row.
+
+    Texts are one or two string tensors [B]; two are cut. ``example``, int64 [R], is the
+    text of each row.
+    """
+    input_ids, segment_ids, text = _encode(tokenizer, texts, max_seq_length, long_texts)
     return {
         "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
         "input_mask": padded(tf.ones_like(input_ids)),
         "segment_ids": padded(segment_ids),
+        "example": text,
     }
 
 
@@ -90,19 +148,27 @@ def padded(rows: tf.RaggedTensor, value: float = 0) -> tf.Tensor:
 
 
 def encode_texts(
-    tokenizer: WordPiece, texts: Sequence[Sequence[str]], max_seq_length: int
-) -> dict[str, Ragged]:
-    """input_ids and segment_ids of many texts or pairs (two lists), not padded."""
+    tokenizer: WordPiece,
+    texts: Sequence[Sequence[str]],
+    max_seq_length: int,
+    long_texts: str = "cut",
+) -> tuple[dict[str, Ragged], np.ndarray]:
+    """input_ids and segment_ids of many texts or pairs (two lists), not padded.
+
+    And the text of each row, int64 [R].
+    """
     columns = [[text.encode("utf-8", "ignore") for text in column] for column in texts]
-    batches = []
+    batches, owners = [], []
     for start in range(0, len(columns[0]), _BATCH):
         parts = [tf.constant(column[start : start + _BATCH]) for column in columns]
-        pieces = [tokenizer.tokenize(part) for part in parts]
-        batches.append(pack(pieces, tokenizer.vocabulary, max_seq_length))
-    return {
+        *packed, text = _encode(tokenizer, parts, max_seq_length, long_texts)
+        batches.append(packed)
+        owners.append(text.numpy() + start)
+    rows = {
         name: joined([batch[index] for batch in batches])
         for index, name in enumerate(("input_ids", "segment_ids"))
     }
+    return rows, np.concatenate(owners)
 
 
 def joined(batches: Sequence[tf.RaggedTensor]) -> Ragged:

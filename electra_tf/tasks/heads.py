@@ -14,6 +14,7 @@ import tensorflow as tf
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.plain import gelu
 from electra_tf.layers.replicas import DistributedFit, seed_of_rows
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense
@@ -111,6 +112,11 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         encoder read, have the input_mask [B, S] that a mean needs.
         """
         vectors = self._pool(self._mix(hidden), inputs)
+        return self._logits(vectors, training, seed)
+
+    def _logits(
+        self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
+    ) -> tf.Tensor:
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
         # float32 whatever the policy: it is the last product before the loss.
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
@@ -122,6 +128,30 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         """Returns the shape of the result of ``call``."""
         read = hidden.shape[: 2 if self.every_position else 1]
         return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class HiddenClassificationHead(ClassificationHead):
+    """The head of ``transformers``: a hidden layer with GELU before the linear one.
+
+    With dropout before both; the hidden layer is as wide as the encoder. The original
+    has none: models that come from there are answered with this.
+    """
+
+    def build(self, hidden_shape: Any = None) -> None:
+        """Creates the variables."""
+        shape = (self.hidden_size, self.hidden_size)
+        glorot = keras.initializers.GlorotUniform()
+        self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape, glorot)
+        super().build(hidden_shape)
+
+    def _logits(
+        self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
+    ) -> tf.Tensor:
+        seeds = [None, None] if seed is None else split_seed(seed, 2)
+        vectors = self.dropout_layer(vectors, training=training, seed=seeds[0])
+        vectors = tf.tensordot(tf.cast(vectors, tf.float32), self.hidden_kernel, 1)
+        return super()._logits(gelu(vectors + self.hidden_bias), training, seeds[1])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

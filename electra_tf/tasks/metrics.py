@@ -111,3 +111,33 @@ def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, flo
     either = labels.sum(0) + predictions.sum(0)
     macro = np.mean(2 * hits / np.maximum(either, 1))
     return float(2 * hits.sum() / max(either.sum(), 1)), float(macro)
+
+
+def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:
+    """Precision, recall and F1 of each column of boolean arrays [N, C], and support.
+
+    0 where there is nothing to divide by, as in scikit-learn.
+    """
+    labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
+    hits, support = (labels & predictions).sum(0), labels.sum(0)
+    precision = hits / np.maximum(predictions.sum(0), 1)
+    recall = hits / np.maximum(support, 1)
+    f1s = 2 * hits / np.maximum(support + predictions.sum(0), 1)
+    names = ("precision", "recall", "f1", "support")
+    rows = zip(precision, recall, f1s, support, strict=True)
+    return [dict(zip(names, (x.item() for x in row), strict=True)) for row in rows]
+
+
+def calibration_error(
+    right: ArrayLike, probabilities: ArrayLike, bins: int = 15
+) -> float:
+    """Expected calibration error (Guo et al., 2017): by bins of equal width.
+
+    The mean distance between how often an answer is ``right`` and how probable it was
+    said to be, weighted by the answers of a bin.
+    """
+    right = np.asarray(right, np.float64).ravel()
+    probabilities = np.asarray(probabilities, np.float64).ravel()
+    number = np.minimum((probabilities * bins).astype(int), bins - 1)
+    gaps = np.bincount(number, right - probabilities, bins)
+    return float(np.abs(gaps).sum() / len(right))

@@ -13,7 +13,7 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -25,12 +25,13 @@ from electra_tf.tasks import plots, span_head, squad
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
-from electra_tf.tasks.span_head import Answer, SpanHead
+from electra_tf.tasks.span_head import Answer, IndependentSpanHead, SpanHead
 from electra_tf.tasks.squad import Question
 
 Questions = Sequence[Question]
 Answers = Sequence[Answer]
 _NOTES = ("char_start", "char_end", "max_context")
+_HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class QuestionAnswering(Task):
         max_query_length: most pieces of a question.
         doc_stride: pieces between the beginnings of neighboring windows.
         max_answer_length: most pieces of an answer.
+        span_head: "joint": the end is predicted given the start, as XLNet's.
+            "independent": each by one linear layer, as BERT's.
         n_best: most candidates per question.
         beam_size: starts, and ends per start, that are looked at.
     """
@@ -61,6 +64,7 @@ class QuestionAnswering(Task):
     max_query_length: int = 64
     doc_stride: int = 128
     max_answer_length: int = 30
+    span_head: Literal["joint", "independent"] = "joint"
     n_best: int = 20
     beam_size: int = 20
     max_seq_length: int = 512
@@ -123,7 +127,7 @@ class QuestionAnswering(Task):
 
     def head(self, encoder: TextEncoder) -> SpanHead:
         """Returns the span head."""
-        return SpanHead(
+        return _HEADS[self.span_head](
             encoder.hidden_size,
             beam_size=self.beam_size,
             answerability=self.answerability,
@@ -273,6 +277,12 @@ class QuestionAnswering(Task):
         for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
             del options[name]
         return super().to_json() | options
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Leaves the kind of head out, which reads the same rows."""
+        options = self.to_json()
+        del options["span_head"]
+        return options
 
 
 _BATCH = 256

@@ -67,17 +67,21 @@ class SpanHead(Serializable, keras.layers.Layer):
 
     def build(self, hidden_shape: Any = None) -> None:
         """Creates the variables."""
-
-        def add(name: str, *shape: int) -> tuple[Any, Any]:
-            # A new initializer each time: one instance would give equal kernels.
-            return add_dense(self, name, shape, keras.initializers.GlorotUniform())
-
         both, dense = 2 * self.hidden_size, self.dense_size
-        self.start = add("start", self.hidden_size, 1)
-        self.end_hidden, self.end = add("end_hidden", both, dense), add("end", dense, 1)
+        self.start = self._add("start", self.hidden_size, 1)
+        self._build_end()
         if self.answerability:
-            self.null_hidden = add("null_hidden", both, dense)
-            self.null = add("null", dense, 1)
+            self.null_hidden = self._add("null_hidden", both, dense)
+            self.null = self._add("null", dense, 1)
+
+    def _build_end(self) -> None:
+        both, dense = 2 * self.hidden_size, self.dense_size
+        self.end_hidden = self._add("end_hidden", both, dense)
+        self.end = self._add("end", dense, 1)
+
+    def _add(self, name: str, *shape: int) -> tuple[Any, Any]:
+        # A new initializer each time: one instance would give equal kernels.
+        return add_dense(self, name, shape, keras.initializers.GlorotUniform())
 
     def call(
         self,
@@ -164,6 +168,22 @@ class SpanHead(Serializable, keras.layers.Layer):
             "end_log_probs": spec(batch, None, None),
             **outputs,
         }
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class IndependentSpanHead(SpanHead):
+    """Start and end, each by one linear layer: BERT's, and that of ``transformers``.
+
+    The end knows nothing of the start; all else is as in ``SpanHead``.
+    """
+
+    def _build_end(self) -> None:
+        self.end = self._add("end", self.hidden_size, 1)
+
+    def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+        """Scores all ends, alike for all starts: [B, S, D], [B, K] to [B, K, S]."""
+        logits = _dense(hidden, self.end)[:, tf.newaxis, :, 0]
+        return tf.tile(logits, [1, known_shape(starts)[1], 1])
 
 
 def _dense(inputs: tf.Tensor, weights: tuple[Any, Any]) -> tf.Tensor:

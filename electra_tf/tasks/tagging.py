@@ -308,7 +308,15 @@ class Tagging(Task):
             "main_metric": self.main_metric,
             "encoding": self.encoding,
             "long_sentences": self.long_sentences,
+            "fallback": self.tags and self.tags.fallback,
+            "rewritten": bool(self.tags and self.tags.rewritten),
         }
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Leaves out how answers are written: rows do not depend on it."""
+        options = self.to_json()
+        del options["fallback"], options["rewritten"]
+        return options
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import base, metrics, plots
+from electra_tf.tasks import base, metrics, noise, plots
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
@@ -43,7 +43,9 @@ class TextTask(Task):
 
     Fields that ``Task`` has mean the same here. ``double_pairs`` trains every pair in
     both orders; ``dropout`` is the rate before the linear layer, and ``pooling`` what
-    that reads (``ClassificationHead``); ``submission`` writes a benchmark's file:
+    that reads (``ClassificationHead``); ``long_texts``, of single texts, is a row of
+    ``encoding.LONG_TEXTS``, and the logits of several windows are averaged;
+    ``submission`` writes a benchmark's file:
     (answers as strings, split, folder) to a path or None.
     """
 
@@ -58,6 +60,7 @@ class TextTask(Task):
     double_pairs: bool = False
     dropout: float = 0.1
     pooling: str = "cls"
+    long_texts: str = "cut"
     submission: Callable[[Sequence[str], str, str], str | None] | None = None
 
     # Width of the linear layer.
@@ -83,17 +86,82 @@ class TextTask(Task):
         *,
         training: bool = False,
     ) -> Rows:
-        """Makes one row of each example; see ``Task.featurize``."""
+        """Makes one row of each example, or its windows; see ``Task.featurize``.
+
+        Windows of a text have the weight of one row together.
+        """
         columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
+        weights = self.weights(targets) if training else None
+        inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
+        counts = np.bincount(text, minlength=len(examples))
+        if training and np.any(counts > 1):
+            shares = (1 if weights is None else weights) / counts
+            weights = shares.astype(np.float32)
         return Rows(
-            encode_texts(tokenizer, columns, max_seq_length),
-            {"label": targets} if labeled else {},
-            np.arange(len(examples)),
-            self.weights(targets) if training else None,
+            inputs,
+            {"label": targets[text]} if labeled else {},
+            text,
+            None if weights is None else weights[text],
             tokenizer.vocabulary.pad_id,
         )
+
+    def pooled(self, outputs: Outputs, rows: Rows | None) -> np.ndarray:
+        """Returns the mean of the outputs of each text's rows, [N, C]."""
+        stacked = np.stack(outputs)
+        if self.long_texts != "windows":
+            return stacked
+        counts = np.bincount(rows.example)[:, np.newaxis]
+        sums = np.zeros([len(counts), stacked.shape[1]], np.float32)
+        np.add.at(sums, rows.example, stacked)
+        return sums / counts.astype(np.float32)
+
+    def served(self, outputs: tf.Tensor, inputs: Tensors) -> tf.Tensor:
+        """Does ``pooled`` in TensorFlow, where it is known whose rows they are."""
+        if self.long_texts != "windows" or "example" not in inputs:
+            return outputs
+        return tf.math.segment_mean(outputs, inputs["example"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Adds what becomes of long texts."""
+        return super().to_json() | {"long_texts": self.long_texts}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Leaves out that texts are cut, which they always were."""
+        options = self.to_json()
+        if self.long_texts == "cut":
+            del options["long_texts"]
+        return options
+
+    def cut(
+        self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
+    ) -> list[int]:
+        """Returns how many tokens of each example are beyond ``max_seq_length``."""
+        if self.long_texts == "windows":
+            return []
+        room = max_seq_length - len(self.text_names) - 1
+        columns = zip(*(example.texts for example in examples), strict=True)
+        encoded = [tokenizer.encode(column) for column in columns]
+        lengths = (sum(map(len, pieces)) for pieces in zip(*encoded, strict=True))
+        return [max(0, length - room) for length in lengths]
+
+    def constant(self, train_examples: Examples) -> np.ndarray:
+        """Returns the one answer to everything that fits the training data best."""
+        raise NotImplementedError
+
+    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
+        """Returns the scores of ``constant``."""
+        return self.score(
+            np.stack([self.constant(train_examples)] * len(examples)), examples
+        )
+
+    def noise(
+        self, answers: np.ndarray, examples: Examples, train_examples: Examples
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+        """Returns the intervals of ``noise.intervals``."""
+        constant = self.constant(train_examples)
+        return noise.intervals(self.score, np.asarray(answers), constant, examples)
 
     def targets(self, examples: Examples) -> np.ndarray:
         """Returns what the loss compares with, one row per example."""
@@ -151,7 +219,7 @@ class TextTask(Task):
     ) -> Tensors:
         """Makes model inputs of string tensors [B]; see ``Task.serving_inputs``."""
         columns = [texts[name] for name in self.text_names]
-        return encode_tensors(tokenizer, columns, max_seq_length)
+        return encode_tensors(tokenizer, columns, max_seq_length, self.long_texts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,7 +311,7 @@ class Classification(LabeledTask):
 
     def fingerprint(self) -> dict[str, Any]:
         """Adds the weights, which are columns of the rows."""
-        return self.to_json() | {"class_weights": self.class_weights}
+        return super().fingerprint() | {"class_weights": self.class_weights}
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         """Returns the cross-entropy of the softmax."""
@@ -257,18 +325,35 @@ class Classification(LabeledTask):
 
     def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
         """Returns probabilities, float32 [N, C]."""
-        return tf.nn.softmax(np.stack(outputs)).numpy()
+        return tf.nn.softmax(self.pooled(outputs, rows)).numpy()
 
     def score(self, answers: np.ndarray, examples: Examples) -> Scores:
         """Returns the scores of ``score_names``, in percent."""
         compared = self.targets(examples), np.argmax(answers, axis=1), self.num_outputs
         return {name: 100 * SCORES[name](*compared) for name in self.score_names}
 
-    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of the training data's most frequent class."""
+    def constant(self, train_examples: Examples) -> np.ndarray:
+        """Returns the training data's shares of the classes."""
         counts = np.bincount(self.targets(train_examples), minlength=self.num_outputs)
-        answers = np.tile(counts / counts.sum(), [len(examples), 1])
-        return self.score(answers, examples)
+        return counts / counts.sum()
+
+    def distribution(self, examples: Examples) -> dict[str, int]:
+        """Returns how many examples each class has."""
+        counts = np.bincount(self.targets(examples), minlength=self.num_outputs)
+        return dict(zip(self.labels, counts.tolist(), strict=True))
+
+    def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
+        """Returns scores by class, and the calibration of the answer given."""
+        classes = np.arange(self.num_outputs)
+        labels, given = self.targets(examples), np.argmax(answers, axis=1)
+        by_class = metrics.per_class(
+            labels[:, np.newaxis] == classes, given[:, np.newaxis] == classes
+        )
+        error = metrics.calibration_error(labels == given, np.max(answers, axis=1))
+        return {
+            "classes": dict(zip(self.labels, by_class, strict=True)),
+            "calibration_error": error,
+        }
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
         """Reports a constant answer, or a main score not above the baseline's."""
@@ -289,7 +374,7 @@ class Classification(LabeledTask):
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns label and probability [B], labels and probabilities [B, C]."""
-        probabilities = tf.nn.softmax(outputs)
+        probabilities = tf.nn.softmax(self.served(outputs, inputs))
         best = tf.argmax(probabilities, axis=1)
         return {
             "label": tf.gather(tf.constant(self.labels), best),
@@ -304,12 +389,14 @@ class MultiLabel(LabeledTask):
     """Any number of labels, none included; ``Example.label`` is a tuple of them.
 
     An answer is the vector of label probabilities, float32 [C]; from ``threshold`` on a
-    label is given. ``main_metric`` is micro_f1, macro_f1 or exact_match.
+    label is given. With ``tune_threshold``, ``tune`` chooses it. ``main_metric`` is
+    micro_f1, macro_f1 or exact_match.
     """
 
     kind = "multilabel"
     main_metric: str = "micro_f1"
     threshold: float = 0.5
+    tune_threshold: bool = False
 
     def prepare(self, train_examples: Examples) -> MultiLabel:
         """Returns the task with the labels that occur, at least one."""
@@ -319,6 +406,34 @@ class MultiLabel(LabeledTask):
         if not labels:
             raise ValueError(f"No training example of {self.name} has any label.")
         return dataclasses.replace(self, labels=labels)
+
+    @property
+    def tunes(self) -> bool:
+        """Whether the threshold is to be chosen on examples held out of training."""
+        return self.tune_threshold
+
+    def tune(self, answers: np.ndarray, examples: Examples) -> MultiLabel:
+        """Returns the task with the threshold of the best main score on examples.
+
+        Of 0.05, 0.10, ... 0.95; of equal ones the nearest to 0.5.
+        """
+        thresholds = sorted(np.arange(1, 20) / 20, key=lambda x: abs(x - 0.5))
+        tasks = [dataclasses.replace(self, threshold=float(x)) for x in thresholds]
+        return max(tasks, key=lambda t: t.score(answers, examples)[self.main_metric])
+
+    def distribution(self, examples: Examples) -> dict[str, int]:
+        """Returns how many examples have each label."""
+        counts = self.targets(examples).sum(0).astype(int)
+        return dict(zip(self.labels, counts.tolist(), strict=True))
+
+    def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
+        """Returns scores by label, and the calibration of all probabilities."""
+        labels = self.targets(examples) == 1
+        by_class = metrics.per_class(labels, answers >= self.threshold)
+        return {
+            "classes": dict(zip(self.labels, by_class, strict=True)),
+            "calibration_error": metrics.calibration_error(labels, answers),
+        }
 
     def targets(self, examples: Examples) -> np.ndarray:
         """Returns 1 for the labels that an example has, float32 [N, C]."""
@@ -334,7 +449,7 @@ class MultiLabel(LabeledTask):
 
     def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
         """Returns probabilities, float32 [N, C]."""
-        return tf.sigmoid(np.stack(outputs)).numpy()
+        return tf.sigmoid(self.pooled(outputs, rows)).numpy()
 
     def score(self, answers: np.ndarray, examples: Examples) -> Scores:
         """Returns micro and macro F1 and the share of entirely right answers."""
@@ -344,8 +459,8 @@ class MultiLabel(LabeledTask):
         shares = {"micro_f1": micro, "macro_f1": macro, "exact_match": exact}
         return {name: 100 * share for name, share in shares.items()}
 
-    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of the constant set of labels that fits training best."""
+    def constant(self, train_examples: Examples) -> np.ndarray:
+        """Returns the set of labels that fits training best."""
         targets = self.targets(train_examples)
         # For micro F1 the best constant is one of: the most frequent label, the two
         # most frequent ones, and so on.
@@ -353,8 +468,7 @@ class MultiLabel(LabeledTask):
         constants = np.tril(np.ones([len(order)] * 2))[:, np.argsort(order)]
         tiled = (np.tile(constant, [len(targets), 1]) for constant in constants)
         scores = [metrics.multilabel_f1(targets, answer)[0] for answer in tiled]
-        best = constants[int(np.argmax(scores))]
-        return self.score(np.tile(best, [len(examples), 1]), examples)
+        return constants[int(np.argmax(scores))]
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
         """Reports a constant answer, or a main score not above the baseline's."""
@@ -372,9 +486,19 @@ class MultiLabel(LabeledTask):
         """Returns labels joined with |."""
         return "|".join(label)
 
+    def to_json(self) -> dict[str, Any]:
+        """Adds the threshold."""
+        return super().to_json() | {"threshold": self.threshold}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Leaves the threshold out, which no row depends on."""
+        options = super().fingerprint()
+        del options["threshold"]
+        return options
+
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns labels, probabilities and predicted (bool), each [B, C]."""
-        probabilities = tf.sigmoid(outputs)
+        probabilities = tf.sigmoid(self.served(outputs, inputs))
         return {
             "labels": self._tiled_labels(probabilities),
             "probabilities": probabilities,
@@ -430,7 +554,7 @@ class Regression(TextTask):
     def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
         """Returns numbers on the scale of the labels, float32 [N]."""
         low, high = self.label_range
-        return np.stack(outputs)[:, 0] * (high - low) + low
+        return self.pooled(outputs, rows)[:, 0] * (high - low) + low
 
     def score(self, answers: np.ndarray, examples: Examples) -> Scores:
         """Returns correlations in percent, and the mean squared error of labels."""
@@ -441,10 +565,9 @@ class Regression(TextTask):
             "mse": metrics.mean_squared_error(labels, answers),
         }
 
-    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of the training data's mean label."""
-        mean = np.mean([example.label for example in train_examples])
-        return self.score(np.full(len(examples), mean), examples)
+    def constant(self, train_examples: Examples) -> np.ndarray:
+        """Returns the training data's mean label."""
+        return np.mean([example.label for example in train_examples])
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
         """Reports a constant answer, or a main score no better than the baseline's."""
@@ -474,6 +597,7 @@ class Regression(TextTask):
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns score on the scale of the labels, float32 [B]."""
         low, high = self.label_range
+        outputs = self.served(outputs, inputs)
         return {"score": outputs[:, 0] * (high - low) + low}
 
     def to_json(self) -> dict[str, Any]:

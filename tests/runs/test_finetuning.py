@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -216,7 +217,13 @@ def test_a_run_leaves_everything(finished):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         *(".lock", "cache", "config.json", "confusion_matrix.png", "labels.txt"),
-        *("metrics.jsonl", "model.keras", "predictions.tsv", "predictions_test.tsv"),
+        *(
+            "metrics.jsonl",
+            "model.keras",
+            "model_card.md",
+            "predictions.tsv",
+            "predictions_test.tsv",
+        ),
         *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
     }
     assert names - set(OUTPUTS) == {"cache", ".lock"}
@@ -534,6 +541,44 @@ def test_casing_comes_from_the_pretraining_run_or_the_flags(tmp_path):
     (tmp_path / "config.json").unlink()
     finetuning.pretrained(config(encoder=str(path)), said.append)
     assert "--lower_case; assumed" in said[0]
+
+
+def test_a_fine_tuned_model_is_the_start_of_another_task(pretrained, tmp_path):
+    examples = table(tmp_path / "train.csv", common.sentiment(24))
+    values = {
+        "task": "classification",
+        "train": examples,
+        "eval": examples,
+        "encoder": pretrained,
+        "output_dir": str(tmp_path / "first"),
+        "max_seq_length": 16,
+        "epochs": 1,
+        "export_saved_model": False,
+    }
+    finetuning.run(config(**values), lambda line: None)
+    home, said = FinetuningFolder(tmp_path / "first"), []
+    trained = home.load().encoder.get_weights()
+    before = finetuning.pretrained(config(encoder=pretrained), said.append)
+    assert any(
+        not np.array_equal(a, b)
+        for a, b in zip(trained, before.encoder.get_weights(), strict=True)
+    )
+    for encoder in (home.path, home.path / "model.keras"):
+        start = finetuning.pretrained(config(encoder=str(encoder)), said.append)
+        for a, b in zip(start.encoder.get_weights(), trained, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert start.tokenizer.vocabulary == before.tokenizer.vocabulary
+        assert start.tokenizer.lower_case
+        # Of pretraining: its 32 positions are more than those of this run.
+        assert start.trained_length == 32
+        assert said.pop().endswith("fine-tuned for classification")
+    again = config(**values | {"encoder": str(home.path), "overwrite": True})
+    with pytest.raises(ValueError, match="is where --encoder="):
+        finetuning.run(again, said.append)
+    other = Path(shutil.copytree(home.path, tmp_path / "other"))
+    (other / "vocab.txt").write_text("".join(f"{t}\n" for t in common.TOKENS[::-1]))
+    with pytest.raises(ValueError, match=r"vocab\.txt"):
+        finetuning.pretrained(config(encoder=str(other)), said.append)
 
 
 def test_optimizer_warms_up_for_a_tenth_of_the_steps(pretrained):

@@ -15,6 +15,7 @@ from electra_tf.serving import predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.question_answering import QuestionAnswering
+from electra_tf.tasks.tables import read_table
 from tests.tasks import common
 from tests.tasks.test_encoding import HARD
 from tests.tasks.test_tagging import task as tagging
@@ -409,3 +410,98 @@ def test_help_imports_no_tensorflow():
     )
     assert done.returncode == 0, done.stderr
     assert "--text_pair" in done.stdout
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
+    own = {"label_range": (1.0, 5.0)}
+    if kind is Classification:
+        own = {"labels": ("neg", "pos")}
+    task = kind(name="mood", source=None, long_texts="windows", **own)
+    model = task.build_model(common.encoder())
+    path = str(tmp_path / "saved_model")
+    serving.export_saved_model(model, task, common.tokenizer(), path, 8)
+    texts = [
+        "good",
+        "",
+        "the movie was not bad, it is a great movie " * 3,
+        "a b c d e f g",
+    ]
+    examples = [common.Example(str(i), (text,)) for i, text in enumerate(texts)]
+    rows = task.featurize(examples, common.tokenizer(), 8)
+    assert np.bincount(rows.example).tolist() == [1, 1, 6, 2]
+    outputs = np.stack(Outputs(model, 3)(rows))
+    answers = task.decode(list(outputs), rows, examples)
+    # By hand: the mean of logits, then the answer.
+    logits = np.array([outputs[rows.example == i].mean(0) for i in range(4)])
+    if kind is Regression:
+        expected, name = logits[:, 0] * 4 + 1, "score"
+    else:
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        expected, name = shares / shares.sum(1, keepdims=True), "probabilities"
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
+    served = predictor.Predictor(path)([{"text": text} for text in texts])
+    found = [row[name] for row in served]
+    if kind is Classification:
+        found = [list(row.values()) for row in found]
+    np.testing.assert_allclose(found, answers, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, capsys):
+    task, model, path = exported
+    gold = ["pos", "neg", "pos", "neg", "n\u00e9utral"]
+    bodies = ["a good movie", "the book, it is bad", "great", "awful", ""]
+    rows = [
+        {"id": str(i), "body": body, "label": label}
+        for i, (body, label) in enumerate(zip(bodies, gold, strict=True))
+    ]
+    table, out = tmp_path / f"in.{kind}", tmp_path / f"out.{kind}"
+    if kind == "jsonl":
+        table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        mark = {"csv": ",", "tsv": "\t"}[kind]
+        cells = [list(rows[0]), *(list(row.values()) for row in rows)]
+        quoted = [
+            [f'"{c}"' if kind == "csv" and "," in c else c for c in line]
+            for line in cells
+        ]
+        table.write_text("".join(mark.join(line) + "\n" for line in quoted))
+    flags = [f"--model={path}", f"--input={table}", "--text=body", "--batch_size=2"]
+    assert predict.main([*flags, "--label=label", f"--output={out}"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    _, answers = python_answers(task, model, bodies)
+    examples = [
+        common.Example(str(i), (body,), label)
+        for i, (body, label) in enumerate(zip(bodies, gold, strict=True))
+    ]
+    for name, value in task.score(answers, examples).items():
+        assert f"{name} {value:.2f}" in said.err
+    written = read_table(str(out))
+    assert [row["label"] for _, row in written.rows] == gold
+    assert [row["body"] for _, row in written.rows] == bodies
+    found = [row["predicted_label"] for _, row in written.rows]
+    assert found == task.readable(answers)
+    if kind != "jsonl":
+        shares = [float(row["p(pos)"]) for _, row in written.rows]
+        np.testing.assert_allclose(shares, answers[:, 2], atol=1e-5)
+
+
+def test_tables_that_do_not_fit_are_refused(exported, tmp_path):
+    _, _, path = exported
+    table = tmp_path / "in.csv"
+    table.write_text("body,label\na,b\n")
+    for flags, said in (
+        ([], "has no column 'text'"),
+        (["--text=body,label"], "reads text: name 1"),
+        (["--text=body", "--output=x.xlsx"], "must end in"),
+        (["--text=body", "--label=topic"], "has no column 'topic'"),
+        (["--text=body", "--label=label"], "'b'"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            predict.main([f"--model={path}", f"--input={table}", *flags])
+        assert said in stopped.value.code
+    with pytest.raises(SystemExit) as stopped:
+        predict.main([f"--model={path}", "--label=label", "a text"])
+    assert "--label goes with --input" in stopped.value.code

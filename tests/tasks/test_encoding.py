@@ -61,7 +61,7 @@ def reference(tokenizer, texts, limit):
 def test_offline_and_in_graph_rows_equal_the_definition(limit, pair):
     tokenizer = common.tokenizer()
     columns = [HARD, HARD[::-1]] if pair else [HARD]
-    rows = encode_texts(tokenizer, columns, limit)
+    rows, _ = encode_texts(tokenizer, columns, limit)
     graph = tf.function(lambda *texts: encode_tensors(tokenizer, texts, limit))
     batch = graph(*(tf.constant(column) for column in columns))
     for number, texts in enumerate(zip(*columns, strict=True)):
@@ -75,10 +75,44 @@ def test_offline_and_in_graph_rows_equal_the_definition(limit, pair):
 
 
 def test_lone_surrogates_are_dropped():
-    rows = encode_texts(common.tokenizer(), [["good \ud800 movie"]], 16)
+    rows = encode_texts(common.tokenizer(), [["good \ud800 movie"]], 16)[0]
     assert (
         rows["input_ids"][0].tolist()
-        == encode_texts(common.tokenizer(), [["good movie"]], 16)["input_ids"][
+        == encode_texts(common.tokenizer(), [["good movie"]], 16)[0]["input_ids"][
             0
         ].tolist()
     )
+
+
+def reference_rows(pieces, room, long_texts):
+    """What becomes of one text, in plain Python."""
+    if len(pieces) <= room or long_texts == "cut":
+        return [pieces[:room]]
+    if long_texts == "head_tail":
+        head = room // 4
+        return [pieces[:head] + pieces[len(pieces) - room + head :]]
+    count = -(-len(pieces) // room)
+    begins = [n * (len(pieces) - room) // (count - 1) for n in range(count)]
+    assert begins[-1] == len(pieces) - room
+    return [pieces[begin : begin + room] for begin in begins]
+
+
+@pytest.mark.parametrize("long_texts", ["cut", "head_tail", "windows"])
+def test_long_texts(long_texts):
+    tokenizer = common.tokenizer()
+    texts = ["", "good movie", "a b c d e f", "a b c d e f g", "q r s t u v w x y " * 3]
+    room, vocabulary = 6, tokenizer.vocabulary
+    rows, owners = encode_texts(tokenizer, [texts], room + 2, long_texts)
+    expected, whose = [], []
+    for number, ids in enumerate(tokenizer.encode(texts)):
+        found = reference_rows(ids.tolist(), room, long_texts)
+        expected += [[vocabulary.cls_id, *row, vocabulary.sep_id] for row in found]
+        whose += [number] * len(found)
+    assert owners.tolist() == whose
+    ids = rows["input_ids"]
+    assert [ids[row].tolist() for row in range(len(ids))] == expected
+    served = encode_tensors(tokenizer, [tf.constant(texts)], room + 2, long_texts)
+    assert served["example"].numpy().tolist() == whose
+    real = served["input_mask"].numpy() > 0
+    parts = zip(served["input_ids"].numpy(), real, strict=True)
+    assert [row[mask].tolist() for row, mask in parts] == expected

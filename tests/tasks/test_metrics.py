@@ -69,3 +69,35 @@ def test_multilabel_f1_agrees_with_scikit_learn():
     assert macro == pytest.approx(
         score(labels, found, average="macro", zero_division=0)
     )
+
+
+def test_scores_by_class_agree_with_scikit_learn(coded):
+    labels, found, classes = coded
+    names = np.arange(classes + 1)  # One that nobody has.
+    rows = metrics.per_class(labels[:, None] == names, found[:, None] == names)
+    expected = sklearn.metrics.precision_recall_fscore_support(
+        labels, found, labels=names, zero_division=0
+    )
+    for name, values in zip(rows[0], expected, strict=True):
+        assert [row[name] for row in rows] == pytest.approx(list(values))
+    many = np.random.default_rng(classes).random([2, 40, 3]) < 0.3
+    rows = metrics.per_class(*many)
+    expected = sklearn.metrics.precision_recall_fscore_support(*many, zero_division=0)
+    for name, values in zip(rows[0], expected, strict=True):
+        assert [row[name] for row in rows] == pytest.approx(list(values))
+
+
+def test_calibration_error_by_hand():
+    rng = np.random.default_rng(2)
+    probabilities = np.append(rng.random(400), [0.0, 1.0])
+    right = rng.random(402) < probabilities**2
+    total = 0.0
+    for number in range(15):
+        low, high = number / 15, (number + 1) / 15
+        inside = (probabilities >= low) & (probabilities < high)
+        if number == 14:
+            inside = probabilities >= low
+        gap = abs(right[inside].mean() - probabilities[inside].mean())
+        total += inside.mean() * gap
+    assert total > 0.05
+    assert metrics.calibration_error(right, probabilities) == pytest.approx(total)

@@ -146,3 +146,56 @@ def test_pair_features_have_two_segments():
         [Example("0", ("good movie", "bad"), "a")], common.tokenizer(), 16
     )
     assert rows.inputs["segment_ids"][0].tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_the_threshold_is_the_best_one_on_other_examples():
+    labels = ("x", "y", "z")
+    task = MultiLabel(name="m", source=None, labels=labels, tune_threshold=True)
+    rng = np.random.default_rng(0)
+    targets = rng.random([80, 3]) < 0.3
+    answers = np.clip(0.25 * targets + 0.2 * rng.random([80, 3]), 0, 1)
+    data = examples(*(tuple(np.array(labels)[row]) for row in targets))
+    tuned = task.tune(answers, data)
+
+    def score(threshold):
+        return sklearn.metrics.f1_score(targets, answers >= threshold, average="micro")
+
+    assert score(tuned.threshold) == max(score(x / 20) for x in range(1, 20))
+    assert score(tuned.threshold) > score(0.5) + 0.3
+    assert tuned.to_json()["threshold"] == tuned.threshold
+    # Nothing is read otherwise: rows that are cached stay good.
+    assert tuned.fingerprint() == task.fingerprint()
+    found = tuned.serving_outputs(np.log(answers / (1 - answers)), {})
+    np.testing.assert_array_equal(found["predicted"], answers >= tuned.threshold)
+
+
+def test_verdicts_know_how_many_examples_there_are():
+    """Sixty percent right of two equal classes: of 20 noise, of 2000 more than that."""
+    task = classification(("a", "b"))
+    for count, is_more in ((20, False), (2000, True)):
+        data = examples(*("ab" * (count // 2)))
+        right = np.arange(count) % 10 < 6
+        given = np.where(right, task.targets(data), 1 - task.targets(data))
+        answers = np.eye(2)[given]
+        intervals, above = task.noise(answers, data, data)
+        low, high = intervals["accuracy"]
+        # Of independent examples the interval is known.
+        half = 196 * np.sqrt(0.6 * 0.4 / count)
+        assert (low, high) == pytest.approx((60 - half, 60 + half), abs=0.3 * half)
+        assert (above["accuracy"][0] > 0) == is_more
+        found = task.details_of(answers, data)
+        assert found["classes"]["a"]["support"] == count // 2
+        assert found["calibration_error"] == pytest.approx(0.4)
+
+
+def test_what_a_length_cuts_is_counted():
+    tokenizer = common.tokenizer()
+    texts = ("good " * 10, "a movie")
+    data = [Example("0", texts), Example("1", texts[::-1])]
+    pair = classification(pair=True)
+    assert pair.cut(data, tokenizer, 12) == [3, 3]
+    rows = pair.featurize(data, tokenizer, 12)
+    whole = pair.featurize(data, tokenizer, 40)
+    assert (whole.lengths - rows.lengths).tolist() == [3, 3]
+    single = [Example("0", texts[:1]), Example("1", texts[1:])]
+    assert classification().cut(single, tokenizer, 6) == [6, 0]

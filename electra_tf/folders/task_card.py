@@ -1,0 +1,180 @@
+"""What the card of a fine-tuned model says: data, recipe, scores, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_tf import files
+from electra_tf.folders.finetuning import RESULTS, FinetuningFolder
+from electra_tf.folders.settings import CONFIG
+
+# Flags that say where the data came from, and what of it was read.
+_DATA = ("data_dir", "train", "eval", "test", "text", "label", "train_fraction")
+_RECIPE = {
+    "encoder": "started from",
+    "init": "weights of the encoder at the start",
+    "train_batch_size": "rows per step",
+    "seeds": "seeds",
+    "pooling": "what the linear layer reads",
+}
+_SETTINGS = {
+    "learning_rate": "learning rate",
+    "layerwise_decay": "layer-wise decay",
+    "weight_decay": "weight decay",
+    "reduction": "loss over a batch",
+    "epochs": "epochs",
+    "max_seq_length": "tokens per row",
+}
+_MOST_LABELS = 30
+
+
+def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
+    """The card beside a fine-tuned model, whose results.json is not yet written."""
+    name = folder.about()["task"]
+    return (
+        f"# {name}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
+        "2020) and fine-tuned with `electra_tf`.\n\n```\npython -m electra_tf.predict "
+        '--model=this/folder "a text"\n```\n\n' + task_facts(folder, report)
+    )
+
+
+def task_facts(
+    folder: FinetuningFolder, report: Mapping[str, Any] | None = None
+) -> str:
+    """Markdown sections on the model of a finished run; what is unknown is left out.
+
+    ``report`` is what results.json says, or is going to say.
+    """
+    about = folder.about()
+    settings = files.read_json(folder.path / CONFIG, {})
+    if report is None:
+        report = files.read_json(folder.path / RESULTS, {})
+    flags, numbers = (_section(settings, name) for name in ("config", "settings"))
+    labels = about.get("labels") or ()
+    shown = ", ".join(f"`{label}`" for label in labels[:_MOST_LABELS])
+    more = f" and {len(labels) - _MOST_LABELS} more" if labels[_MOST_LABELS:] else ""
+    casing = "lower-cased" if about["lower_case"] else "cased"
+    model = [
+        f"* task: {about['task']} ({about['kind']}); reads "
+        f"{' and '.join(about['text_names'])}",
+        *([f"* {len(labels)} labels: {shown}{more}"] if labels else []),
+        *_named(about, {"threshold": "a label is given from this probability on"}),
+        *_named(about, {"label_range": "numbers of the training data"}),
+        f"* text is {casing}; at most {about['max_seq_length']} tokens make a row",
+        *_named(about, {"long_texts": "longer texts"}),
+    ]
+    data = [f"* `--{name}`: {_said(flags[name])}" for name in _DATA if flags.get(name)]
+    if counts := _section(report, "examples"):
+        data.append("* examples: " + ", ".join(f"{n} {s}" for s, n in counts.items()))
+    recipe = [*_named(flags, _RECIPE), *_named(numbers, _SETTINGS)]
+    return "".join(
+        f"## {title}\n\n" + "\n".join(lines) + "\n\n"
+        for title, lines in (
+            ("Model", model),
+            ("Data", data),
+            ("Recipe", recipe),
+            ("Scores", _scores(report)),
+            ("Limits", _limits(about, flags, report)),
+        )
+        if lines
+    )
+
+
+def _scores(report: Mapping[str, Any]) -> list[str]:
+    split = report.get("main_split")
+    if split is None:
+        return []
+    seed = report.get("exported_seed")
+    results = {each["seed"]: each for each in report["seeds"]}
+    scores = results[seed]["scores"][split]
+    intervals = _section(report, "intervals")
+    lines = [
+        f"Of seed {seed}, which is the model here, on `{split}`; "
+        f"{report['main_metric']} decides. The interval has 95 % of what other "
+        "examples of the same kind would give (bootstrap over examples); the baseline "
+        "does not look at the text.",
+        "",
+        "| score | value | 95 % interval | baseline |",
+        "|---|---|---|---|",
+    ]
+    for name, value in scores.items():
+        low, high = intervals.get(name, (None, None))
+        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
+        baseline = report["summary"][split][name]["baseline"]
+        lines.append(f"| {name} | {value:.2f} | {interval} | {baseline:.2f} |")
+    lines += _classes(report)
+    if len(results) > 1:
+        main = report["summary"][split][report["main_metric"]]
+        lines += [
+            "",
+            f"Over {len(results)} seeds, {report['main_metric']}: median "
+            f"{main['median']:.2f}, mean {main['mean']:.2f}, standard deviation "
+            f"{main['std']:.2f}. The seed here is the best on this data.",
+        ]
+    return lines
+
+
+def _classes(report: Mapping[str, Any]) -> list[str]:
+    classes = _section(report, "classes")
+    if not classes:
+        return []
+    lines = [
+        "",
+        "| label | precision | recall | F1 | support |",
+        "|---|---|---|---|---|",
+    ]
+    for label, row in list(classes.items())[:_MOST_LABELS]:
+        shares = " | ".join(
+            f"{100 * row[n]:.1f}" for n in ("precision", "recall", "f1")
+        )
+        lines.append(f"| {label} | {shares} | {row['support']} |")
+    error = 100 * report["calibration_error"]
+    return [
+        *lines,
+        "",
+        f"Probabilities are off by {error:.1f} % on average (expected calibration "
+        "error, 15 bins).",
+    ]
+
+
+def _limits(
+    about: Mapping[str, Any], flags: Mapping[str, Any], report: Mapping[str, Any]
+) -> list[str]:
+    lines = []
+    if about.get("labels"):
+        lines.append(
+            "* It answers with its own labels only, to any text, also to one of "
+            "another kind or language than that of its training."
+        )
+    if len(report.get("seeds") or ()) > 1:
+        lines.append(
+            "* The seed was chosen on the data of the scores above: they are "
+            "optimistic."
+        )
+    if flags.get("keep") == "best" or flags.get("early_stopping_patience"):
+        lines.append("* So was the epoch (`--keep`, `--early_stopping_patience`).")
+    if failures := [x["failure"] for x in report.get("seeds") or () if x["failure"]]:
+        seeds = f"{len(failures)} of {len(report['seeds'])} seeds failed"
+        lines.append(f"* {seeds}, the first because: {failures[0]}.")
+    lines.append("* What the data above is not like was not measured.")
+    return lines
+
+
+def _named(values: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    return [
+        f"* {label}: {_said(values[name])}"
+        for name, label in names.items()
+        if values.get(name) is not None
+    ]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_said, value))
+    return f"{value:g}" if isinstance(value, float) else f"`{value}`"
+
+
+def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}

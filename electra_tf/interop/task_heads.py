@@ -1,0 +1,346 @@
+"""Fine-tuned models: between their folders here, ``TaskHead``, and ``transformers``.
+
+Letters: D hidden size, C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from electra_tf import files
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.folders import models
+from electra_tf.folders.finetuning import MODEL, FinetuningFolder
+from electra_tf.folders.task_card import task_facts
+from electra_tf.interop import networks
+from electra_tf.interop.imported import Arrays, Imported, Source, TaskHead
+from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, scatter
+from electra_tf.serving import export
+from electra_tf.tasks.base import Task
+from electra_tf.tasks.heads import (
+    ClassificationHead,
+    HiddenClassificationHead,
+    TaskModel,
+)
+from electra_tf.tasks.question_answering import QuestionAnswering
+from electra_tf.tasks.sentences import TagSet
+from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
+from electra_tf.tasks.tagging import Tagging
+from electra_tf.tasks.text import Classification, MultiLabel, Regression
+
+# All files of a folder that ``write`` makes.
+OUTPUTS = (
+    *("task.json", "labels.txt", MODEL, "saved_model/saved_model.pb"),
+    *("saved_model/fingerprint.pb", "saved_model/variables/variables.index"),
+    "saved_model/variables/variables.data-00000-of-00001",
+)
+_TEXTS = {
+    "classification": Classification,
+    "multilabel": MultiLabel,
+    "regression": Regression,
+}
+
+# -- Our folders -----------------------------------------------------------------------
+
+
+def is_task_folder(path: Path) -> bool:
+    """Whether a finished fine-tuning run, or an import of one, lies there."""
+    return FinetuningFolder(path).has_model
+
+
+def read(source: Source) -> Imported:
+    """Reads a fine-tuned model; ``--only=discriminator`` its encoder alone.
+
+    ValueError: its head has no counterpart in ``transformers``.
+    """
+    source.reject("generator", "num_heads", "generator_num_heads", "pair")
+    folder = FinetuningFolder(Path(source.path))
+    about, model = folder.about(), folder.load()
+    tower = networks.encoder_tower(model.encoder, str(folder.path / MODEL))
+    task = None
+    if source.only is None:
+        task = TaskHead(
+            kind=about["kind"],
+            labels=tuple(about.get("labels") or ()),
+            arrays=_arrays(model.head, folder.path / MODEL),
+            dropout=getattr(model.head, "dropout", 0.0),
+            options=about,
+            facts=task_facts(folder),
+        )
+    return Imported(
+        format="electra_tf",
+        source=source.path,
+        **source.asked({"discriminator": tower}),
+        vocabulary=folder.vocabulary(),
+        lower_case=about["lower_case"],
+        strip_accents=about["strip_accents"],
+        trained_length=folder.trained_length,
+        task=task,
+    )
+
+
+def _arrays(head: Any, path: Path) -> Arrays:
+    """The arrays of a head, those of a ``TaskHead``."""
+    has_no_place = f"{path} cannot be converted: transformers has no place for"
+    if isinstance(head, ClassificationHead) and head.pooling != "cls":
+        raise ValueError(
+            f"{has_no_place} --pooling={head.pooling}: fine-tune with --pooling=cls."
+        )
+    if isinstance(head, SpanHead):
+        if not isinstance(head, IndependentSpanHead):
+            raise ValueError(
+                f"{has_no_place} ends that are predicted given the start: fine-tune "
+                "with --span_head=independent --answerability=off."
+            )
+        if head.answerability:
+            raise ValueError(
+                f"{has_no_place} the logit of no answer: fine-tune with "
+                "--answerability=off (and --task=squad1)."
+            )
+        parts = networks.values(networks.head_variables(head))
+        return {
+            f"output_{leaf}": np.concatenate(
+                [parts[f"start_{leaf}"], parts[f"end_{leaf}"]], axis=-1
+            )
+            for leaf in ("kernel", "bias")
+        }
+    if not isinstance(head, ClassificationHead):
+        raise ValueError(f"{has_no_place} a head of the class {type(head).__name__}.")
+    return networks.values(networks.head_variables(head))
+
+
+def write(folder: Path, model: Imported) -> tuple[str, ...]:
+    """Writes what predicts and what fine-tuning goes on from."""
+    length = model.task.options.get("max_seq_length") or model.trained_length
+    task = _task(model.task, length)
+    casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
+    tokenizer = WordPiece(model.vocabulary, **casing)
+    task_model = _task_model(model, task)
+    home = FinetuningFolder(folder)
+    told = {"format": model.format, "source": model.source}
+    home.begin(task, tokenizer, length, {"imported": told}, model.trained_length)
+    models.save(task_model, folder / MODEL)
+    export.export_saved_model(
+        task_model, task, tokenizer, str(folder / "saved_model"), length
+    )
+    return ()
+
+
+def _task(head: TaskHead, length: int) -> Task:
+    """The task that a model answers, without examples; ``length`` of its rows."""
+    said = head.options
+    name = said.get("task") or head.kind
+    if head.kind == "tagging":
+        fallback = said.get("fallback") or "O"
+        if fallback not in head.labels:
+            fallback = head.labels[0]
+        tags = TagSet(head.labels, fallback, bool(said.get("rewritten")))
+        return Tagging(name=name, source=None, tags=tags)
+    if head.kind == "question_answering":
+        known = ("max_query_length", "doc_stride", "max_answer_length", "n_best")
+        given = {"max_query_length": min(64, length // 2 - 4)}
+        given |= {option: said[option] for option in known if said.get(option)}
+        return QuestionAnswering(
+            name=name, source=None, span_head="independent", **given
+        )
+    own = {}
+    if head.kind == "regression":
+        own = {"label_range": tuple(said.get("label_range") or (0.0, 1.0))}
+    else:
+        own = {"labels": head.labels}
+    if head.kind == "multilabel" and said.get("threshold") is not None:
+        own["threshold"] = said["threshold"]
+    return _TEXTS[head.kind](
+        name=name,
+        source=None,
+        pair=len(said.get("text_names") or ()) == 2,
+        dropout=head.dropout,
+        long_texts=said.get("long_texts") or "cut",
+        **own,
+    )
+
+
+def _task_model(model: Imported, task: Task) -> TaskModel:
+    encoder = networks.models(model)["encoder"]
+    arrays = model.task.arrays
+    if "hidden_kernel" in arrays:
+        head = HiddenClassificationHead(
+            encoder.hidden_size,
+            task.num_outputs,
+            dropout=task.dropout,
+            dtype="float32",
+            name="classification_head",
+        )
+    else:
+        head = task.head(encoder)
+    built = TaskModel(encoder, head, name=_identifier(task.name))
+    if model.task.kind == "question_answering":
+        arrays = {
+            f"{name}_{leaf}": part
+            for leaf in ("kernel", "bias")
+            for name, part in zip(
+                ("start", "end"),
+                np.split(arrays[f"output_{leaf}"], 2, axis=-1),
+                strict=True,
+            )
+        }
+    networks.assign(networks.head_variables(head), arrays)
+    return built
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+# -- Folders of transformers -----------------------------------------------------------
+
+_SEQUENCE = [
+    *HUGGING_FACE.dense("hidden", "classifier/dense"),
+    *HUGGING_FACE.dense("output", "classifier/out_proj"),
+]
+_TOKENS = HUGGING_FACE.dense("output", "classifier")
+_SPANS = HUGGING_FACE.dense("output", "qa_outputs")
+# Kind of task -> class of transformers, rows of its head.
+CLASSES: dict[str, tuple[str, list[Row]]] = {
+    **dict.fromkeys(_TEXTS, ("ElectraForSequenceClassification", _SEQUENCE)),
+    "tagging": ("ElectraForTokenClassification", _TOKENS),
+    "question_answering": ("ElectraForQuestionAnswering", _SPANS),
+}
+_PROBLEMS = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
+_CONFIG = {
+    "id2label": dict[str, str] | None,
+    "problem_type": str | None,
+    "classifier_dropout": float | None,
+    "electra_tf": (
+        None,
+        {
+            **dict.fromkeys(("task", "fallback", "long_texts"), str | None),
+            **dict.fromkeys(("text_names",), list[str] | None),
+            **dict.fromkeys(("label_range",), list[float] | None),
+            **{"threshold": float | None, "rewritten": bool | None},
+            **dict.fromkeys(
+                ("max_seq_length", "max_query_length", "doc_stride"), int | None
+            ),
+            **dict.fromkeys(("max_answer_length", "n_best"), int | None),
+        },
+    ),
+}
+
+
+def of_hugging_face(
+    tensors: Tensors, config: Mapping[str, Any], hidden_size: int, source: str
+) -> TaskHead | None:
+    """The head of a folder of transformers; None if it has none that is known here.
+
+    ValueError: head and config.json do not belong together.
+    """
+    files.check_shape(config, _CONFIG, f"{source}/config.json is damaged")
+    told, problem = config.get("electra_tf") or {}, config.get("problem_type")
+    if "qa_outputs.weight" in tensors:
+        kind, width = "question_answering", 2
+    elif "classifier.out_proj.weight" in tensors:
+        width = len(tensors.get("classifier.out_proj.weight"))
+        kinds = {name: kind for kind, name in _PROBLEMS.items()}
+        problem = problem or (
+            "regression" if width == 1 else _PROBLEMS["classification"]
+        )
+        if problem not in kinds or (kinds[problem] == "regression") != (width == 1):
+            raise ValueError(
+                f"{source}: problem_type {problem!r} with {width} outputs is no task "
+                f"known here; known are {', '.join(kinds)}, a regression of one number."
+            )
+        kind = kinds[problem]
+    elif "classifier.weight" in tensors and not tensors.starting_with("sequence_"):
+        kind, width = "tagging", len(tensors.get("classifier.weight"))
+    else:
+        return None
+    rows = CLASSES[kind][1]
+    shapes = {
+        **{"hidden_kernel": (hidden_size, hidden_size), "hidden_bias": (hidden_size,)},
+        **{"output_kernel": (hidden_size, width), "output_bias": (width,)},
+    }
+    arrays = tensors.read(rows, shapes)
+    labels: tuple[str, ...] = ()
+    if kind in ("classification", "multilabel", "tagging"):
+        named = config.get("id2label") or {}
+        labels = tuple(named.get(str(n), f"LABEL_{n}") for n in range(width))
+        if len(set(labels)) < width or len(named) not in (0, width):
+            raise ValueError(
+                f"{source}/config.json: id2label has to name each of the {width} "
+                f"outputs of the head once; it says {len(named)} names."
+            )
+    if kind == "regression":
+        low, high = told.get("label_range") or (0.0, 1.0)
+        arrays["output_kernel"] = arrays["output_kernel"] / (high - low)
+        arrays["output_bias"] = (arrays["output_bias"] - low) / (high - low)
+    dropout = config.get("classifier_dropout")
+    if dropout is None:
+        dropout = config.get("hidden_dropout_prob", 0.1)
+    return TaskHead(kind, labels, arrays, dropout, told)
+
+
+def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays of the head under the names of transformers, and entries of config.json.
+
+    The logits of a regression are on the scale of its labels. ValueError: the head is
+    too wide.
+    """
+    name, rows = CLASSES[head.kind]
+    arrays = dict(head.arrays)
+    if head.kind == "regression":
+        low, high = head.options["label_range"]
+        arrays["output_kernel"] = arrays["output_kernel"] * (high - low)
+        arrays["output_bias"] = arrays["output_bias"] * (high - low) + low
+    if rows is _SEQUENCE and "hidden_kernel" not in arrays:
+        arrays = _through_gelu(arrays, source)
+    labels = head.labels
+    if head.kind in ("regression", "question_answering"):
+        labels = tuple(f"LABEL_{n}" for n in range(len(arrays["output_bias"])))
+    of_encoder = ("labels", "kind", "lower_case", "strip_accents", "vocabulary_sha256")
+    told = {key: x for key, x in head.options.items() if key not in of_encoder}
+    config = {
+        "architectures": [name],
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+        "classifier_dropout": head.dropout,
+        # What a config of theirs has no word for, such as a threshold.
+        "electra_tf": told,
+    }
+    if head.kind in _PROBLEMS:
+        config["problem_type"] = _PROBLEMS[head.kind]
+    return scatter(rows, arrays), config
+
+
+def _through_gelu(arrays: Arrays, source: str) -> Arrays:
+    """A linear layer, [D, C], as one behind a hidden layer with GELU, [D, D].
+
+    ``transformers`` has such a layer and the original none. GELU(x) - GELU(-x) is x, so
+    two units carry one logit. The other units are as at the start of training, and
+    nothing reads them, so that training may go on there.
+    """
+    kernel, bias = arrays["output_kernel"], arrays["output_bias"]
+    width, outputs = kernel.shape
+    if 2 * outputs > width:
+        raise ValueError(
+            f"{source} has {outputs} classes and a hidden size of {width}: the head of "
+            f"ElectraForSequenceClassification carries half as many classes as units, "
+            f"{width // 2}. Fine-tune a wider encoder, or convert its encoder alone "
+            "(--only=discriminator)."
+        )
+    rest = np.random.default_rng(0).normal(0, 0.02, [width, width - 2 * outputs])
+    reads = np.concatenate([np.eye(outputs), -np.eye(outputs)])
+    reads = np.pad(reads, [[0, width - 2 * outputs], [0, 0]])
+    return {
+        "hidden_kernel": np.concatenate([kernel, -kernel, rest], 1).astype(np.float32),
+        "hidden_bias": np.zeros([width], np.float32),
+        "output_kernel": reads.astype(np.float32),
+        "output_bias": bias,
+    }

@@ -1,0 +1,154 @@
+"""Answers to the rows of a table, written beside them, and scored where labels are."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config.commands import PredictConfig
+from electra_tf.tasks.tables import TableSource, read_table, require_columns
+from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
+
+_ORDER = ("text", "text_pair", "question", "context")
+_KINDS = (".csv", ".tsv", ".jsonl")
+
+
+def predict_table(
+    config: PredictConfig,
+    text_names: Sequence[str],
+    predict: Callable[[Sequence[dict[str, str]]], list[dict[str, Any]]],
+    log: Log = cli.note,
+) -> dict[str, float]:
+    """Answers every row of ``config.input``; returns scores if labels are named.
+
+    ``predict`` answers a batch of rows of texts, called as ``text_names`` say.
+    All columns are kept. An answer that is called like one of them gets a name that
+    begins with "predicted_". Progress and scores are told to ``log`` and stderr.
+    ValueError: the table does not have the columns, or its labels are none that the
+    model's answers can be compared with.
+    """
+    target = Path(config.output) if config.output else None
+    if target is not None and target.suffix not in _KINDS:
+        raise ValueError(
+            f"--output={target} must end in {', '.join(_KINDS)}: rename it."
+        )
+    table = read_table(config.input)
+    names = sorted(text_names, key=_ORDER.index)
+    columns = config.text or tuple(names)
+    if len(columns) != len(names):
+        raise ValueError(
+            f"--text={','.join(columns)} names {len(columns)} columns, but the model "
+            f"reads {' and '.join(names)}: name {len(names)}."
+        )
+    require_columns(table, columns, "text")
+    require_columns(table, config.label, "label")
+    rows = [row for _, row in table.rows]
+    texts = [
+        {name: row.get(column) for name, column in zip(names, columns, strict=True)}
+        for row in rows
+    ]
+    progress = cli.Progress(len(rows), unit="text")
+    answers: list[dict[str, Any]] = []
+    for start in range(0, len(rows), config.batch_size):
+        answers += predict(texts[start : start + config.batch_size])
+        progress.update(len(answers), "")
+    # Before anything is written: labels that do not fit cost no file.
+    scores = _scores(config, columns, answers) if config.label else {}
+    told = [
+        row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
+        for row, a in zip(rows, answers, strict=True)
+    ]
+    with _opened(target) as file:
+        _write(file, target.suffix if target else ".jsonl", told)
+    for name, value in scores.items():
+        log(f"{name} {value:.2f}")
+    return scores
+
+
+@contextlib.contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    with files.open_new(path) as file:
+        yield file
+
+
+def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if kind == ".jsonl":
+        for row in rows:
+            line = files.to_json(row, ensure_ascii=False)
+            line = line.encode("utf-8", "replace").decode("utf-8")
+            file.write(f"{line if file is not sys.stdout else cli.visible(line)}\n")
+        return
+    flat = [_flat(row) for row in rows]
+    # JSON Lines need not have every column in every row.
+    header = list(dict.fromkeys(name for row in flat for name in row))
+    cells = [header, *([row.get(name, "") for name in header] for row in flat)]
+    if kind == ".csv":
+        csv.writer(file, lineterminator="\n").writerows(cells)
+        return
+    for line in cells:
+        # Tabs and line ends in a cell would break the table.
+        file.write("\t".join(" ".join(str(cell).split()) for cell in line) + "\n")
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in row.items():
+        if name in ("probabilities", "predicted_probabilities") and isinstance(
+            value, dict
+        ):
+            found |= {f"p({label})": f"{x:.6f}" for label, x in value.items()}
+        elif name in ("labels", "predicted_labels") and isinstance(value, list):
+            found[name] = "|".join(map(str, value))
+        elif isinstance(value, str | int | float) or value is None:
+            found[name] = "" if value is None else str(value)
+        else:
+            found[name] = json.dumps(value, ensure_ascii=False)
+    return found
+
+
+def _scores(
+    config: PredictConfig, columns: tuple[str, ...], answers: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+    """The scores of a fine-tuning run, of these answers."""
+    task, found = _comparable(answers)
+    source = TableSource(
+        files={"eval": config.input},
+        text=columns,
+        label=config.label,
+        kind=task.kind,
+        separator=config.label_separator,
+    )
+    return task.score(found, source("eval"))
+
+
+def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray]:
+    first = answers[0]
+    if "probabilities" in first and isinstance(first["probabilities"], dict):
+        labels = tuple(first["probabilities"])
+        if "label" in first:
+            values = [list(answer["probabilities"].values()) for answer in answers]
+            task = Classification(name="--input", source=None, labels=labels)
+            return task, np.array(values, np.float32)
+        # By the threshold of the model, whatever that is.
+        given = [[label in answer["labels"] for label in labels] for answer in answers]
+        task = MultiLabel(name="--input", source=None, labels=labels)
+        return task, np.array(given, np.float32)
+    if set(first) == {"score"}:
+        task = Regression(name="--input", source=None)
+        return task, np.array([answer["score"] for answer in answers], np.float32)
+    raise ValueError(
+        "--label compares classes, labels and numbers of whole texts; this model "
+        f"answers with {', '.join(first)}: leave --label out."
+    )

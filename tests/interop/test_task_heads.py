@@ -1,0 +1,284 @@
+"""Fine-tuned models and `transformers`, both ways: the same logits, or a refusal."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from electra_tf import convert as command
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.folders import models
+from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.runs import finetuning
+from electra_tf.serving.predictor import Predictor
+from electra_tf.tasks import Classification, MultiLabel, Regression, Tagging
+from electra_tf.tasks.question_answering import QuestionAnswering
+from electra_tf.tasks.sentences import TagSet
+from tests.tasks import common
+
+LABELS = ("neg", "n\u00e9utral", "pos")
+TAGS = TagSet(("B-X", "I-X", "O"), "O")
+TASKS = {
+    "classification": Classification(name="mood", source=None, labels=LABELS),
+    "multilabel": MultiLabel(name="topics", source=None, labels=LABELS, threshold=0.3),
+    "regression": Regression(
+        name="stars", source=None, label_range=(1.0, 5.0), pair=True
+    ),
+    "tagging": Tagging(name="chunking", source=None, tags=TAGS),
+    "question_answering": QuestionAnswering(
+        name="squad1", source=None, span_head="independent", max_query_length=8
+    ),
+}
+CLASSES = {
+    "classification": "ElectraForSequenceClassification",
+    "multilabel": "ElectraForSequenceClassification",
+    "regression": "ElectraForSequenceClassification",
+    "tagging": "ElectraForTokenClassification",
+    "question_answering": "ElectraForQuestionAnswering",
+}
+TEXTS = {
+    "regression": {"text": "the movie is bad", "text_pair": "a fine book"},
+    "question_answering": {"question": "what is it ?", "context": "the book was bad ."},
+}
+
+
+def saved(folder, task, **changes):
+    """What a fine-tuning run of a task leaves, with random weights."""
+    model = task.build_model(common.encoder(dropout=0.0))
+    rng = np.random.default_rng(4)
+    for variable in model.trainable_variables:
+        variable.assign(variable + rng.normal(0, 0.3, variable.shape))
+    home = FinetuningFolder(folder)
+    flags = fields.to_flat(FinetuneConfig()) | changes
+    home.begin(task, common.tokenizer(), 24, {"config": flags}, trained_length=32)
+    models.save(model, folder / "model.keras")
+    return model
+
+
+def run(source, to, *flags):
+    assert command.main([f"--from={source}", f"--to={to}", *flags]) == 0
+
+
+def refused(*arguments):
+    with pytest.raises(SystemExit) as stopped:
+        run(*arguments)
+    assert "\n" not in stopped.value.code
+    return stopped.value.code
+
+
+def batch():
+    """Ids with two segments and padding."""
+    rng = np.random.default_rng(1)
+    index, lengths = np.arange(12)[None], np.array([[12], [7], [9]])
+    mask = (index < lengths).astype(np.int32)
+    ids = rng.integers(5, common.VOCAB_SIZE, (3, 12)).astype(np.int32) * mask
+    segments = ((index >= lengths // 2) * mask).astype(np.int32)
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+
+
+def logits(kind, model, task, inputs):
+    """What the model says where its task listens, as transformers does: by name."""
+    real = inputs["input_mask"] > 0
+    tensors = {name: tf.constant(array) for name, array in inputs.items()}
+    if kind == "question_answering":
+        starts = np.zeros([3], np.int32)
+        found = model({**tensors, "start_positions": tf.constant(starts)})
+        allowed = (inputs["segment_ids"] > 0) | (np.arange(12) == 0)
+        return {n: found[n].numpy()[allowed] for n in ("start_logits", "end_logits")}
+    found = model(tensors).numpy()
+    if kind == "regression":
+        found = task.decode(found, None, None)[:, np.newaxis]
+    return {"logits": found[real] if kind == "tagging" else found}
+
+
+def theirs(kind, model, inputs):
+    torch = pytest.importorskip("torch")
+    given = {
+        "input_ids": inputs["input_ids"],
+        "attention_mask": inputs["input_mask"],
+        "token_type_ids": inputs["segment_ids"],
+    }
+    with torch.no_grad():
+        found = model(**{name: torch.tensor(x).long() for name, x in given.items()})
+    if kind == "question_answering":
+        allowed = (inputs["segment_ids"] > 0) | (np.arange(12) == 0)
+        return {
+            name: getattr(found, name).numpy()[allowed]
+            for name in ("start_logits", "end_logits")
+        }
+    found = found.logits.numpy()
+    return {"logits": found[inputs["input_mask"] > 0] if kind == "tagging" else found}
+
+
+def assert_equal(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert np.abs(value).max() > 0.1, "too small to tell a mistake"
+        np.testing.assert_allclose(found[name], value, atol=2e-5, rtol=1e-5)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[SLOW] * (kind != "regression")) for kind in TASKS],
+)
+def test_out_to_transformers_and_back(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    task, inputs = TASKS[kind], batch()
+    model = saved(tmp_path / "run", task)
+    run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
+    loaded, report = getattr(transformers, CLASSES[kind]).from_pretrained(
+        tmp_path / "hf", output_loading_info=True
+    )
+    assert not {name: found for name, found in report.items() if found}
+    wanted = logits(kind, model, task, inputs)
+    assert_equal(theirs(kind, loaded.eval(), inputs), wanted)
+    labels = getattr(task, "labels", None) or {"tagging": TAGS.learned}.get(kind)
+    if labels:
+        assert tuple(loaded.config.id2label.values()) == labels
+        assert loaded.config.label2id == {x: n for n, x in enumerate(labels)}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    (ids,) = common.tokenizer().encode(["the movie is bad"])
+    assert tokenizer("The movie is BAD")["input_ids"][1:-1] == list(ids)
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert CLASSES[kind] in card
+    assert f"task: {task.name}" in card
+    # What transformers writes in turn comes back as a task model.
+    loaded.save_pretrained(tmp_path / "again")
+    tokenizer.save_pretrained(tmp_path / "again")
+    run(tmp_path / "again", tmp_path / "back")
+    back = FinetuningFolder(tmp_path / "back")
+    assert_equal(logits(kind, back.load(), task, inputs), wanted)
+    assert back.about()["text_names"] == list(task.text_names)
+    if kind == "multilabel":
+        assert back.about()["threshold"] == 0.3
+    (answer,) = Predictor(str(back.path))([TEXTS.get(kind, {"text": "a fine movie"})])
+    names = {
+        "multilabel": "labels",
+        "regression": "score",
+        "tagging": "tags",
+        "question_answering": "answer",
+    }
+    assert names.get(kind, "label") in answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classification", "tagging", "question_answering"])
+def test_their_models_come_in(kind, tmp_path):
+    """A head as they train it, which here has a hidden layer."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    sizes = transformers.ElectraConfig(
+        vocab_size=common.VOCAB_SIZE,
+        embedding_size=8,
+        hidden_size=16,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        intermediate_size=24,
+        max_position_embeddings=64,
+        num_labels=2 if kind == "question_answering" else 3,
+    )
+    torch.manual_seed(3)
+    model = getattr(transformers, CLASSES[kind])(sizes).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.3)
+    model.save_pretrained(tmp_path / "hf")
+    common.tokenizer().vocabulary.save(tmp_path / "hf" / "vocab.txt")
+    run(tmp_path / "hf", tmp_path / "in", "--trained_length=24")
+    home, inputs = FinetuningFolder(tmp_path / "in"), batch()
+    wanted = theirs(kind, model, inputs)
+    assert_equal(logits(kind, home.load(), None, inputs), wanted)
+    if kind != "question_answering":
+        assert home.about()["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    # Out again to the bit: this head has a place there.
+    run(tmp_path / "in", tmp_path / "out", "--format=hugging_face")
+    before, after = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("hf", "out")
+    )
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array, err_msg=name)
+    # And its encoder starts another task.
+    chosen = fields.from_flat({"encoder": str(tmp_path / "in")}, FinetuneConfig)
+    start = finetuning.pretrained(chosen, lambda line: None)
+    assert start.trained_length == 24
+    for ours, other in zip(
+        start.encoder.get_weights(), home.load().encoder.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(ours, other)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            Classification(name="mood", source=None, labels=LABELS, pooling="mean"),
+            "--pooling=cls",
+        ),
+        (
+            Classification(name="mood", source=None, labels=LABELS, pooling="layers"),
+            "--pooling=cls",
+        ),
+        (
+            Classification(name="many", source=None, labels=tuple("abcdefghi")),
+            "9 classes",
+        ),
+        (
+            QuestionAnswering(name="squad1", source=None),
+            "--span_head=independent",
+        ),
+        (
+            QuestionAnswering(
+                name="squad1",
+                source=None,
+                span_head="independent",
+                answerability=True,
+            ),
+            "--answerability=off",
+        ),
+    ],
+    ids=["mean", "layers", "many classes", "joint", "answerability"],
+)
+def test_heads_without_a_counterpart_are_refused_by_name(task, said, tmp_path):
+    saved(tmp_path / "run", task)
+    to = tmp_path / "hf"
+    assert said in refused(tmp_path / "run", to, "--format=hugging_face")
+    assert not to.exists()
+
+
+def test_other_formats_and_the_encoder_alone(tmp_path):
+    model = saved(tmp_path / "run", TASKS["classification"])
+    for flags in (["--format=keras_hub"], [], ["--format=google_tf1"]):
+        message = refused(tmp_path / "run", tmp_path / "to", *flags)
+        assert "--only=discriminator" in message
+    run(tmp_path / "run", tmp_path / "encoder", "--only=discriminator")
+    chosen = fields.from_flat({"encoder": str(tmp_path / "encoder")}, FinetuneConfig)
+    encoder = finetuning.pretrained(chosen, lambda line: None).encoder
+    for ours, other in zip(
+        encoder.get_weights(), model.encoder.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(ours, other)
+
+
+def test_configs_that_do_not_fit_their_head_are_refused(tmp_path):
+    saved(tmp_path / "run", TASKS["classification"])
+    run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
+    path = tmp_path / "hf" / "config.json"
+    config = json.loads(path.read_text())
+    for change, said in (
+        ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
+        ({"id2label": {"0": "a"}}, "id2label"),
+        ({"problem_type": "regression"}, "problem_type"),
+        ({"problem_type": 3}, "problem_type"),
+        ({"electra_tf": {"threshold": "high"}}, "threshold"),
+    ):
+        path.write_text(json.dumps(config | change))
+        assert said in refused(tmp_path / "hf", tmp_path / "in")
+    path.write_text(json.dumps(config))
+    assert "--pair" in refused(tmp_path / "run", tmp_path / "in", "--pair")

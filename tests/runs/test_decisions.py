@@ -1,0 +1,88 @@
+"""What a run decides and says: thresholds, scores by class, verdicts, exit codes."""
+
+import json
+
+import pytest
+
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.runs import finetuning
+from electra_tf.serving.predictor import Predictor
+from tests.tasks import common
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("topics")
+    rows = []
+    for example in common.sentiment(120):
+        (text,) = example.texts
+        labels = [example.label] + ["long"] * (text.count("very") > 2)
+        rows.append({"text": text, "label": labels})
+    table = folder / "table.jsonl"
+    table.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return {
+        "task": "multilabel",
+        "train": str(table),
+        "eval": str(table),
+        "encoder": str(common.save_pretrained(folder / "encoder", dropout=0.0)),
+        "max_seq_length": 10,
+        "epochs": 20.0,
+        "train_batch_size": 16,
+        "learning_rate": 3e-3,
+        "layerwise_decay": 1.0,
+        "adam_bias_correction": True,
+    }
+
+
+def run(values, folder, **changes):
+    said = []
+    flags = values | {"output_dir": str(folder)} | changes
+    report = finetuning.run(fields.from_flat(flags, FinetuneConfig), said.append)
+    return report, "\n".join(said)
+
+
+@pytest.mark.slow
+def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
+    report, said = run(values, tmp_path / "run")
+    assert "12 training examples are held out for the threshold" in said
+    assert "3 labels: " in said
+    assert "--max_seq_length=10 cuts" in said
+    threshold = FinetuningFolder(tmp_path / "run").about()["threshold"]
+    assert f"threshold {threshold:g}" in said
+    answers = Predictor(str(tmp_path / "run"))([{"text": "the movie is good"}])
+    (answer,) = answers
+    given = [n for n, p in answer["probabilities"].items() if p >= threshold]
+    assert sorted(answer["labels"]) == sorted(given)
+    # One seed has no median.
+    assert "median" not in said
+    assert "baseline" in said
+    assert report["classes"].keys() == {"pos", "neg", "long"}
+    assert report["failed_seeds"] == []
+    assert report["verdict"] == "above the baseline beyond noise"
+    low, high = report["intervals"]["micro_f1"]
+    assert low <= report["seeds"][0]["scores"]["eval"]["micro_f1"] <= high
+    card = (tmp_path / "run" / "model_card.md").read_text()
+    for part in (f"{low:.2f} to {high:.2f}", "## Limits", "multilabel", "| long |"):
+        assert part in card
+
+
+def test_a_given_threshold_holds_nothing_out(values, tmp_path):
+    flags = {"threshold": 0.9, "epochs": 0.1, "learning_rate": 1e-9}
+    flags["export_saved_model"] = False
+    config = fields.from_flat(
+        values | flags | {"output_dir": str(tmp_path)}, FinetuneConfig
+    )
+    # Nothing is learned: every seed fails, and so does the command.
+    assert finetuning.main(config) == 1
+    assert FinetuningFolder(tmp_path).about()["threshold"] == 0.9
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert report["examples"]["train"] == 120
+    assert report["failed_seeds"] == [0]
+
+
+def test_other_tasks_have_no_threshold(values):
+    flags = values | {"task": "classification", "threshold": 0.4}
+    with pytest.raises(ValueError, match="does not read --threshold"):
+        finetuning.prepare(fields.from_flat(flags, FinetuneConfig), print)
