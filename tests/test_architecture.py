@@ -17,7 +17,7 @@ STEPS = (
     ("pretraining", "tasks"),
     ("systems", "folders", "serving"),
     ("runs", "interop"),
-    ("comparison", "analysis", "doctor"),
+    ("comparison", "analysis", "doctor", "api"),
 )
 # The lowest step is what everybody stands on: of it only the commands' part knows
 # another, since flags are made of the dataclasses of config.

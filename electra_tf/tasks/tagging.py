@@ -303,6 +303,12 @@ class Tagging(Task):
 
     def to_json(self) -> dict[str, Any]:
         """Adds the tags and the options."""
+        tags = {} if self.tags is None else dataclasses.asdict(self.tags)
+        tags.pop("learned", None)
+        return self.fingerprint() | tags
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns what rows depend on; how tags are answered is not part of it."""
         return super().to_json() | {
             "labels": None if self.tags is None else list(self.tags.learned),
             "main_metric": self.main_metric,
