@@ -25,7 +25,15 @@ GROUND = {"features": set(), "files": set(), "config": set(), "cli": {"config"}}
 # `python -m electra_tf.NAME`: flags and a target, nothing else; and the old place of a
 # class that saved files name. Nobody imports them.
 COMMANDS = (
-    *("analyze", "compare", "convert", "finetune", "inspect", "minimal_pairs"),
+    *(
+        "__main__",
+        "analyze",
+        "compare",
+        "convert",
+        "finetune",
+        "inspect",
+        "minimal_pairs",
+    ),
     *("optimum", "predict", "pretrain", "rerank"),
 )
 SHIMS = {name: {"config", "cli"} for name in COMMANDS}
