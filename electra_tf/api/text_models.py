@@ -314,9 +314,12 @@ class TextModel(TaskModel):
         rows = self._task.featurize(
             examples, self.tokenizer, self.max_seq_length, training=is_training
         )
-        chosen = np.arange(len(rows))
-        batch = make_batch(rows, chosen, int(rows.lengths.max()))
-        inputs, targets, own = batch
+        length = int(rows.lengths.max())
+        if is_training:
+            # A training step compiles for every length that occurs: there are few.
+            step = -(-self.max_seq_length // 4)
+            length = min(-(-length // step) * step, self.max_seq_length)
+        inputs, targets, own = make_batch(rows, np.arange(len(rows)), length)
         if weights is not None:
             given = np.asarray(weights, np.float32)[rows.example]
             # One of each row, for one or for each of its tokens.
