@@ -43,7 +43,7 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         ValueError: it is damaged, or none of these.
         OSError: it is not there.
 
-    Example:
+    Examples:
         >>> load("mini").encode(["one text", "another one"]).shape
         (2, 256)
     """

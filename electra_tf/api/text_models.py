@@ -441,11 +441,11 @@ class TextClassifier(TextModel):
     Labels are names or numbers of classes; with several at a time, tuples of names or
     rows of 0 and 1; of a regression, numbers.
 
-    Example:
+    Examples:
         >>> model = TextClassifier.from_preset("mini", ["bad", "good"])
         >>> model.fit(["I liked it.", "A waste of time."], ["good", "bad"])
-        >>> model.predict(["Lovely."])[0]["label"]
-        'good'
+        >>> [answer.get("label") for answer in model.predict(["Lovely."])]
+        ['good']
     """
 
     kinds = ("classification", "multilabel", "regression")
@@ -563,11 +563,11 @@ class TokenClassifier(TextModel):
     Labels are the tags of each text: a string with spaces between them, or a list of
     names. Long texts become several rows.
 
-    Example:
+    Examples:
         >>> model = TokenClassifier.from_preset("mini", ["O", "B-PER", "I-PER"])
         >>> model.fit(["Ada Lovelace wrote it"], ["B-PER I-PER O O"])
-        >>> model.predict(["Ada wrote"])[0]["tags"]
-        ['B-PER', 'O']
+        >>> [answer.get("tags") for answer in model.predict(["Ada wrote"])]
+        [['B-PER', 'O']]
     """
 
     kinds = ("tagging",)
@@ -641,12 +641,12 @@ class QuestionAnswering(TextModel):
     ``answer`` and, if it is known, ``start``, the first character of the answer in its
     context; or a list of answers. An empty answer says that there is none.
 
-    Example:
+    Examples:
         >>> model = QuestionAnswering.from_preset("mini")
         >>> texts = {"question": ["Who?"], "context": ["Ada wrote it."]}
         >>> model.fit(texts, {"answer": ["Ada"], "start": [0]})
-        >>> model.predict(texts)[0]["answer"]
-        'Ada'
+        >>> [answer.get("answer") for answer in model.predict(texts)]
+        ['Ada']
     """
 
     kinds = ("question_answering",)
