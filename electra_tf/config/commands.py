@@ -59,7 +59,8 @@ class InspectConfig(Group):
 
     model: str | None = field(
         None,
-        "Folder of a finished pretraining run or of an import; or mini, which is shipped.",
+        "Folder of a finished pretraining run or of an import; or mini, which is "
+        "shipped.",
         required=True,
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")

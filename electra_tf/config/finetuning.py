@@ -45,8 +45,8 @@ class FinetuneRunConfig(Group):
     )
     encoder: str = field(
         "runs/tiny/encoder.keras",
-        "Encoder to start from: an encoder.keras, the folder that holds it, or mini, the "
-        "small one that comes with the package.",
+        "Encoder to start from: an encoder.keras, the folder that holds it, or mini, "
+        "the small one that comes with the package.",
         resumable=True,
     )
     output_dir: str | None = field(

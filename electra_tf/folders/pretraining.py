@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import os
 import shutil
 import subprocess
 import typing
