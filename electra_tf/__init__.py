@@ -46,11 +46,15 @@ _HOMES = {
     "CategoricalSampler": "electra_tf.pretraining",
     "Electra": "electra_tf.pretraining",
     "MaskedLM": "electra_tf.pretraining",
+    "QuestionAnswering": "electra_tf.api",
     "ReplacedTokenDetection": "electra_tf.pretraining",
     "ReplacedTokenDetector": "electra_tf.pretraining",
+    "TextClassifier": "electra_tf.api",
     "TextEncoder": "electra_tf.layers.encoder",
+    "TokenClassifier": "electra_tf.api",
     "data": "electra_tf.data",
     "layers": "electra_tf.layers",
+    "load": "electra_tf.api",
     "losses": "electra_tf.layers.losses",
     "serving": "electra_tf.serving",
     "tasks": "electra_tf.tasks",
@@ -85,6 +89,7 @@ _REGISTERED = (
     "MaskedLMHead",
     "NoiseContrastiveEstimation",
     "PositionLoss",
+    "QuestionAnswering",
     "ReinforceElectra",
     "ReplacedTokenDetection",
     "ReplacedTokenDetector",
@@ -96,8 +101,10 @@ _REGISTERED = (
     "SpanHead",
     "TaggingHead",
     "TaskModel",
+    "TextClassifier",
     "TextEmbedding",
     "TextEncoder",
+    "TokenClassifier",
     "TokenPrediction",
     "TransformerEncoder",
     "TransformerEncoderBlock",
@@ -122,7 +129,7 @@ class _Unloaded:
 
     def from_config(self, config: dict[str, Any]) -> Any:
         """Rebuilds an object of the class from its config."""
-        for package in ("layers", "training", "pretraining", "tasks"):
+        for package in ("layers", "training", "pretraining", "tasks", "api"):
             importlib.import_module(f"electra_tf.{package}")
         registered = sys.modules["keras"].saving.get_custom_objects()
         return registered[self._name].from_config(config)

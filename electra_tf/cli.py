@@ -23,7 +23,7 @@ import textwrap
 import time
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -118,6 +118,18 @@ def command(
         return OK if code is None else code
 
     return main
+
+
+def listing(commands: Mapping[str, type]) -> str:
+    """A line for each command: its name, and the first sentence of its config."""
+    width = max(map(len, commands))
+    lines = ["python -m electra_tf.COMMAND [--FLAG ...], of which there are", ""]
+    for name, config in commands.items():
+        about = inspect.getdoc(config).partition("\n\n")[0].partition(". ")[0]
+        words = " ".join(about.split()).rstrip(".")
+        lines.append(f"  {name:{width}}  {words}")
+    lines += ["", "--help after a command's name explains it, with all its flags."]
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager

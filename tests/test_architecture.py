@@ -17,7 +17,7 @@ STEPS = (
     ("pretraining", "tasks"),
     ("systems", "folders", "serving"),
     ("runs", "interop"),
-    ("comparison", "analysis", "doctor"),
+    ("comparison", "analysis", "doctor", "api"),
 )
 # The lowest step is what everybody stands on: of it only the commands' part knows
 # another, since flags are made of the dataclasses of config.
@@ -25,7 +25,7 @@ GROUND = {"features": set(), "files": set(), "config": set(), "cli": {"config"}}
 # `python -m electra_tf.NAME`: flags and a target, nothing else; and the old place of a
 # class that saved files name. Nobody imports them.
 COMMANDS = (
-    *("analyze", "compare", "convert", "curves", "finetune", "inspect"),
+    *("__main__", "analyze", "compare", "convert", "curves", "finetune", "inspect"),
     *("minimal_pairs", "optimum", "predict", "pretrain", "rerank", "simulate"),
 )
 SHIMS = {name: {"config", "cli"} for name in COMMANDS}

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Literal
 
@@ -155,6 +156,29 @@ def test_help_imports_no_tensorflow_and_helpfull_adds_the_flags_of_absl():
     assert said.returncode == 0, said.stderr
     assert "--alsologtostderr" in said.stdout
     assert "--num_train_steps" in said.stdout
+
+
+def test_the_package_lists_its_commands():
+    """All that are installed as scripts, and what starts with ``-m``."""
+    said = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "electra_tf", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.split("|")[-1].strip() for line in said.stderr.splitlines()}
+    assert not {"tensorflow", "keras", "numpy"} & imported
+    lines = [line.split(maxsplit=1) for line in said.stdout.splitlines()[2:-2]]
+    listed = dict(lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for target in project["scripts"].values():
+        module = target.partition(":")[0].removesuffix(".__main__")
+        assert len(listed[module.removeprefix("electra_tf.")].split()) > 3
+    for path in (ROOT / "electra_tf").rglob("*.py"):
+        if "\nmain = cli.command(" in path.read_text("utf-8"):
+            parts = path.relative_to(ROOT / "electra_tf").with_suffix("").parts
+            assert ".".join(parts).removesuffix(".__main__") in listed
 
 
 def test_plugins_are_imported_first(tmp_path, monkeypatch):

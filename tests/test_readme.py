@@ -100,6 +100,9 @@ FOREIGN_FLAGS = {
     "rest_api_port",
     "model_name",
     "model_base_path",
+    # Of examples/serve/load_test.py.
+    "clients",
+    "requests",
     "tf_xla_persistent_cache_directory",
 }
 

@@ -16,6 +16,7 @@ import pytest
 
 import electra_tf as et
 from electra_tf import pretraining, tasks
+from electra_tf.api.text_models import TextModel
 from electra_tf.tasks.heads import HiddenClassificationHead, TaggingHead
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from tests import tiny
@@ -28,15 +29,27 @@ NAMES = {
         "CategoricalSampler",
         "Electra",
         "MaskedLM",
+        "QuestionAnswering",
         "ReplacedTokenDetection",
         "ReplacedTokenDetector",
+        "TextClassifier",
         "TextEncoder",
+        "TokenClassifier",
         "data",
         "layers",
+        "load",
         "losses",
         "serving",
         "tasks",
         "training",
+    ],
+    "electra_tf.api": [
+        "ExportedModel",
+        "PretrainedModel",
+        "QuestionAnswering",
+        "TextClassifier",
+        "TokenClassifier",
+        "load",
     ],
     "electra_tf.data": [
         "ExampleBuilder",
@@ -178,6 +191,21 @@ def towers(cls):
     return tiny.two_tower(cls, sampling_dropout=False, **weights)
 
 
+def text_model(cls, head, kind, **task):
+    about = {"task": "mine", "kind": kind, "text_names": ["text"], **task}
+    return cls(
+        small_encoder(),
+        head,
+        task=about,
+        vocabulary=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"],
+        lower_case=False,
+        strip_accents=False,
+        max_seq_length=7,
+        seed=4,
+        name="mine",
+    )
+
+
 # One object of every registered class, built with other values than the defaults.
 BLOCK = {
     "dropout": 0.2,
@@ -303,8 +331,20 @@ EXAMPLES = {
     "TaskModel": lambda: tasks.TaskModel(
         small_encoder(), tasks.ClassificationHead(8, 3), seed=4, name="mine"
     ),
+    "TextClassifier": lambda: text_model(
+        et.TextClassifier,
+        tasks.ClassificationHead(8, 2),
+        "classification",
+        labels=["x", "y"],
+    ),
+    "TokenClassifier": lambda: text_model(
+        et.TokenClassifier, TaggingHead(8, 2), "tagging", labels=["B-X", "O"]
+    ),
+    "QuestionAnswering": lambda: text_model(
+        et.QuestionAnswering, SpanHead(8), "question_answering", beam_size=3
+    ),
 }
-ABSTRACT = {pretraining.PretrainingModel, pretraining.Objective}
+ABSTRACT = {pretraining.PretrainingModel, pretraining.Objective, TextModel}
 KINDS = (
     keras.layers.Layer,
     keras.optimizers.Optimizer,

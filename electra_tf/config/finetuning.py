@@ -94,6 +94,14 @@ class FinetuneRunConfig(Group):
         allowed=at_least(1),
         resumable=True,
     )
+    callback: tuple[str, ...] = field(
+        (),
+        "module:Class, a Keras callback of yours or of a library, made without "
+        "arguments (or module:function, which returns one). May be given several "
+        "times.",
+        repeated=True,
+        resumable=True,
+    )
     cache_dir: str | None = field(
         None,
         "Where tokenized data is kept; default: output_dir/cache, '': nowhere.",

@@ -119,6 +119,14 @@ class RunConfig(Group):
         resumable=True,
         allowed=at_least(1),
     )
+    callback: tuple[str, ...] = field(
+        (),
+        "module:Class, a Keras callback of yours or of a library, made without "
+        "arguments (or module:function, which returns one). May be given several "
+        "times.",
+        repeated=True,
+        resumable=True,
+    )
     profile: bool = field(
         False,
         "Trace five steps for TensorBoard, into model_dir/profile, and print where "

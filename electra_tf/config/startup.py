@@ -12,6 +12,7 @@ cleaned and bounded first.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -190,6 +191,7 @@ def _is_usable(folder: Path) -> bool:
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"\0" * 4096)
         _held.append((folder / _LOCK).open("a"))
+        atexit.register(_held[-1].close)
         # The folder was used: after a while without that, others delete it.
         os.utime(folder / _LOCK)
     except OSError:

@@ -38,7 +38,11 @@ from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
-from electra_tf.training.callbacks import SAVED_AND_STOPPED, GracefulStop
+from electra_tf.training.callbacks import (
+    SAVED_AND_STOPPED,
+    GracefulStop,
+    named_callbacks,
+)
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
@@ -171,6 +175,7 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
     """
     if config.run.export_onnx:
         export.require_onnx()
+    more = named_callbacks(config.run.callback)
     task, folder = _task(config, log)
     strategy = equal_shares(config)
     with strategy.scope():
@@ -192,7 +197,7 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
         max_seq_length=chosen.max_seq_length,
         data=data,
         trainer=trainer,
-        watch=_watch(config, folder, data, trainer, scorer, log),
+        watch=_watch(config, folder, data, trainer, scorer, more, log),
         scorer=scorer,
         baseline=baseline,
         exports=_exports(config, start.tokenizer, chosen.max_seq_length),
@@ -465,6 +470,7 @@ def _watch(
     data: TaskData,
     trainer: Trainer,
     scorer: Scorer,
+    more: Sequence[Callable[[], keras.callbacks.Callback]],
     log: Log,
 ) -> Watch:
     recipe = config.recipe
@@ -486,6 +492,7 @@ def _watch(
         log=log,
         record=folder.record,
         log_steps=config.run.log_steps,
+        callbacks=more,
     )
 
 

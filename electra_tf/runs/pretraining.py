@@ -118,6 +118,7 @@ class Run(Parts):
         reads_mask: whether the generator reads [MASK] in the place of what it predicts.
         is_chief: whether this process writes files; one of several workers does.
         profile: whether some steps are traced, by the chief.
+        callbacks: make the callbacks that were asked for, anew in each phase.
         lock: holds the lock of the folder until it is closed.
     """
 
@@ -133,6 +134,7 @@ class Run(Parts):
     reads_mask: bool
     is_chief: bool
     profile: bool
+    callbacks: Sequence[Callable[[], keras.callbacks.Callback]]
     log: Log
     lock: contextlib.ExitStack
 
@@ -162,6 +164,7 @@ def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
     may_differ = [*paths, "versions.*", "commit", "written"]
 
     # What needs no data is refused before hours are spent on the data.
+    more = callbacks.named_callbacks(config.run.callback)
     if starts_anew:
         _check_inputs(config, folder)
     else:
@@ -223,6 +226,7 @@ def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
             reads_mask=generator_of(config).reads_masked_text,
             is_chief=writes,
             profile=config.run.profile and writes,
+            callbacks=more,
             log=log,
             lock=lock.pop_all(),
         )
@@ -343,7 +347,7 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
         logger = callbacks.StepLogger(
             run.log_steps, receivers, tokens_per_step=run.tokens_per_step, **counted
         )
-        more = list(callbacks_from(first_step))
+        more = [*callbacks_from(first_step), *(make() for make in run.callbacks)]
         if run.held_out is not None and run.eval_steps:
             evaluate = callbacks.EvaluateEvery(
                 run.held_out, run.eval_steps, receivers, **counted

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -32,6 +33,7 @@ class Watch:
         keep_best: whether the weights of the best epoch are kept, not the last.
         record: receives the rows of metrics.jsonl.
         log_steps: steps between progress lines.
+        callbacks: make further Keras callbacks, anew for each seed.
     """
 
     evaluate: Callable[[], tuple[float, dict[str, float]]] | None
@@ -41,6 +43,7 @@ class Watch:
     log: Log
     record: Callable[[Mapping[str, Any]], None]
     log_steps: int
+    callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +120,8 @@ class Trainer:
         epochs = math.ceil(total / per_pass)
         ends = [*range(per_pass, total, per_pass), total]
         watching = _Watching(self.model, seed, ends, self._order.batch_size, watch)
-        callbacks, stop = [watching], GracefulStop()
+        callbacks = [watching, *(make() for make in watch.callbacks)]
+        stop = GracefulStop()
         if saving is not None:
             state = named_variables(self.model, self.model.optimizer) | watching.state
             # Two, lest a damaged file costs the whole seed.

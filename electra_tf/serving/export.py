@@ -73,18 +73,21 @@ class ServingModule(tf.Module):
         features = dict.fromkeys(self._task.text_names, text)
         return self.serve(**tf.io.parse_example(examples, features))
 
+    def text_signature(self) -> tf.types.experimental.ConcreteFunction:
+        """``serving_default``, traced."""
+        texts = {n: tf.TensorSpec([None], tf.string, n) for n in self._task.text_names}
+        return tf.function(self.serve).get_concrete_function(**texts)
+
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The signatures, traced, under their names in the SavedModel."""
-        texts = {n: tf.TensorSpec([None], tf.string, n) for n in self._task.text_names}
-        examples = {"examples": tf.TensorSpec([None], tf.string, "examples")}
-        calls = {
-            "serving_default": (self.serve, texts),
-            "ids": (self.serve_ids, tensor_specs(ENCODER_INPUTS, {})),
-            "tf_example": (self.serve_examples, examples),
-        }
+        examples = tf.TensorSpec([None], tf.string, "examples")
+        ids = tensor_specs(ENCODER_INPUTS, {})
         return {
-            name: tf.function(call).get_concrete_function(**specs)
-            for name, (call, specs) in calls.items()
+            "serving_default": self.text_signature(),
+            "ids": tf.function(self.serve_ids).get_concrete_function(**ids),
+            "tf_example": tf.function(self.serve_examples).get_concrete_function(
+                examples=examples
+            ),
         }
 
 

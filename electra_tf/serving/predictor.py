@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +19,11 @@ from electra_tf.config.commands import PredictConfig
 
 
 class Predictor:
-    """Runs the string signature of an exported model.
+    """Runs the string signature of a model.
 
     Args:
-        path: folder of a fine-tuning run, or a SavedModel.
+        model: folder of a fine-tuning run, or a SavedModel; or the signature itself, of
+            a model in memory (``ServingModule.text_signature``).
 
     Attributes:
         text_names: what the model wants: "text", and "text_pair" for pair tasks;
@@ -32,22 +34,14 @@ class Predictor:
         OSError: there is none.
     """
 
-    def __init__(self, path: str):
-        folder = _saved_model(Path(path))
-        try:
+    def __init__(
+        self, model: str | os.PathLike | tf.types.experimental.ConcreteFunction
+    ):
+        self._serve = model
+        if isinstance(model, str | os.PathLike):
             # Kept here, because the signature does not keep its variables alive.
-            self._loaded = tf.saved_model.load(str(folder))
-            self._serve = self._loaded.signatures["serving_default"]
-        except (OSError, KeyError, ValueError) as error:
-            raise ValueError(f"{folder} cannot be loaded: {error}") from error
-        specs = self._serve.structured_input_signature[1]
-        wrong = [n for n, spec in specs.items() if spec.dtype != tf.string]
-        if wrong:
-            raise ValueError(
-                f"{folder} takes {', '.join(wrong)} and not texts: give a model that "
-                "run_finetuning.py exported."
-            )
-        self.text_names = tuple(sorted(specs))
+            self._loaded, self._serve = _loaded(_saved_model(Path(model)))
+        self.text_names = tuple(sorted(self._serve.structured_input_signature[1]))
 
     def __call__(self, rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
         """Answers of a batch, as plain values.
@@ -97,6 +91,23 @@ def _saved_model(path: Path) -> Path:
         f"No model at {path}: --model must be the --output_dir of run_finetuning.py, "
         "or a SavedModel."
     )
+
+
+def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
+    """A SavedModel and its signature of strings."""
+    try:
+        loaded = tf.saved_model.load(str(folder))
+        serve = loaded.signatures["serving_default"]
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{folder} cannot be loaded: {error}") from error
+    specs = serve.structured_input_signature[1]
+    wrong = [name for name, spec in specs.items() if spec.dtype != tf.string]
+    if wrong:
+        raise ValueError(
+            f"{folder} takes {', '.join(wrong)} and not texts: give a model that "
+            "run_finetuning.py exported."
+        )
+    return loaded, serve
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

@@ -303,20 +303,18 @@ class Tagging(Task):
 
     def to_json(self) -> dict[str, Any]:
         """Adds the tags and the options."""
+        tags = {} if self.tags is None else dataclasses.asdict(self.tags)
+        tags.pop("learned", None)
+        return self.fingerprint() | tags
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns what rows depend on; how tags are answered is not part of it."""
         return super().to_json() | {
             "labels": None if self.tags is None else list(self.tags.learned),
             "main_metric": self.main_metric,
             "encoding": self.encoding,
             "long_sentences": self.long_sentences,
-            "fallback": self.tags and self.tags.fallback,
-            "rewritten": bool(self.tags and self.tags.rewritten),
         }
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Leaves out how answers are written: rows do not depend on it."""
-        options = self.to_json()
-        del options["fallback"], options["rewritten"]
-        return options
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,12 +16,15 @@ between their actions, at least 1; ``first_step``, the number of steps done befo
 
 from __future__ import annotations
 
+import importlib
 import math
+import os
 import signal
+import sys
 import threading
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -35,6 +38,58 @@ Logs = Mapping[str, Any]
 
 # What a run says, after the name of the signal, when ``GracefulStop`` ended it.
 SAVED_AND_STOPPED = "saved and stopped; the same command goes on from here."
+
+
+def named_callbacks(
+    names: Sequence[str],
+) -> list[Callable[[], keras.callbacks.Callback]]:
+    """Finds Keras callbacks that are named "module:Class" or "module:function".
+
+    Modules are looked for in the current folder, too. Each result makes a callback when
+    it is called, without arguments.
+
+    Raises:
+        ValueError: a name is of another form, cannot be imported, or is no callback;
+            when called: it cannot be made without arguments.
+    """
+    return [_named_callback(name) for name in names]
+
+
+def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
+    where = f"--callback={name}"
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(
+            f"{where} is not of the form module:Class, such as "
+            "keras.callbacks:TerminateOnNaN."
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{where} cannot be imported: {error}.") from error
+    kind = keras.callbacks.Callback
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, kind)):
+        raise ValueError(
+            f"{where} is no class of Keras callbacks, and no function that makes one."
+        )
+
+    def make() -> keras.callbacks.Callback:
+        try:
+            made = found()
+        except TypeError as error:
+            raise ValueError(
+                f"{where} cannot be made: {error}. Name a function without arguments "
+                "that returns the callback."
+            ) from error
+        if not isinstance(made, kind):
+            raise ValueError(
+                f"{where} made a {type(made).__name__}, and no Keras callback."
+            )
+        return made
+
+    return make
 
 
 class StepCallback(keras.callbacks.Callback):

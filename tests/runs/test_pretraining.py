@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import ClassVar
 
+import keras
 import numpy as np
 import pytest
 
@@ -24,6 +26,15 @@ def quiet(message):
     del message
 
 
+class Seen(keras.callbacks.Callback):
+    """A user's callback, by its name."""
+
+    batches: ClassVar[list[int]] = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append(batch)
+
+
 def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
     config = config_of(text, tmp_path, "--log_steps=2")
     ready = pretraining.prepare(config, quiet)
@@ -38,11 +49,13 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
 
 def test_the_three_parts_are_a_run(text, tmp_path):
     said = []
-    ready = pretraining.prepare(config_of(text, tmp_path), said.append)
+    named = f"--callback={__name__}:Seen"
+    ready = pretraining.prepare(config_of(text, tmp_path, named), said.append)
     assert (tmp_path / "config.json").exists()
     assert (ready.first_step, ready.num_steps) == (0, 6)
     with ready.lock:
         assert pretraining.train(ready) is None
+        assert Seen.batches == list(range(6))
         assert not (tmp_path / "encoder.keras").exists()
         pretraining.finish(ready)
     assert (tmp_path / "encoder.keras").exists()

@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 
 import keras
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.training import callbacks as cb
+from electra_tf.training.callbacks import named_callbacks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
@@ -344,3 +346,38 @@ def test_resume_in_fit_is_exact(tmp_path):
     assert losses(first) + losses(second) == losses(straight)
     for a, b in zip(weights, resumed, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mine_to_watch.py").write_text(
+        "import keras\n"
+        "class Watch(keras.callbacks.Callback): pass\n"
+        "class Wants(keras.callbacks.Callback):\n"
+        "    def __init__(self, where): super().__init__()\n"
+        "def make(): return keras.callbacks.CSVLogger('log.csv')\n"
+        "def number(): return 3\n"
+    )
+    names = ["keras.callbacks:TerminateOnNaN", "mine_to_watch:Watch"]
+    makers = named_callbacks([*names, "mine_to_watch:make"])
+    found = [make() for make in makers]
+    assert [type(each).__name__ for each in found] == [
+        "TerminateOnNaN",
+        "Watch",
+        "CSVLogger",
+    ]
+    assert makers[1]() is not found[1]
+    for name, said in {
+        "keras.callbacks": "not of the form module:Class",
+        "no_such_module:X": "cannot be imported",
+        "mine_to_watch:None_such": "cannot be imported",
+        "keras.layers:Dense": "no class of Keras callbacks",
+        "keras:__version__": "no class of Keras callbacks",
+    }.items():
+        with pytest.raises(ValueError, match=f"--callback={name}.*{said}"):
+            named_callbacks([name])
+    for name, said in {"Wants": "Name a function", "number": "made a int"}.items():
+        (make,) = named_callbacks([f"mine_to_watch:{name}"])
+        with pytest.raises(ValueError, match=said):
+            make()

@@ -1,0 +1,136 @@
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.api.loading import ExportedModel, PretrainedModel
+from electra_tf.interop.convert import main as convert
+from tests.golden.archive import unpack
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Finished runs that an older version left."""
+    return unpack("runs", tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture(scope="module")
+def tuned(runs):
+    return et.load(runs / "task")
+
+
+@pytest.fixture(scope="module")
+def pretrained(runs):
+    return et.load(runs / "finished")
+
+
+def predictions(folder):
+    with (folder / "predictions.tsv").open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def texts(runs):
+    with (runs / "eval.csv").open(newline="") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("exported", [False, True], ids=["keras", "saved_model"])
+def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported):
+    model = et.load(runs / "task" / "saved_model") if exported else tuned
+    assert isinstance(model, ExportedModel if exported else et.TextClassifier)
+    rows = predictions(runs / "task")
+    found = model.predict(texts(runs), batch_size=7)
+    assert [row["label"] for row in found] == [row["prediction"] for row in rows]
+    for answer, row in zip(found, rows, strict=True):
+        for label, probability in answer["probabilities"].items():
+            assert probability == pytest.approx(float(row[f"p({label})"]), abs=2e-6)
+
+
+def test_a_table_is_scored_as_by_the_run(runs, tuned):
+    report = json.loads((runs / "task" / "results.json").read_text())
+    (seed,) = report["seeds"]
+    found = tuned.evaluate(runs / "eval.csv", batch_size=7)
+    assert found == pytest.approx(seed["scores"]["eval"])
+
+
+def by_hand(model, text, pooling, layer):
+    """The vector of one text, without padding, in NumPy after the encoder."""
+    vocabulary = model.tokenizer.vocabulary
+    (pieces,) = model.tokenizer.encode([text])
+    pieces = list(pieces)[: model.max_seq_length - 2]
+    ids = tf.constant([[vocabulary.cls_id, *pieces, vocabulary.sep_id]], tf.int32)
+    states = model.encoder.states({"input_ids": ids})
+    state = np.asarray(states[layer][0], np.float64)
+    return state[0] if pooling == "cls" else state.mean(axis=0)
+
+
+@pytest.mark.parametrize(("pooling", "layer"), [("mean", -1), ("cls", 1), ("mean", 0)])
+def test_vectors_are_those_of_the_encoder(pretrained, tuned, runs, pooling, layer):
+    lines = [*texts(runs)[:3], "", "a very " * 200]
+    for model in (pretrained, tuned):
+        found = model.encode(lines, pooling, layer, batch_size=2)
+        expected = [by_hand(model, line, pooling, layer) for line in lines]
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert pretrained.encode([]).shape == (0, found.shape[1])
+
+
+def test_a_pretrained_model_says_what_was_replaced(pretrained, runs):
+    """As its discriminator does of each text alone."""
+    lines = texts(runs)[:3]
+    detector = et.ReplacedTokenDetector
+    assert isinstance(pretrained, PretrainedModel)
+    loaded = keras.saving.load_model(runs / "finished" / "discriminator.keras")
+    assert type(loaded) is detector
+    vocabulary = pretrained.tokenizer.vocabulary
+    for line, answer in zip(lines, pretrained.predict(lines), strict=True):
+        ids = [vocabulary.tokens.index(token) for token in answer["tokens"]]
+        (pieces,) = pretrained.tokenizer.encode([line])
+        assert ids == [vocabulary.cls_id, *pieces, vocabulary.sep_id]
+        expected = tf.sigmoid(loaded({"input_ids": tf.constant([ids])}))[0]
+        np.testing.assert_allclose(answer["replaced"], expected, atol=1e-5)
+
+
+def test_the_shipped_encoder_has_a_name():
+    model = et.load("mini")
+    assert model.encode(["one text"]).shape == (1, model.encoder.hidden_size)
+
+
+def test_folders_of_other_libraries_are_read(runs, pretrained, tmp_path):
+    from electra_tf.config.commands import ConvertConfig
+
+    target = tmp_path / "theirs"
+    options = {"source": str(runs / "finished"), "to": str(target)}
+    convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
+    found = et.load(target)
+    lines = texts(runs)[:3]
+    np.testing.assert_allclose(found.encode(lines), pretrained.encode(lines), atol=1e-6)
+
+
+def test_what_cannot_be_loaded_is_said(runs, tuned, pretrained, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        et.load(tmp_path / "nothing")
+    (tmp_path / "task.json").write_text("{}")
+    with pytest.raises(ValueError, match="did not finish"):
+        et.load(tmp_path)
+    with pytest.raises(ValueError, match="holds no fine-tuned model, where a Text"):
+        et.TextClassifier.load(runs / "finished")
+    with pytest.raises(ValueError, match="a TextClassifier, where a TokenClass"):
+        et.TokenClassifier.load(runs / "task")
+    with pytest.raises(ValueError, match="no answers to compare with"):
+        pretrained.evaluate(runs / "eval.csv")
+    with pytest.raises(ValueError, match="pooling is 'max'; allowed are mean and cls"):
+        tuned.encode(["a"], "max")
+    with pytest.raises(ValueError, match="the encoder has 2 blocks"):
+        tuned.encode(["a"], layer=3)
+    with pytest.raises(ValueError, match="must be a list of texts"):
+        tuned.predict("a")
+    exported = et.load(runs / "task" / "saved_model")
+    with pytest.raises(ValueError, match="which can only predict: to encode, load"):
+        exported.encode(["a"])
+    with pytest.raises(FileNotFoundError, match="No table"):
+        tuned.evaluate(tmp_path / "none.csv")

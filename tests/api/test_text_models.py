@@ -1,0 +1,306 @@
+"""The contract of keras-hub's task classes, on ours, and what is our own."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.tasks import saved
+from electra_tf.tasks.batching import make_batch
+from tests.layers.helpers import check_config
+from tests.tasks import common
+
+CLASSES = ("TextClassifier", "TokenClassifier", "QuestionAnswering")
+WORDS = ["the movie is good", "a bad book .", "it was awful", "the song is great !"]
+LABELS = ["pos", "neg", "neg", "pos"]
+TAGS = ["O B-X O O", "O O B-X O", "O O O", "O B-X I-X O O"]
+QUESTIONS = {"question": ["is it good ?"] * 4, "context": WORDS}
+ANSWERS = {"answer": ["movie", "book", "awful", "song"], "start": [4, 6, 7, 4]}
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("preset")
+    return common.save_pretrained(folder, dropout=0.0).parent
+
+
+def make(name, preset, **options):
+    arguments = {
+        "TextClassifier": {"labels": ["neg", "pos"]},
+        "TokenClassifier": {"tags": ["O", "B-X", "I-X"]},
+        "QuestionAnswering": {"max_query_length": 8, "doc_stride": 8},
+    }
+    arguments = {**arguments[name], **options}
+    if name == "QuestionAnswering":
+        arguments.setdefault("dropout", 0.0)
+    model = getattr(et, name).from_preset(preset, **arguments)
+    # Tracing takes longer than everything else.
+    model.compile(
+        loss=model.loss, optimizer=model.optimizer, run_eagerly=True, jit_compile=False
+    )
+    return model
+
+
+def data(name):
+    return {
+        "TextClassifier": (WORDS, LABELS),
+        "TokenClassifier": (WORDS, TAGS),
+        "QuestionAnswering": (QUESTIONS, ANSWERS),
+    }[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
+def test_contract(name, preset, tmp_path):
+    """Config, build, eager and symbolic call, a step, saved and loaded."""
+    model = make(name, preset)
+    check_config(model)
+    assert model.built
+    assert len(model.variables) > 10
+    (inputs, *_), *_ = model.preprocess(*data(name))
+    ids = {k: inputs[k] for k in ("input_ids", "input_mask", "segment_ids")}
+    eager = model(ids)
+    symbolic = model(
+        {
+            k: keras.Input(x.shape[1:], batch_size=len(x), dtype="int32")
+            for k, x in ids.items()
+        }
+    )
+    for one, other in zip(
+        tf.nest.flatten(eager), tf.nest.flatten(symbolic), strict=True
+    ):
+        # What follows from the length of the batch is not known symbolically.
+        assert len(one.shape) == len(other.shape)
+        pairs = zip(one.shape, other.shape, strict=True)
+        assert all(known in (None, size) for size, known in pairs)
+    before = [w.copy() for w in model.get_weights()]
+    history = model.fit(*data(name), epochs=2, batch_size=2, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert int(model.optimizer.iterations.numpy()) == 4
+    changed = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
+    assert np.mean(changed) > 0.8
+    model.save(tmp_path / "model.keras")
+    loaded = et.load(tmp_path / "model.keras")
+    assert type(loaded) is type(model)
+    for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    texts = data(name)[0]
+    found, expected = loaded.predict(texts), model.predict(texts, batch_size=3)
+    assert len(found) == 4
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            if key in ("label", "tags", "words", "answer", "start"):
+                assert value == other[key]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
+def test_mixed_precision(name, preset):
+    model = make(name, preset, mixed_precision="bfloat16")
+    assert model.encoder.compute_dtype == "bfloat16"
+    assert model.encoder.variable_dtype == "float32"
+    history = model.fit(*data(name), batch_size=4, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    (inputs, *_), *_ = model.preprocess(*data(name))
+    assert {x.dtype for x in tf.nest.flatten(model(inputs))} <= {tf.float32, tf.int32}
+
+
+@pytest.mark.slow
+def test_datasets_of_strings_are_fitted_and_callbacks_called(preset):
+    model = make("TextClassifier", preset)
+    strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
+    numbers = [float(label == "pos") for label in LABELS]
+    weighted = tf.data.Dataset.from_tensor_slices((WORDS, numbers, [1.0, 0, 1, 1]))
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda i, logs: seen.append(logs)
+    )
+    model.fit(strings, validation_data=weighted.batch(2), callbacks=[watch], verbose=0)
+    assert "val_loss" in seen[0]
+    assert len(model.predict(strings)) == 4
+    # Keras's own evaluation of the same numbers by hand.
+    batches = model.preprocess(WORDS, batch_size=3)
+    logits = np.concatenate([model(inputs) for inputs, *_ in batches])
+    index = np.array([1, 0, 0, 1])
+    losses = keras.losses.sparse_categorical_crossentropy(
+        index, logits, from_logits=True
+    )
+    found = model.evaluate(WORDS, LABELS, verbose=0, return_dict=True)["loss"]
+    assert found == pytest.approx(float(np.mean(losses)), rel=1e-5)
+    single = tf.data.Dataset.from_tensor_slices((WORDS, LABELS))
+    with pytest.raises(ValueError, match=r"give dataset.batch\(32\)"):
+        model.fit(single)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_batches_are_those_of_fine_tuning_runs(name, preset):
+    """The rows of ``featurize`` on the task's own examples, which a run trains on."""
+    model = make(name, preset)
+    from electra_tf.tasks import Example, Question, Sentence
+
+    task, texts, labels = saved.from_json(model.task), *data(name)
+    if name == "TextClassifier":
+        pairs = zip(texts, labels, strict=True)
+        examples = [Example("0", (text,), label) for text, label in pairs]
+    elif name == "TokenClassifier":
+        pairs = zip(texts, labels, strict=True)
+        split = ((tuple(a.split()), tuple(b.split())) for a, b in pairs)
+        examples = [Sentence("0", words, tags, (), ()) for words, tags in split]
+    else:
+        rows = zip(texts["context"], labels["answer"], labels["start"], strict=True)
+        examples = [Question("0", "is it good ?", c, ((a, s),)) for c, a, s in rows]
+    rows = task.featurize(
+        examples, model.tokenizer, model.max_seq_length, training=True
+    )
+    (found,) = model.preprocess(texts, labels)
+    # Padded to one of four lengths, and no further than that.
+    length = found[0]["input_ids"].shape[1]
+    assert 0 <= length - rows.lengths.max() < model.max_seq_length / 4 + 1
+    batch = make_batch(rows, np.arange(len(rows)), length)
+    expected = tf.nest.flatten(tuple(part for part in batch if part is not None))
+    for one, other in zip(tf.nest.flatten(found), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_several_labels_and_numbers(preset):
+    several = make("TextClassifier", preset, labels=["x", "y", "z"], kind="multilabel")
+    names, flags = (
+        [("x", "z"), (), ("y",), ()],
+        [[1, 0, 1], [0] * 3, [0, 1, 0], [0] * 3],
+    )
+    for labels in (names, flags, np.array(flags)):
+        ((_, targets),) = several.preprocess(WORDS, labels)
+        np.testing.assert_array_equal(targets, flags)
+    number = make(
+        "TextClassifier", preset, labels=None, kind="regression", label_range=(1, 5)
+    )
+    ((_, targets),) = number.preprocess(WORDS, [1, 2.0, 3, 5])
+    np.testing.assert_allclose(np.ravel(targets), [0, 0.25, 0.5, 1])
+    scores = [row["score"] for row in number.predict(WORDS)]
+    outputs = np.ravel(number(next(iter(number.preprocess(WORDS)))[0]))
+    np.testing.assert_allclose(scores, 1 + 4 * outputs, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_exports_take_raw_strings(preset, tmp_path):
+    model = make("TextClassifier", preset, pair=True)
+    model.export(tmp_path / "served")
+    pairs = [("the movie", "is good"), ("bad", "")]
+    assert et.load(tmp_path / "served").predict(pairs) == model.predict(pairs)
+    assert model.encode(pairs).shape == (2, 16)
+    with pytest.raises(ValueError, match="allowed are tf_saved_model"):
+        model.export(tmp_path / "x", "torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "labels", "said"),
+    [
+        ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
+        ("TextClassifier", ["a"], ["ps"], "did you mean 'pos'"),
+        ("TextClassifier", ["a"], [2], "The label 2 is no class: give one of neg, pos"),
+        ("TextClassifier", [("a", "b")], [0], "wants text; 2 column"),
+        ("TextClassifier", [3], [0], "text must be texts, got 3"),
+        ("TextClassifier", [], [], "not a single text"),
+        ("TokenClassifier", ["a b"], ["O"], "2 words but 1 tags: 'a b'"),
+        ("TokenClassifier", ["a b"], ["O Q"], "which the training data lacks"),
+        ("QuestionAnswering", ["a"], [""], "wants question and context"),
+        ("QuestionAnswering", [("a", "b")], [""], "build the model with unanswerable"),
+        ("QuestionAnswering", [("a", "b")], ["c"], "does not stand at character -1"),
+    ],
+)
+def test_mistakes_are_named(preset, models, name, texts, labels, said):
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        models[name].preprocess(texts, labels)
+
+
+@pytest.fixture(scope="module")
+def models(preset):
+    return {name: make(name, preset) for name in CLASSES}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"labels": ["a"]}, "wants at least 2 different ones"),
+        ({"labels": None}, "labels are missing"),
+        ({"kind": "ranking"}, "kind is 'ranking'; allowed are classification"),
+        ({"kind": "regression"}, "A regression wants label_range"),
+        ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
+        ({"rate": 1}, "Unknown option 'rate'; known are dropout"),
+        ({"dropout": 2.0}, "dropout must"),
+    ],
+)
+def test_settings_that_are_not_allowed_are_named(preset, arguments, said):
+    with pytest.raises(ValueError, match=said):
+        et.TextClassifier.from_preset(preset, **{"labels": ["a", "b"], **arguments})
+
+
+def tagged(path):
+    lines = []
+    for text, tags in zip(WORDS, TAGS, strict=True):
+        pairs = zip(text.split(), tags.split(), strict=True)
+        lines += [*(f"{word} {tag}" for word, tag in pairs), ""]
+    path.write_text("\n".join(lines))
+
+
+def squad(path):
+    paragraphs = [
+        {
+            "context": context,
+            "qas": [
+                {
+                    "id": str(number),
+                    "question": "is it good ?",
+                    "answers": [{"text": answer, "answer_start": start}],
+                }
+            ],
+        }
+        for number, (context, answer, start) in enumerate(
+            zip(WORDS, ANSWERS["answer"], ANSWERS["start"], strict=True)
+        )
+    ]
+    path.write_text(
+        json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]})
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "file", "write", "column"),
+    [("ner", "a.conll", tagged, "tags"), ("squad1", "a.json", squad, "answer")],
+)
+def test_runs_of_other_kinds_are_loaded(preset, tmp_path, task, file, write, column):
+    """They score as the run did, and answer as its SavedModel does."""
+    from electra_tf.runs import finetuning
+
+    path = tmp_path / file
+    write(path)
+    options = {"max_query_length": 8} if task == "squad1" else {"tag_encoding": "bioes"}
+    run = fields.from_flat(
+        {
+            "task": task,
+            "encoder": str(preset),
+            "train": str(path),
+            "eval": str(path),
+            "epochs": 10.0,
+            "learning_rate": 3e-3,
+            "train_batch_size": 2,
+            "output_dir": str(tmp_path / "run"),
+            **options,
+        },
+        FinetuneConfig,
+    )
+    report = finetuning.run(run, lambda line: None)
+    model = et.load(tmp_path / "run")
+    expected = report["seeds"][0]["scores"]["dev"]
+    assert model.evaluate(path) == pytest.approx(expected)
+    texts = list(WORDS) if task == "ner" else QUESTIONS
+    exported = et.load(tmp_path / "run" / "saved_model")
+    one, other = model.predict(texts), exported.predict(texts)
+    assert [row[column] for row in one] == [row[column] for row in other]

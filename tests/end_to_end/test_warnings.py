@@ -1,0 +1,54 @@
+"""No warning is raised where a user trains, predicts, looks and loads."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Keras 3.15 and NumPy 2 about each other, whenever a model is saved.
+STRICT = ("-W", "error", "-W", "ignore:__array__:DeprecationWarning")
+SIZES = """--vocab_size=100 --train_batch_size=4 --max_seq_length=32 --num_layers=1
+--hidden_size=16 --embedding_size=8 --num_heads=2 --num_train_steps=4
+--save_checkpoint_steps=2 --log_steps=1 --callback=keras.callbacks:TerminateOnNaN"""
+PROGRAM = """
+import electra_tf as et
+model = et.load("task")
+assert model.predict(["a dog"])[0]["label"] in ("good", "bad")
+assert model.encode(["a dog"]).shape == (1, 16)
+mine = et.TextClassifier.from_preset("run", ["a", "b"])
+mine.fit(["x", "y"], ["a", "b"], verbose=0)
+mine.save("mine.keras")
+et.load("mine.keras").export("served")
+"""
+
+
+@pytest.mark.slow
+def test_commands_and_user_code_raise_no_warning(tmp_path):
+    text = "the quick brown fox {} jumps over a lazy dog near the river bank\n"
+    blank = ("\n" if i % 5 == 0 else "" for i in range(400))
+    lines = (text.format(i) + end for i, end in enumerate(blank))
+    (tmp_path / "text.txt").write_text("".join(lines))
+    rows = (f"the quick fox {i},good\na lazy dog {i},bad\n" for i in range(40))
+    (tmp_path / "t.csv").write_text("text,label\n" + "".join(rows))
+    table = "--task=classification --train=t.csv --encoder=run --output_dir=task"
+    for arguments in (
+        f"-m electra_tf.pretrain --corpus=text.txt --model_dir=run {SIZES}".split(),
+        f"-m electra_tf.finetune {table} --epochs=1 --max_seq_length=16".split(),
+        ["-m", "electra_tf.predict", "--model=task", "a quick dog"],
+        ["-m", "electra_tf.inspect", "--model=run", "a quick dog"],
+        ["-c", PROGRAM],
+    ):
+        done = subprocess.run(
+            [sys.executable, *STRICT, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        # Where a warning cannot be raised, Python prints it.
+        assert "Warning" not in done.stderr, done.stderr[-2000:]

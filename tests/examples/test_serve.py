@@ -1,0 +1,98 @@
+"""The example server, through its own client."""
+
+import importlib.util
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from electra_tf.serving import Predictor
+from tests.golden.archive import unpack
+
+testclient = pytest.importorskip("fastapi.testclient")
+APP = Path(__file__).parents[2] / "examples" / "serve" / "app.py"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The module, a client, and the model's own answers."""
+    model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
+    spec = importlib.util.spec_from_file_location("serve_app", APP)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with testclient.TestClient(module.create_app(str(model))) as client:
+        yield module, client, Predictor(str(model))
+
+
+def test_answers_are_those_of_the_model(served):
+    _, client, predictor = served
+    texts = ["a large thing", "", "the small one"]
+    found = client.post("/predict", json={"texts": texts}).json()["predictions"]
+    for answer, text in zip(found, texts, strict=True):
+        (expected,) = predictor([{"text": text}])
+        assert answer["label"] == expected["label"]
+        assert answer["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+    assert client.get("/health").json() == {
+        "status": "ok",
+        "texts": ["text"],
+        "waiting": 0,
+    }
+
+
+def test_requests_that_come_together_share_batches(served, monkeypatch):
+    _, client, _ = served
+    batcher, sizes = client.app.state.batcher, []
+    model = batcher.predictor
+    monkeypatch.setattr(
+        batcher, "predictor", lambda rows: sizes.append(len(rows)) or model(rows)
+    )
+    monkeypatch.setattr(batcher.predictor, "text_names", ("text",), raising=False)
+
+    def ask(number):
+        texts = [f"text {number}"] * 5
+        return client.post("/predict", json={"texts": texts}).json()["predictions"]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(16)))
+    assert [len(each) for each in answers] == [5] * 16
+    assert sum(sizes) == 80
+    assert 5 < max(sizes) <= 32
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"texts": []}, 422),
+        ({"texts": ["a"] * 65}, 422),
+        ({"texts": [{"txt": "a"}]}, 422),
+        ({"text": "a"}, 422),
+        ({"texts": ["a" * 300_000]}, 413),
+    ],
+)
+def test_what_is_too_large_or_no_request_is_refused(served, body, status):
+    _, client, _ = served
+    assert client.post("/predict", json=body).status_code == status
+
+
+def test_a_full_queue_is_said(served, monkeypatch):
+    module, client, _ = served
+    monkeypatch.setattr(module, "MAX_WAITING", 1)
+    found = client.post("/predict", json={"texts": ["a", "b"]})
+    assert found.status_code == 503
+    assert found.headers["retry-after"] == "1"
+
+
+def test_a_failure_is_told_to_whoever_waits(served, monkeypatch):
+    _, client, _ = served
+
+    class Broken:
+        text_names = ("text",)
+
+        def __call__(self, rows):
+            raise ValueError("no answer")
+
+    monkeypatch.setattr(client.app.state.batcher, "predictor", Broken())
+    with pytest.raises(ValueError, match="no answer"):
+        client.post("/predict", json={"texts": ["a"]})
+    monkeypatch.undo()
+    assert client.post("/predict", json={"texts": ["a"]}).status_code == 200
