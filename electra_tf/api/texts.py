@@ -120,8 +120,7 @@ class SentenceVectors:
         columns = list(columns_of(texts, names).values())
         if not columns[0]:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
-        inputs = encode_texts(self._tokenizer, columns, self._length)
-        numbers = np.arange(len(columns[0]))
+        inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
         rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
         key = pooling, layer % (blocks + 1)
         if key not in self._traced:
