@@ -135,7 +135,7 @@ def test_bare_encoder_has_no_prefix(folder, tmp_path):
 
 
 def test_the_head_of_a_fine_tuned_model_is_left_and_named():
-    imported = read(GOLDEN / "classifier")
+    imported = read(GOLDEN / "classifier", only="discriminator")
     assert imported.discriminator.head == {}
     assert set(imported.not_taken) == {
         f"classifier.{layer}.{leaf}"
@@ -333,7 +333,7 @@ def test_detection(tmp_path):
 
 
 def test_tokenizer_without_a_vocabulary_file():
-    imported = read(GOLDEN / "classifier")
+    imported = read(GOLDEN / "classifier", only="discriminator")
     assert imported.vocabulary.tokens[:6] == (
         *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
         "the",
