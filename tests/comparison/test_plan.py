@@ -225,6 +225,7 @@ def test_every_flag_of_a_resumed_run_is_compared_or_known_not_to_matter():
         "eval_batch_size",
         "max_eval_batches",
         "damaged_records",
+        "callback",
     }
     assert set(fields.to_flat(PretrainConfig())) - compared == {
         *fields.resumable_fields(PretrainConfig) - compared,

@@ -266,6 +266,7 @@ FLAGS = [
     "adversarial_weight",
     "attention_dropout",
     "blank_lines_separate",
+    "callback",
     "clip_norm",
     "clipping",
     "corpus",

@@ -25,7 +25,8 @@ from tests.end_to_end.in_process import config_of
 from tests.flag_parsing import SMALL, parse
 
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
-(CODE,) = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
+# A callback follows it.
+CODE, _ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module", autouse=True)
