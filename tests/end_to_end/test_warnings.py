@@ -34,9 +34,11 @@ def test_commands_and_user_code_raise_no_warning(tmp_path):
     rows = (f"the quick fox {i},good\na lazy dog {i},bad\n" for i in range(40))
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(rows))
     table = "--task=classification --train=t.csv --encoder=run --output_dir=task"
+    # So long that it learns the table: a run that learned nothing ends with an error.
+    table += " --epochs=20 --learning_rate=0.01 --max_seq_length=16"
     for arguments in (
         f"-m electra_tf.pretrain --corpus=text.txt --model_dir=run {SIZES}".split(),
-        f"-m electra_tf.finetune {table} --epochs=1 --max_seq_length=16".split(),
+        f"-m electra_tf.finetune {table}".split(),
         ["-m", "electra_tf.predict", "--model=task", "a quick dog"],
         ["-m", "electra_tf.inspect", "--model=run", "a quick dog"],
         ["-c", PROGRAM],
