@@ -22,6 +22,8 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.texts import SentenceVectors, columns_of, plain, text_of
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
@@ -29,13 +31,13 @@ from electra_tf.folders.finetuning import MODEL, TASK
 from electra_tf.folders.pretraining import VOCABULARY
 from electra_tf.folders.settings import CONFIG
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.runs import finetuning
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved, squad
 from electra_tf.tasks.base import Example, Scores, Task
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.heads import TaskModel
-from electra_tf.tasks.recipe import RECIPES, encoder_size
 from electra_tf.tasks.sentences import Sentence, SentenceSource, TagSet
 from electra_tf.tasks.squad import Question
 from electra_tf.tasks.tables import TableSource
@@ -62,6 +64,8 @@ class TextModel(TaskModel):
 
     # Kinds of tasks that the class takes, and what each wants as labels.
     kinds: ClassVar[tuple[str, ...]] = ()
+    # Whether ``compile_default`` was the last to compile.
+    _has_default = False
 
     def __init__(
         self,
@@ -156,19 +160,28 @@ class TextModel(TaskModel):
             )
         return found
 
-    def compile_default(self) -> None:
-        """Compiles with AdamW at the paper's rate for the size, clipped to norm 1.
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """``keras.Model.compile``; what it is given is what ``fit`` uses."""
+        super().compile(*args, **kwargs)
+        self._has_default = False
 
-        The loss is the task's, the mean over the batch. Call ``compile`` for others:
-        ``training.AdamW`` with ``training.WarmupPolynomialDecay`` and
-        ``tasks.layerwise_multipliers`` are what fine-tuning runs have.
+    def compile_default(self, steps: int | None = None) -> None:
+        """Compiles with the recipe of a fine-tuning run without flags.
+
+        That is the task's loss, the mean over the batch, and ELECTRA's AdamW clipped to
+        norm 1, with a lower rate for lower layers; warm-up over a tenth of ``steps``
+        and a linear decay to 0 at their end. Without ``steps`` the rate is constant,
+        until ``fit`` knows them. Call ``compile`` for others.
         """
-        rate = RECIPES["paper"].learning_rate[encoder_size(self.encoder.hidden_size)]
-        optimizer = keras.optimizers.AdamW(
-            rate, weight_decay=0.0, epsilon=1e-6, global_clipnorm=1.0
-        )
+        flags = {"max_seq_length": self.max_seq_length}
+        config = fields.from_flat(flags, FinetuneConfig)
+        chosen = finetuning.settings(config, self._task, self.encoder)
+        optimizer = finetuning.optimizer(config.recipe, chosen, self, steps)
         metrics = self._task.keras_metrics()
-        self.compile(optimizer=optimizer, loss=self._task.loss("mean"), **metrics)
+        self.compile(
+            optimizer=optimizer, loss=self._task.loss(chosen.reduction), **metrics
+        )
+        self._has_default = True
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -190,6 +203,11 @@ class TextModel(TaskModel):
     ) -> keras.callbacks.History:
         """``keras.Model.fit`` on texts.
 
+        A model that was not compiled by hand is trained as a fine-tuning run trains it:
+        the rate warms up and falls to 0 with the last step of this call, and another
+        call begins anew. Of a dataset that does not know its length, without
+        ``steps_per_epoch``, the rate is constant.
+
         Args:
             x: a batched ``tf.data.Dataset`` of (texts, labels) or (texts, labels,
                 weights); or texts, as ``preprocess`` takes them.
@@ -207,6 +225,10 @@ class TextModel(TaskModel):
             parts = given if isinstance(given, tuple) else (given,)
             weights = parts[2] if len(parts) == 3 else None
             validation_data = self.preprocess(*parts[:2], weights, batch_size)
+        if self._has_default:
+            per_epoch = kwargs.get("steps_per_epoch") or int(data.cardinality())
+            epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
+            self.compile_default(max(per_epoch * epochs, 0) or None)
         return super().fit(
             data, validation_data=validation_data, shuffle=False, **kwargs
         )

@@ -223,7 +223,7 @@ def _data(
     config: FinetuneConfig, task: Task, start: Pretrained, log: Log
 ) -> tuple[Settings, TaskData, dict[str, dict[str, float]]]:
     """The numbers of a run, its data, and the scores of not looking at it, by split."""
-    chosen = settings(config, task, start)
+    chosen = settings(config, task, start.encoder)
     if warning := untrained_positions(chosen, start):
         log(warning)
     data = TaskData(
@@ -365,11 +365,11 @@ class Settings:
     max_seq_length: int
 
 
-def settings(config: FinetuneConfig, task: Task, start: Pretrained) -> Settings:
+def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settings:
     """Fills in what the flags leave open; the encoder limits the length."""
     recipe, preset = config.recipe, RECIPES[config.recipe.preset]
-    size = encoder_size(start.encoder.hidden_size)
-    positions = start.encoder.embeddings.max_positions
+    size = encoder_size(encoder.hidden_size)
+    positions = encoder.embeddings.max_positions
     default = task.max_seq_length
     default = min(default, positions) if task.splits_long else default
     length = config.data.max_seq_length or default
@@ -408,16 +408,19 @@ def untrained_positions(chosen: Settings, start: Pretrained) -> str:
 
 
 def optimizer(
-    recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int
+    recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int | None
 ) -> AdamW:
-    """Makes AdamW with one rate per layer."""
-    return AdamW(
-        WarmupPolynomialDecay(
-            chosen.learning_rate,
+    """Makes AdamW with one rate per layer; without a last step it stays the peak's."""
+    rate: float | WarmupPolynomialDecay = chosen.learning_rate
+    if total_steps is not None:
+        rate = WarmupPolynomialDecay(
+            rate,
             total_steps,
             warmup_steps=int(recipe.warmup_proportion * total_steps),
             combine=recipe.lr_schedule,
-        ),
+        )
+    return AdamW(
+        rate,
         weight_decay=chosen.weight_decay,
         bias_correction=recipe.adam_bias_correction,
         clip_norm=recipe.clip_norm,

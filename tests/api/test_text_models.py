@@ -99,6 +99,34 @@ def test_contract(name, preset, tmp_path):
                 assert value == other[key]
 
 
+def test_the_default_rate_ends_with_the_call_of_fit(preset, monkeypatch):
+    """As in a fine-tuning run; who compiles by hand keeps that."""
+    monkeypatch.setattr(keras.Model, "fit", lambda *args, **kwargs: None)
+    model = et.TextClassifier.from_preset(preset, ["neg", "pos"])
+    strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
+    for arguments, options, steps in (
+        ((WORDS, LABELS, 2), {"epochs": 10}, 20),
+        ((WORDS, LABELS, 2), {"epochs": 10, "initial_epoch": 5}, 10),
+        ((strings,), {"epochs": 5}, 10),
+        ((strings.repeat(),), {"epochs": 2, "steps_per_epoch": 15}, 30),
+    ):
+        model.fit(*arguments, **options)
+        rate = model.optimizer._learning_rate
+        warmup = steps // 10
+        for step in (0, warmup, warmup + 1, steps // 2, steps):
+            expected = 3e-4 * min(1, step / warmup) * (1 - step / steps)
+            assert float(rate(step)) == pytest.approx(expected, rel=1e-5), step
+        factors = model.optimizer.learning_rate_multipliers.values()
+        assert min(factors) == pytest.approx(0.8 ** (model.encoder.num_layers + 1))
+        assert max(factors) == 1
+    model.fit(strings.filter(lambda *row: True))
+    assert float(model.optimizer.learning_rate) == pytest.approx(3e-4)
+    mine = keras.optimizers.SGD(0.1)
+    model.compile(mine, model.loss)
+    model.fit(strings)
+    assert model.optimizer is mine
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_mixed_precision(name, preset):

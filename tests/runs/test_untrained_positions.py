@@ -26,7 +26,8 @@ def settings(length, encoder):
     config = FinetuneConfig()
     data = dataclasses.replace(config.data, max_seq_length=length)
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
-    return finetuning.settings(dataclasses.replace(config, data=data), task, encoder)
+    config = dataclasses.replace(config, data=data)
+    return finetuning.settings(config, task, encoder.encoder)
 
 
 @pytest.mark.parametrize(
