@@ -165,6 +165,11 @@ class TextModel(TaskModel):
         super().compile(*args, **kwargs)
         self._has_default = False
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as a saved model was; Keras leaves that to custom models."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def compile_default(self, steps: int | None = None) -> None:
         """Compiles with the recipe of a fine-tuning run without flags.
 
