@@ -487,7 +487,7 @@ def test_config_refuses_impossible_values(values):
 def settings(pretrained, name="cola", **values):
     chosen = config(encoder=pretrained, task=name, **values)
     start = finetuning.pretrained(chosen, lambda line: None)
-    return finetuning.settings(chosen, glue_task(name, "."), start), start
+    return finetuning.settings(chosen, glue_task(name, "."), start.encoder), start
 
 
 def test_presets_and_flags(pretrained):
