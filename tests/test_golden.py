@@ -293,6 +293,7 @@ def assert_same_outputs(found, expected):
             )
 
 
+@pytest.mark.slow
 def test_saved_models_answer_as_they_did(models):
     (found, numbers), (expected, expected_numbers) = answers(models, *QUICK)
     assert len(found) == 1 + 26

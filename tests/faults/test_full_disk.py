@@ -67,6 +67,7 @@ def test_tokenizer_of_hugging_face(small, monkeypatch):
     assert_full(caught.value, path)
 
 
+@pytest.mark.slow
 def test_saved_model(small):
     task = Classification(name="c", source=None, labels=("a", "b"))
     model = task.build_model(common.encoder())

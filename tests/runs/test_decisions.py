@@ -68,6 +68,7 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
         assert part in card
 
 
+@pytest.mark.slow
 def test_a_given_threshold_holds_nothing_out(values, tmp_path):
     flags = {"threshold": 0.9, "epochs": 0.1, "learning_rate": 1e-9}
     flags["export_saved_model"] = False

@@ -80,7 +80,9 @@ def mixture(text, tmp_path):
     return [f"--records={','.join(folders)}", "--corpus_weights=1,2"]
 
 
-@pytest.mark.parametrize("flags", ["none", "mixture"])
+@pytest.mark.parametrize(
+    "flags", ["none", pytest.param("mixture", marks=pytest.mark.slow)]
+)
 def test_a_resumed_run_reads_the_batches_that_follow(
     flags, text, tmp_path, monkeypatch, request
 ):
@@ -173,6 +175,7 @@ def test_a_refused_run_gives_the_folder_back(text, tmp_path):
     assert not (tmp_path / ".lock.owner").exists()
 
 
+@pytest.mark.slow
 def test_records_in_the_folder_itself_do_not_wait_for_the_run(text, tmp_path):
     code, _ = run(text, tmp_path, f"--data_dir={tmp_path}", "--num_train_steps=1")
     assert code == cli.OK

@@ -177,6 +177,7 @@ def test_three_signatures_agree_on_hard_strings(exported):
         )
 
 
+@pytest.mark.slow
 def test_another_precision_is_exported_and_measured(tmp_path):
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     model = task.build_model(common.encoder())

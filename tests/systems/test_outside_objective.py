@@ -24,6 +24,8 @@ from tests.end_to_end.conftest import text  # noqa: F401
 from tests.end_to_end.in_process import config_of
 from tests.flag_parsing import SMALL, parse
 
+pytestmark = pytest.mark.slow
+
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
 # A callback follows it.
 CODE, _ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
@@ -65,7 +67,6 @@ def test_help_flags_and_checks_know_it():
         parse("--objective=drawn", "--training=reinforce")
 
 
-@pytest.mark.slow
 def test_it_trains_and_reports(run, drawn):
     folder, said, config = run
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -109,7 +110,6 @@ def test_it_costs_what_its_heads_cost(run):
     assert report.summary(config, model, data).startswith("drawn: ")
 
 
-@pytest.mark.slow
 def test_it_is_compared(text, tmp_path):  # noqa: F811
     config = CompareConfig(
         pretrain=(
