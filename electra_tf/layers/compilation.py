@@ -86,33 +86,30 @@ class _Call:
 
 
 class TracedForAll:
-    """Calls a method of any layer of a stack, and traces it once for all of them.
+    """Calls any layer of a stack, and traces the first one for all of them.
 
     Layers of a stack differ in their weights alone. So in a graph the code of the first
     runs with the weights of the one that is meant as arguments, and its backward pass
     is derived once, too. TensorFlow puts the operations in the place of each call
-    before it runs them: a step computes what it would without. Eagerly, the method
+    before it runs them: a step computes what it would without. Eagerly, the layer
     itself is called.
 
     Args:
-        method: its name.
         pattern: the layer whose code is traced.
     """
 
-    def __init__(self, method: str, pattern: keras.layers.Layer):
-        self._method = method
-
+    def __init__(self, pattern: keras.layers.Layer):
         @functools.partial(tf.function, autograph=False)
         def traced(values: list[tf.Tensor], *args: Any, **kwargs: Any) -> Any:
             own = zip(pattern.weights, values, strict=True)
             with keras.StatelessScope(state_mapping=own):
-                return getattr(pattern, method)(*args, **kwargs)
+                return pattern(*args, **kwargs)
 
         self._traced = traced
 
     def __call__(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        """Does what ``layer.method(*args, **kwargs)`` does."""
+        """Does what ``layer(*args, **kwargs)`` does."""
         if tf.executing_eagerly():
-            return getattr(layer, self._method)(*args, **kwargs)
+            return layer(*args, **kwargs)
         values = [weight.value for weight in layer.weights]
         return self._traced(values, *args, **kwargs)

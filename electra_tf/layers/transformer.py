@@ -255,8 +255,7 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             )
             for index in range(num_layers)
         ]
-        self._call_block = TracedForAll("__call__", self.blocks[0])
-        self._infer_block = TracedForAll("infer", self.blocks[0])
+        self._call_block = TracedForAll(self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the blocks; their width is known without ``hidden_shape``."""
@@ -308,9 +307,10 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         ``last`` is what the last block has of ``packed``: all or only some queries.
         """
         *lower, top = self.blocks
+        # Each traced: LiteRT computes less exactly what it finds in a shared function.
         for block in lower:
-            tokens = self._infer_block(block, tokens, packed)
-        return self._infer_block(top, tokens, last)
+            tokens = block.infer(tokens, packed)
+        return top.infer(tokens, last)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         """Returns the shape of ``hidden``, which blocks keep."""
