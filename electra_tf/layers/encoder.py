@@ -190,7 +190,9 @@ class TextEncoder(Serializable, keras.Model):
         The hidden states of padding, [B, S, D], are 0.
         """
         tokens, packing = self._packed(inputs)
-        return packing.unpack(self.transformer.infer(tokens, packing, packing))
+        for block in self.transformer.blocks:
+            tokens = block.infer(tokens, packing)
+        return packing.unpack(tokens)
 
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns what ``encode_tokens`` does at the first position only: [B, 1, D].
@@ -198,8 +200,10 @@ class TextEncoder(Serializable, keras.Model):
         The last block then has one query per row.
         """
         tokens, packing = self._packed(inputs)
-        first = self.transformer.infer(tokens, packing, packing.first())
-        return tf.expand_dims(first, 1)
+        *lower, last = self.transformer.blocks
+        for block in lower:
+            tokens = block.infer(tokens, packing)
+        return tf.expand_dims(last.infer(tokens, packing.first()), 1)
 
     def _packed(self, inputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, Packing]:
         """Returns the input of the first block, [T, D], and what was packed."""

@@ -12,7 +12,8 @@ tokens that are kept.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+import dataclasses
+from typing import Self
 
 import tensorflow as tf
 
@@ -53,7 +54,8 @@ def bias_drop_add_norm(
     return tf.cast(normalized, inputs.dtype)
 
 
-class Packing(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Packing:
     """Which tokens of a batch are in the list, and where attention finds them.
 
     Attributes:
@@ -104,7 +106,8 @@ class Packing(NamedTuple):
     def first(self) -> Packing:
         """Keeps the first token of each row only, which still attends to all."""
         batch, num_heads, _ = known_shape(self.queries)
-        return self._replace(
+        return dataclasses.replace(
+            self,
             queries=self.queries[:, :, :1],
             merged=tf.reshape(tf.range(batch * num_heads), [batch, num_heads]),
             kept=self.rows[:, 0],

@@ -21,7 +21,6 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
-from electra_tf.layers.compilation import TracedForAll
 from electra_tf.layers.randomness import (
     check_rate,
     check_seed,
@@ -255,7 +254,6 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             )
             for index in range(num_layers)
         ]
-        self._call_block = TracedForAll(self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the blocks; their width is known without ``hidden_shape``."""
@@ -290,27 +288,14 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             seeds = split_seed(seed, self.num_layers)
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
-            given = {"training": training, "seed": block_seed}
+            # The mask and the seed by closure: only what has a gradient is an argument.
+            run = functools.partial(
+                block, input_mask=input_mask, training=training, seed=block_seed
+            )
             if self.remat and training:
-                # By closure: only what has a gradient is an argument.
-                run = functools.partial(block, input_mask=input_mask, **given)
-                states.append(tf.recompute_grad(run)(states[-1]))
-            else:
-                states.append(self._call_block(block, states[-1], input_mask, **given))
+                run = tf.recompute_grad(run)
+            states.append(run(states[-1]))
         return states
-
-    def infer(
-        self, tokens: tf.Tensor, packed: packing.Packing, last: packing.Packing
-    ) -> tf.Tensor:
-        """Applies all blocks to a list of tokens, as a block does, without dropout.
-
-        ``last`` is what the last block has of ``packed``: all or only some queries.
-        """
-        *lower, top = self.blocks
-        # Each traced: LiteRT computes less exactly what it finds in a shared function.
-        for block in lower:
-            tokens = block.infer(tokens, packed)
-        return top.infer(tokens, last)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         """Returns the shape of ``hidden``, which blocks keep."""
