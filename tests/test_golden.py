@@ -386,10 +386,11 @@ def test_a_finished_task_is_not_replaced(runs):
 def test_a_task_is_fine_tuned_as_it_was(runs, stored):
     flags = (*recipes.FINETUNING, "--overwrite")
     code, _, said = commands.call("run_finetuning", *flags)
-    assert code == 0, said
+    # Since then the code says whether anything was learned, and files say more.
+    assert code == ("every seed failed" in said), said
     for name in ("results.json", "task.json"):
         found, expected = (read(x / "task" / name) for x in (runs, stored))
-        assert_close(found, expected, 1e-4)
+        assert_close({key: found[key] for key in expected}, expected, 1e-4)
     found, expected = (read(x / "task" / "config.json") for x in (runs, stored))
     assert found["settings"] == expected["settings"]
     settings = {**found["config"], "overwrite": False}

@@ -146,7 +146,9 @@ def test_the_wheel_holds_all_files(installed):
     held = {path.relative_to(package) for path in package.rglob("*") if path.is_file()}
     source = ROOT / "electra_tf"
     modules = {path.relative_to(source) for path in source.rglob("*.py")}
-    assert held == modules | {Path(name) for name in FLAGFILES} | {Path("py.typed")}
+    data = [path for path in (source / "pretrained").rglob("*") if path.is_file()]
+    shipped = {path.relative_to(source) for path in (*data, source / "py.typed")}
+    assert held == modules | {Path(name) for name in FLAGFILES} | shipped
     (about,) = metadata.distributions(name="electra_tf", path=[str(installed)])
     assert about.version == electra_tf.__version__
     assert {script.name for script in about.entry_points} == set(SCRIPTS)

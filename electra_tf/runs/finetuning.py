@@ -27,7 +27,6 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.folders.task_card import task_card
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
@@ -641,6 +640,9 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
         )
     folder.record({"summary": report["summary"]})
     # After all that is needed: this file says that the run is finished.
+    # Read for a finished run only.
+    from electra_tf.folders.task_card import task_card
+
     folder.finish(report, task_card(folder, report))
     try:
         pictured = answers[main], ready.data.examples[main]

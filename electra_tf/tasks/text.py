@@ -18,7 +18,7 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import base, metrics, noise, plots
+from electra_tf.tasks import base, metrics, plots
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
@@ -160,6 +160,9 @@ class TextTask(Task):
         self, answers: np.ndarray, examples: Examples, train_examples: Examples
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
         """Returns the intervals of ``noise.intervals``."""
+        # Read where a run is finished only.
+        from electra_tf.tasks import noise
+
         constant = self.constant(train_examples)
         return noise.intervals(self.score, np.asarray(answers), constant, examples)
 
