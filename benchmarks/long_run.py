@@ -4,13 +4,16 @@
     python benchmarks/long_run.py --model_dir=runs/long --draw
 
 Runs ``run_pretraining.py`` with checkpoints and evaluations for so many hours, looks at
-the memory of the process every --interval seconds, and ends it with SIGTERM, after
-which it must have saved. Flags that are not listed here are those of
-``run_pretraining.py``. --draw reads what an earlier call has measured.
+the memory and CPU time of the process every --interval seconds, and ends it with
+SIGTERM, after which it must have saved. The same command goes on, and its picture has
+all legs, one after the other. Flags that are not listed here are those of
+``run_pretraining.py``. --draw reads what earlier calls have measured.
 """
 
 import argparse
+import itertools
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -33,14 +36,19 @@ DEFAULTS = (
 )
 
 
-def memory_of(process: int) -> float:
-    """Resident memory of a process in MB, 0 when it is gone."""
+def use_of(process: int) -> tuple[float, float] | None:
+    """Resident memory in MB and CPU seconds of a process, None when it is gone."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        # What follows the name, in which anything may stand.
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0
+        return None
     found = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
-    return int(found[0]) / 1024 if found else 0.0
+    if not found:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return int(found[0]) / 1024, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measure(model_dir: Path, flags: list[str], hours: float, interval: float) -> int:
@@ -52,9 +60,10 @@ def measure(model_dir: Path, flags: list[str], hours: float, interval: float) ->
     )
     end = time.monotonic() + 3600 * hours
     try:
-        with open(model_dir / SAMPLES, "w") as file:
-            while time.monotonic() < end and process.poll() is None:
-                row = {"time": time.time(), "megabytes": memory_of(process.pid)}
+        with open(model_dir / SAMPLES, "a") as file:
+            while time.monotonic() < end and (use := use_of(process.pid)):
+                row = {"process": process.pid, "time": time.time()}
+                row |= {"megabytes": use[0], "cpu_seconds": use[1]}
                 print(json.dumps(row), file=file, flush=True)
                 time.sleep(interval)
     finally:
@@ -68,78 +77,89 @@ def _rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
-def _slope(hours: np.ndarray, values: np.ndarray) -> float:
-    """Change per hour of the straight line through the points."""
-    return float(np.polyfit(hours, values, 1)[0])
+def _points(leg: list[dict], metrics: list[dict]) -> tuple[np.ndarray, np.ndarray]:
+    """Memory and CPU time of a step over the hours of one process, [N, 2] and [M, 2].
+
+    CPU time, because what else runs on a machine does not change it. That of
+    evaluations and checkpoints is in the steps they follow.
+    """
+    times = np.array([row["time"] for row in leg])
+    memory = np.stack([times, [row["megabytes"] for row in leg]], 1)
+    if len(metrics) < 10:
+        raise SystemExit(f"error: only {len(metrics)} windows in {len(leg)} samples")
+    at = np.array([row["time"] for row in metrics])
+    spent = np.interp(at, times, [row["cpu_seconds"] for row in leg])
+    steps = np.diff([row["step"] for row in metrics])
+    cost = np.stack([at[1:], 1000 * np.diff(spent) / steps], 1)
+    for points in (memory, cost):
+        points[:, 0] = (points[:, 0] - times[0]) / 3600
+    return memory, cost
 
 
-def read(model_dir: Path) -> dict:
-    """Memory and step time over the run, and how they change."""
-    samples, metrics = _rows(model_dir / SAMPLES), _rows(model_dir / METRICS)
-    timed = [row for row in metrics if row.get("steps_per_second")]
-    if len(timed) < 10:
-        raise SystemExit(f"error: only {len(timed)} windows in {model_dir / METRICS}")
-    # The first window compiles; evaluations, pictures and buffers come into being soon
-    # after it: what is level is level after the first tenth.
-    start = samples[0]["time"]
-    memory = np.array([[row["time"] - start, row["megabytes"]] for row in samples])
-    memory = memory[memory[:, 1] > 0]
-    steps = np.array(
-        [[row["time"] - start, 1000 / row["steps_per_second"]] for row in timed]
-    )
-    memory[:, 0] /= 3600
-    steps[:, 0] /= 3600
-    late = [points[points[:, 0] > 0.1 * points[-1, 0]] for points in (memory, steps)]
-    tenths = [
-        [statistics.median(part[:, 1]) for part in np.array_split(points, 9)]
-        for points in late
-    ]
-    checkpoints = sorted(
-        (model_dir / "checkpoints").glob("*.index"),
-        key=lambda path: int(path.stem.split("-")[1]),
-    )
+def _course(points: np.ndarray) -> dict:
+    """Where a value begins and ends, [N, 2] of hours and values, and how it changes.
+
+    What is level is level after the first tenth of a process: before, it compiles, and
+    evaluations, pictures and buffers come into being.
+    """
+    late = points[points[:, 0] > 0.1 * points[-1, 0]]
+    parts = [statistics.median(part[:, 1]) for part in np.array_split(late, 9)]
     return {
-        "hours": float(memory[-1, 0]),
-        "steps": int(timed[-1]["step"]),
-        "evaluations": sum("eval_loss" in row for row in metrics),
-        "last_checkpoint": checkpoints[-1].stem if checkpoints else None,
-        "megabytes": {
-            "after_a_tenth": tenths[0][0],
-            "at_the_end": tenths[0][-1],
-            "highest": float(memory[:, 1].max()),
-            "per_hour": _slope(*late[0].T),
-            "by_tenth": tenths[0],
-        },
-        "step_milliseconds": {
-            "after_a_tenth": tenths[1][0],
-            "at_the_end": tenths[1][-1],
-            "per_hour": _slope(*late[1].T),
-            "by_tenth": tenths[1],
-        },
-        "points": {"megabytes": memory.tolist(), "step_milliseconds": steps.tolist()},
+        "after_a_tenth": parts[0],
+        "at_the_end": parts[-1],
+        "highest": float(points[:, 1].max()),
+        "per_hour": float(np.polyfit(*late.T, 1)[0]),
     }
 
 
+def read(model_dir: Path) -> dict:
+    """Memory and CPU time of a step of every leg, and all points, leg after leg."""
+    samples, metrics = _rows(model_dir / SAMPLES), _rows(model_dir / METRICS)
+    legs, joined, hours = [], {"megabytes": [], "step_cpu_milliseconds": []}, 0.0
+    for _, rows in itertools.groupby(samples, key=lambda row: row["process"]):
+        leg = list(rows)
+        start, end = leg[0]["time"], leg[-1]["time"]
+        within = [row for row in metrics if start <= row["time"] <= end]
+        timed = [row for row in within if row.get("steps_per_second")]
+        found = dict(zip(joined, _points(leg, timed), strict=True))
+        legs.append(
+            {
+                "hours": (end - start) / 3600,
+                "steps": [timed[0]["step"], timed[-1]["step"]],
+                "evaluations": sum("eval_loss" in row for row in within),
+                **{name: _course(points) for name, points in found.items()},
+            }
+        )
+        for name, points in found.items():
+            joined[name] += (points + np.array([hours, 0])).tolist()
+        hours += legs[-1]["hours"]
+    return {"legs": legs, "points": joined}
+
+
 def draw(found: dict, path: Path) -> None:
-    """Memory above, step time below, over hours."""
+    """Memory above, CPU time of a step below, over the hours of all legs."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, 1, sharex=True, figsize=(8, 5))
-    titles = {"megabytes": "resident memory, MB", "step_milliseconds": "step, ms"}
-    for axis, (name, title) in zip(axes, titles.items(), strict=True):
-        points = np.array(found["points"][name])
-        axis.plot(points[:, 0], points[:, 1], linewidth=0.8)
-        axis.set_ylim(0, 1.25 * np.quantile(points[:, 1], 0.99))
+    titles = ("resident memory, MB", "step, ms of CPU time")
+    legs = found["legs"]
+    for axis, points, title in zip(axes, found["points"].values(), titles, strict=True):
+        hours, values = np.array(points).T
+        axis.plot(hours, values, linewidth=0.8)
+        axis.set_ylim(0, 1.25 * np.quantile(values, 0.99))
         axis.set_ylabel(title)
         axis.grid(alpha=0.3)
+        for end in np.cumsum([leg["hours"] for leg in legs])[:-1]:
+            axis.axvline(end, color="black", linewidth=0.8, linestyle=":")
+    steps = sum(last - first for first, last in (leg["steps"] for leg in legs))
     axes[0].set_title(
-        f"{found['steps']:,} steps, {found['evaluations']} evaluations in "
-        f"{found['hours']:.1f} hours"
+        f"{steps:,} steps, {sum(leg['evaluations'] for leg in legs)} evaluations in "
+        f"{sum(leg['hours'] for leg in legs):.1f} hours"
     )
-    axes[1].set_xlabel("hours")
+    axes[1].set_xlabel("hours; dotted: a new process goes on")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

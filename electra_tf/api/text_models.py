@@ -322,7 +322,7 @@ class TextModel(TaskModel):
         return (
             columns_of(x, self.text_names),
             y if y is None else self._rows_of(y),
-            (weights),
+            weights,
         )
 
     def _rows_of(self, labels: Any) -> list[Any]:

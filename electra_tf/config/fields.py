@@ -112,10 +112,25 @@ class Group:
                 _check_choice(flag_name(leaf), leaf.metadata["choices"], value)
 
 
+# How a tokenizer changes letters.
+CASING = ("lower_case", "strip_accents")
+
+
+def callbacks() -> Any:
+    """The flag ``callback`` of runs that train."""
+    return field(
+        (),
+        "module:Class, a Keras callback of yours or of a library, made without "
+        "arguments (or module:function, which returns one). May be given several "
+        "times.",
+        repeated=True,
+        resumable=True,
+    )
+
+
 def tokenization(config: Any) -> dict[str, Any]:
     """What a config says of the tokenizer: arguments of a folder's ``tokenizer``."""
-    names = ("vocab_file", "lower_case", "strip_accents")
-    return {name: getattr(config, name) for name in names}
+    return {name: getattr(config, name) for name in ("vocab_file", *CASING)}
 
 
 def _check_number(name: str, allowed: Allowed, value: float) -> None:

@@ -20,6 +20,7 @@ from electra_tf.config.fields import (
     SHARE,
     Group,
     at_least,
+    callbacks,
     field,
     require,
 )
@@ -94,14 +95,7 @@ class FinetuneRunConfig(Group):
         allowed=at_least(1),
         resumable=True,
     )
-    callback: tuple[str, ...] = field(
-        (),
-        "module:Class, a Keras callback of yours or of a library, made without "
-        "arguments (or module:function, which returns one). May be given several "
-        "times.",
-        repeated=True,
-        resumable=True,
-    )
+    callback: tuple[str, ...] = callbacks()
     cache_dir: str | None = field(
         None,
         "Where tokenized data is kept; default: output_dir/cache, '': nowhere.",

@@ -34,6 +34,7 @@ from electra_tf.config.fields import (
     Allowed,
     Group,
     at_least,
+    callbacks,
     field,
     require,
 )
@@ -119,14 +120,7 @@ class RunConfig(Group):
         resumable=True,
         allowed=at_least(1),
     )
-    callback: tuple[str, ...] = field(
-        (),
-        "module:Class, a Keras callback of yours or of a library, made without "
-        "arguments (or module:function, which returns one). May be given several "
-        "times.",
-        repeated=True,
-        resumable=True,
-    )
+    callback: tuple[str, ...] = callbacks()
     profile: bool = field(
         False,
         "Trace five steps for TensorBoard, into model_dir/profile, and print where "

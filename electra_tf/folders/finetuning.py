@@ -13,6 +13,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
+from electra_tf.config.fields import CASING
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
@@ -49,11 +50,10 @@ OUTPUTS = (
 )
 # What is said of a seed that is trained and scored.
 _RESULT = {"seed": int, "scores": dict[str, dict], "failure": str}
-_CASING = {"lower_case": bool, "strip_accents": bool}
 # What every task.json says; the rest is the task's own (``Task.to_json``).
 _TASK = {
     **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
-    **_CASING,
+    **dict.fromkeys(CASING, bool),
     **{"vocabulary_sha256": str, "trained_length": int | None},
 }
 
@@ -215,7 +215,7 @@ class FinetuningFolder:
             vocabulary,
             **{
                 name: about[name] if value is None else value
-                for name, value in zip(_CASING, given, strict=True)
+                for name, value in zip(CASING, given, strict=True)
             },
         )
 

@@ -22,6 +22,7 @@ import keras
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
+from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
@@ -56,8 +57,6 @@ SHIPPED = Path(__file__).parent.parent / "pretrained"
 # What random numbers are a function of beside seed, step and site. Runs that do not say
 # so had other numbers in each replica and micro-batch.
 RANDOM_KEYS = "row of the global batch"
-
-_CASING = ("lower_case", "strip_accents")
 
 
 def named(name: files.AnyPath) -> Path:
@@ -108,7 +107,7 @@ class PretrainingFolder:
         return {
             name: section[name]
             for section in sections
-            for name in _CASING
+            for name in CASING
             if isinstance(section.get(name), bool)
         }
 
@@ -197,7 +196,7 @@ class PretrainingFolder:
                 "encoder was pretrained with."
             )
         chosen, known = {}, self.casing
-        for name, given in zip(_CASING, (lower_case, strip_accents), strict=True):
+        for name, given in zip(CASING, (lower_case, strip_accents), strict=True):
             chosen[name] = known.get(name, True) if given is None else given
             if given is None and name not in known:
                 log(

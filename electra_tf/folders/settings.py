@@ -37,21 +37,16 @@ def check_same(
             )
         return False
     patterns = tuple(may_differ)
-    before = dict(_leaves(json.loads(json.dumps(absent or {}))))
-    was = dict(_leaves(files.read_json(folder / CONFIG)))
     now = dict(_leaves(json.loads(json.dumps(settings))))
+    before = dict(_leaves(json.loads(json.dumps(absent or {}))))
+    # What an older version did not know, it did not do.
+    off = {name: value for name, value in now.items() if value == [] or value is False}
+    assumed = off | {name: before[name] for name in now.keys() & before.keys()}
+    was = assumed | dict(_leaves(files.read_json(folder / CONFIG)))
     changed = [
         f"{name}: was {was.get(name, _ABSENT)}, now {now.get(name, _ABSENT)}"
         for name in sorted(was.keys() | now.keys())
         if was.get(name, _ABSENT) != now.get(name, _ABSENT)
-        # What an older version did not know, it did not do.
-        and (
-            name in was
-            or (
-                not (now[name] == [] or now[name] is False)
-                and now[name] != before.get(name, _ABSENT)
-            )
-        )
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     if changed:

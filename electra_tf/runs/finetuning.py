@@ -50,6 +50,9 @@ from electra_tf.training.schedules import WarmupPolynomialDecay
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
 JIT_COMPILE = {"none": "auto", "mirrored": False}
+# The table of classes: how many at most, and the width of each column.
+_MOST_CLASSES_SHOWN = 20
+_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
 
 
 def main(config: FinetuneConfig) -> int:
@@ -639,10 +642,10 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
             else f"{name}: at most {difference:.1g} from the model on a test batch"
         )
     folder.record({"summary": report["summary"]})
-    # After all that is needed: this file says that the run is finished.
-    # Read for a finished run only.
+    # Imported late: only a finished run needs it.
     from electra_tf.folders.task_card import task_card
 
+    # After all that is needed: results.json says that the run is finished.
     folder.finish(report, task_card(folder, report))
     try:
         pictured = answers[main], ready.data.examples[main]
@@ -665,9 +668,6 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
     return report
 
 
-_MOST_CLASSES_SHOWN = 20
-
-
 def _judged(ready: Run, answers: Any) -> dict[str, Any]:
     """What the scores of the exported seed are worth, said and for results.json."""
     task, data, main = ready.task, ready.data, ready.main_split
@@ -675,7 +675,6 @@ def _judged(ready: Run, answers: Any) -> dict[str, Any]:
     found = task.details_of(answers, examples)
     intervals, above = task.noise(answers, examples, data.train)
     if classes := found.get("classes"):
-        found["classes"] = classes
         ready.log(_class_table(classes))
         error = found["calibration_error"]
         ready.log(f"calibration error of the probabilities {100 * error:.1f} %")
@@ -706,9 +705,6 @@ def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
         shares = (f"{100 * row[n]:{w}.2f}" for n, w in _COLUMNS.items())
         lines.append(f"{label.ljust(width)}  {'  '.join(shares)}  {row['support']:7d}")
     return "\n".join(lines)
-
-
-_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
 
 
 def _predict(ready: Run, known: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config import fields
+from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
@@ -39,7 +40,6 @@ _SIZES = (
     *("embedding_size", "max_positions"),
 )
 _GENERATOR = {"generator_hidden_size": "hidden_size", "generator_layers": "num_layers"}
-_CASING = ("lower_case", "strip_accents")
 # What a run is for is called so beside a generator, and so alone: one can start the
 # other.
 _MAIN = ("model/discriminator/", "model/encoder/")
@@ -87,11 +87,11 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     folder = _home(config.run.init_from)
     here, ours = fields.to_flat(config), None
     if data is not None:
-        here |= {name: getattr(data, name) for name in _CASING}
+        here |= {name: getattr(data, name) for name in CASING}
         ours = data.vocabulary
     elif config.data.records:
         # Their manifest tells the casing, and not the flags.
-        here = {name: here[name] for name in here.keys() - {*_CASING}}
+        here = {name: here[name] for name in here.keys() - {*CASING}}
     elif config.data.vocab_file:
         ours = Vocabulary.load(config.data.vocab_file)
     differences, remedies = [], []
@@ -136,7 +136,7 @@ def _differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields (flag, value there, value here) of what must be the same and is not."""
     # Accents are stripped with lower-casing only: one flag says it all.
-    casing = _CASING if there.get("lower_case") else _CASING[:1]
+    casing = CASING if there.get("lower_case") else CASING[:1]
     for flag in (*_SIZES, *casing):
         if flag in there and flag in here and there[flag] != here[flag]:
             yield flag, there[flag], here[flag]
