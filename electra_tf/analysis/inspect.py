@@ -143,18 +143,18 @@ def record(result: Answer) -> dict[str, Any]:
 def _about(options: InspectConfig) -> str:
     if options.fill:
         return f"Generator of {options.model}."
-    who = f"iscriminator of {options.model}"
+    who = f"discriminator of {options.model}"
     if options.checkpoints:
-        who = f"iscriminators of the checkpoints of {options.model}"
+        who = f"discriminators of the checkpoints of {options.model}"
     elif options.beside:
-        who = f"iscriminators of {', '.join((options.model, *options.beside))}"
+        who = f"discriminators of {', '.join((options.model, *options.beside))}"
     if not options.corrupt:
-        return f"D{who}."
+        return f"The {who}."
     rate, temperature = (
         "as in pretraining" if value is None else value
         for value in (options.mask_rate, options.temperature)
     )
     return (
-        f"Generator and d{who}. Mask rate: {rate}; "
+        f"Generator and {who}. Mask rate: {rate}; "
         f"temperature: {temperature}; seed: {options.seed}."
     )

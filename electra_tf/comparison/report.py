@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
 from electra_tf import cli
-from electra_tf.comparison import statistics
+from electra_tf.comparison import statistics, threshold
 from electra_tf.comparison.plan import UNTRAINED, Plan
 from electra_tf.comparison.runner import describe
 from electra_tf.comparison.store import Row, Store
@@ -56,6 +56,12 @@ class Scores:
         rows = (self.store.find("pretrain", system, seed) for seed in self.plan.seeds)
         return [row for row in rows if row]
 
+    @property
+    def below(self) -> dict[str, str]:
+        """Systems that have not learned enough to be ranked, with what they have."""
+        runs = {row.name: self.runs(row.name) for row in self.plan.rows}
+        return threshold.below(self.plan, runs)
+
     def baseline(self, column: str) -> float | None:
         """The score of an answer that does not look at the text."""
         if column == AVERAGE:
@@ -65,9 +71,16 @@ class Scores:
         return next((row["baseline"] for row in rows if row["probe"] == column), None)
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
-        """Every other system against the reference, over the seeds that both have."""
-        reference, differences = self.plan.config.reference, {}
-        for name in (row.name for row in self.plan.rows if row.name != reference):
+        """Every other system against the reference, over the seeds that both have.
+
+        Only those at or above the threshold; if the reference is below it, none.
+        """
+        reference, differences, below = self.plan.config.reference, {}, self.below
+        if reference in below:
+            return {}
+        for name in (row.name for row in self.plan.rows):
+            if name in (reference, *below):
+                continue
             pairs = [
                 (self.one(name, seed, column), self.one(reference, seed, column))
                 for seed in self.plan.seeds
@@ -96,7 +109,10 @@ def markdown(plan: Plan, store: Store) -> str:
     )
     parts = [heading, _cost_table(scores)]
     if plan.probes:
-        parts += [_score_table(scores), *_difference_tables(scores)]
+        below = scores.below
+        parts.append(_score_table(scores))
+        parts += [threshold.explain(plan, below)] if below else []
+        parts += [] if config.reference in below else _difference_tables(scores)
     parts += [_held_out_table(scores), _failures(scores)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -33,7 +33,7 @@ from electra_tf.pretraining import PretrainingModel
 from electra_tf.runs import finetuning, minimal_pairs, pretraining
 from electra_tf.systems import build
 from electra_tf.training.callbacks import StepCallback
-from electra_tf.training.sinks import EVAL_PREFIX
+from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
 Emit = Callable[[Row], None]
 # What a resumed run needs, and nothing else does.
@@ -132,12 +132,13 @@ def _pretrained(job: Job) -> Row | None:
         return None
     home = PretrainingFolder(folder)
     per_step = config.run.train_batch_size * config.data.max_seq_length
-    held_out = home.held_out().items()
+    held_out, trivial = home.held_out(), home.held_out(TRIVIAL_PREFIX)
     return {
         "steps": steps,
         "flops": job["flops"],
         "train_seconds": training_seconds(home.metrics(), per_step),
-        "held_out": {n.removeprefix(EVAL_PREFIX): value for n, value in held_out},
+        "held_out": {n.removeprefix(EVAL_PREFIX): x for n, x in held_out.items()},
+        "trivial": {n.removeprefix(TRIVIAL_PREFIX): x for n, x in trivial.items()},
     }
 
 

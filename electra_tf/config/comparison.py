@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from electra_tf.config.fields import (
+    BELOW_1,
     NOT_NEGATIVE,
     SEED,
     Group,
@@ -100,6 +101,17 @@ class CompareConfig(Group):
     reference: str = field("electra", "System that all others are tested against.")
     untrained: str = field(
         "", "Also probe this system's encoder as initialized, in a row 'untrained'."
+    )
+    threshold_auc: float = field(
+        0.65,
+        "Least AUC over replaceable held-out tokens of a discriminator that is ranked; "
+        "0: none.",
+        allowed=BELOW_1,
+    )
+    threshold_nats: float = field(
+        0.3,
+        "Likewise of a masked LM: least nats below the best trivial predictor.",
+        allowed=NOT_NEGATIVE,
     )
     workers: int = field(
         1,

@@ -254,10 +254,13 @@ class PretrainingFolder:
         ]
         return [row for row in numbers if files.fits(row.get("step"), int)]
 
-    def held_out(self) -> dict[str, float]:
-        """The last held-out numbers, by names that begin with ``eval_``."""
+    def held_out(self, prefix: str = EVAL_PREFIX) -> dict[str, float]:
+        """The last held-out numbers, by names that begin with ``prefix``.
+
+        With ``TRIVIAL_PREFIX`` those of trivial predictors, which a finished run has.
+        """
         for row in reversed(self.metrics()):
-            scores = {n: v for n, v in row.items() if n.startswith(EVAL_PREFIX)}
+            scores = {n: v for n, v in row.items() if n.startswith(prefix)}
             if scores:
                 return {n: v for n, v in scores.items() if isinstance(v, int | float)}
         return {}

@@ -397,7 +397,13 @@ def finish(run: Run) -> None:
         record = sinks.MetricsLog(
             folder.path / layout.METRICS, first_step=run.num_steps
         )
-        record(run.num_steps, {f"{sinks.EVAL_PREFIX}{n}": v for n, v in scores.items()})
+        record(
+            run.num_steps,
+            {
+                **{f"{sinks.EVAL_PREFIX}{n}": v for n, v in scores.items()},
+                **{f"{sinks.TRIVIAL_PREFIX}{n}": v for n, v in baselines.items()},
+            },
+        )
     folder.save(model.artifacts())
     if folder.metrics():
         curves = folder.path / layout.CURVES

@@ -20,6 +20,8 @@ from electra_tf.training.cards import FIT, LOSS, MetricCard
 Sink = Callable[[int, dict[str, float]], None]
 
 EVAL_PREFIX = "eval_"
+# What a trivial predictor has in the place of a held-out number of a finished run.
+TRIVIAL_PREFIX = "trivial_"
 
 
 class Progress:

@@ -188,3 +188,50 @@ def test_spread_and_table():
     assert table(["a", "b"], [["x", "12"], ["long", ""]]) == (
         "| a    |   b |\n| ---- | --: |\n| x    |  12 |\n| long |     |"
     )
+
+
+def fill_learned(store, electra=0.7, loss=5.2):
+    fill(store)
+    trivial = {"masked_lm_loss": 6.5, "masked_lm_loss_copying": 5.6}
+    for system, held_out, beside in (
+        ("electra", {"replaceable_auc": electra}, {"replaceable_auc": 0.58}),
+        ("mlm", {"masked_lm_loss": loss}, trivial),
+    ):
+        for seed in range(3):
+            about = {"kind": "pretrain", "system": system, "seed": seed, "steps": 5}
+            held = {"train_seconds": 1.0, "held_out": held_out, "trivial": beside}
+            store.add({**about, **held})
+
+
+def test_what_has_learned_is_ranked(tmp_path):
+    store = Store(tmp_path)
+    fill_learned(store)
+    assert "Below threshold" not in markdown(plan(), store)
+    assert Scores(plan(), store).differences("cola").keys() == {"mlm", "untrained"}
+
+
+def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(tmp_path):
+    """5.5 is 0.1 nats below copying, whatever frequencies alone give."""
+    store = Store(tmp_path)
+    fill_learned(store, loss=5.5)
+    text = markdown(plan(), store)
+    assert "**Below threshold: mlm (0.10 nats).**" in text
+    _, _, *rows = rows_of(text, "**average**")
+    assert [row[0] for row in rows] == ["untrained"]
+    # What was measured stays.
+    assert {row[0] for row in rows_of(text, "## Scores")[2:]} > {"electra", "mlm"}
+    assert "Below threshold" not in markdown(plan(threshold_nats=0.05), store)
+
+
+def test_a_reference_on_its_plateau_ranks_nobody(tmp_path):
+    store = Store(tmp_path)
+    fill_learned(store, electra=0.538)
+    text = markdown(plan(), store)
+    assert "**Below threshold: electra (AUC 0.538).**" in text
+    assert "## Against" not in text
+    assert Scores(plan(), store).differences("cola") == {}
+    # 1,000 steps of 128 x 128 tokens are more than mini needed: twice as many.
+    config = plan().systems[0].config
+    positions = config.run.train_batch_size * config.data.max_seq_length * 1000
+    steps = max(2000, -(-12_300_000 * 1000 // positions))
+    assert f"--budget=electra:{steps}" in text
