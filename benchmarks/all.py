@@ -4,7 +4,7 @@
     python benchmarks/all.py --only=step,serving
     python benchmarks/all.py --collect              # only the tables, from the results
 
-Each script writes its own results/<name>.json. The tables stand between two marks in
+Each run writes a file of its own to results/, <name>.json or <name>-<size>.json. The tables stand between two marks in
 docs/performance.md; the text around them is written by hand.
 """
 
@@ -24,10 +24,7 @@ BEGIN = "<!-- written by benchmarks/all.py -->"
 END = "<!-- end of what benchmarks/all.py writes -->"
 # Scripts in the order of the page, each with the arguments of its runs.
 SCRIPTS = {
-    "step": [
-        *(["--size=tiny"], ["--size=mini"], ["--size=small"]),
-        ["--size=small", "--precision=float32"],
-    ],
+    "step": [["--size=tiny"], ["--size=mini"], ["--size=small"]],
     "records": [[]],
     "finetuning": [[]],
     "serving": [[]],
@@ -57,17 +54,17 @@ def number(value):
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def table(result):
-    """The rows of one script as Markdown."""
+def table(name, results):
+    """The rows of one script as Markdown, of all its runs."""
     lines = [
-        f"### {HEADS[result['name']]}",
+        f"### {HEADS[name]}",
         "",
-        f"    {result['command']}",
+        *(f"    {result['command']}" for result in results),
         "",
         "| what | unit | electra_tf | peer | ratio (range over rounds) | bar |",
         "|---|---|---|---|---|---|",
     ]
-    for row in result["rows"]:
+    for row in (row for result in results for row in result["rows"]):
         peer = ratio = bar = ""
         if row.get("ratio") is not None:
             low, high = row["ratio_range"]
@@ -107,10 +104,21 @@ def draw(results):
     figure.savefig(PICTURE, dpi=110)
 
 
+def _results(name):
+    """What the runs of a script have written, in the order of ``SCRIPTS``."""
+    paths = RESULTS.glob(f"{name}*.json")
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    order = [" ".join(given) for given in SCRIPTS[name]]
+    given = (result["command"].partition(".py ")[2] for result in found)
+    places = [order.index(each) if each in order else len(order) for each in given]
+    by_place = sorted(zip(places, found, strict=True), key=lambda pair: pair[0])
+    return [result for _, result in by_place]
+
+
 def collect():
     """Writes the tables of all results there are into the page, and the picture."""
-    paths = [path for name in SCRIPTS for path in sorted(RESULTS.glob(f"{name}*.json"))]
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    by_name = {name: _results(name) for name in SCRIPTS}
+    results = [result for found in by_name.values() for result in found]
     machines = {
         f"{r['hardware']['cores']} cores of {r['hardware']['processor']} "
         f"({', '.join(r['hardware']['vector_units'])}), Python "
@@ -121,9 +129,8 @@ def collect():
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    body = "\n\n".join(
-        ["Machine: " + "; ".join(sorted(machines)) + ".", *map(table, results)]
-    )
+    tables = [table(name, found) for name, found in by_name.items() if found]
+    body = "\n\n".join(["Machine: " + "; ".join(sorted(machines)) + ".", *tables])
     PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
     draw(results)
     print(f"written: {PAGE}, {PICTURE}", file=sys.stderr)

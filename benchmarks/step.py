@@ -370,7 +370,7 @@ def measure(
 def main() -> None:
     """Measures, prints and writes."""
     parser = harness.arguments(__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, help="default: tiny, mini and small")
+    parser.add_argument("--size", choices=SIZES, default="small")
     precisions = ("bfloat16", "float32")
     parser.add_argument("--precision", choices=precisions, help="default: both")
     parser.add_argument("--rows", type=int, help="rows of a batch")
@@ -380,12 +380,12 @@ def main() -> None:
     parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     rows, details = [], {}
-    for name in [arguments.size] if arguments.size else BARS:
-        for precision in [arguments.precision] if arguments.precision else precisions:
-            more, detail = measure(name, precision, arguments)
-            rows += more
-            details[f"{name} {precision}"] = detail
-    harness.report("step", rows, arguments.output, details=details)
+    for precision in [arguments.precision] if arguments.precision else precisions:
+        more, details[precision] = measure(arguments.size, precision, arguments)
+        rows += more
+    # A file for each size, beside those of the others.
+    output = arguments.output or harness.RESULTS / f"step-{arguments.size}.json"
+    harness.report("step", rows, output, details=details)
 
 
 if __name__ == "__main__":
