@@ -4,8 +4,9 @@
     python benchmarks/all.py --only=step,serving
     python benchmarks/all.py --collect              # only the tables, from the results
 
-Each run writes a file of its own to results/, <name>.json or <name>-<size>.json. The tables stand between two marks in
-docs/performance.md; the text around them is written by hand.
+Each run writes a file of its own to results/, <name>.json or <name>-<size>.json. The
+tables stand between two marks in docs/performance.md; the text around them is written
+by hand.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""Functions that XLA compiles, under names that are the same in every process.
+"""Functions that are traced once: by XLA's compiler, or for all layers of a stack.
 
+Those that XLA compiles have names that are the same in every process.
 TensorFlow numbers the functions it traces, with a counter that every tensor moves, and
 XLA's cache on disk finds a compiled function by its name and content. So each program,
 and each run of it that did a little more or less before, would compile all anew. Here a
@@ -8,12 +9,14 @@ function is traced once for each signature and renamed after what it holds.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 
@@ -80,3 +83,33 @@ class _Call:
         for tensor, spec in zip(found, tf.nest.flatten(self._results), strict=True):
             tensor.set_shape(spec.shape)
         return tf.nest.pack_sequence_as(self._results, found)
+
+
+class TracedForAll:
+    """Calls any layer of a stack, and traces the first one for all of them.
+
+    Layers of a stack differ in their weights alone. So in a graph the code of the first
+    runs with the weights of the one that is meant as arguments, and its backward pass
+    is derived once, too. TensorFlow puts the operations in the place of each call
+    before it runs them: a step computes what it would without. Eagerly, the layer
+    itself is called.
+
+    Args:
+        pattern: the layer whose code is traced.
+    """
+
+    def __init__(self, pattern: keras.layers.Layer):
+        @functools.partial(tf.function, autograph=False)
+        def traced(values: list[tf.Tensor], *args: Any, **kwargs: Any) -> Any:
+            own = zip(pattern.weights, values, strict=True)
+            with keras.StatelessScope(state_mapping=own):
+                return pattern(*args, **kwargs)
+
+        self._traced = traced
+
+    def __call__(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+        """Does what ``layer(*args, **kwargs)`` does."""
+        if tf.executing_eagerly():
+            return layer(*args, **kwargs)
+        values = [weight.value for weight in layer.weights]
+        return self._traced(values, *args, **kwargs)

@@ -21,6 +21,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
+from electra_tf.layers.compilation import TracedForAll
 from electra_tf.layers.randomness import (
     check_rate,
     check_seed,
@@ -254,6 +255,10 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             )
             for index in range(num_layers)
         ]
+        # Under a MirroredStrategy replicas that shared the trace of a block trained to
+        # other weights than one device.
+        shares = not (remat or tf.distribute.has_strategy())
+        self._trained_block = TracedForAll(self.blocks[0]) if shares else None
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the blocks; their width is known without ``hidden_shape``."""
@@ -289,11 +294,12 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
             # The mask and the seed by closure: only what has a gradient is an argument.
-            run = functools.partial(
-                block, input_mask=input_mask, training=training, seed=block_seed
-            )
-            if self.remat and training:
+            given = {"input_mask": input_mask, "training": training, "seed": block_seed}
+            run = functools.partial(block, **given)
+            if training and self.remat:
                 run = tf.recompute_grad(run)
+            elif training and self._trained_block:
+                run = functools.partial(self._trained_block, block, **given)
             states.append(run(states[-1]))
         return states
 

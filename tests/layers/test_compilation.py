@@ -1,7 +1,9 @@
+import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.layers.compilation import compiled
+from electra_tf.layers.compilation import TracedForAll, compiled
+from electra_tf.layers.transformer import TransformerEncoder
 
 
 def names(function, *arguments):
@@ -58,3 +60,53 @@ def test_structures_shapes_and_values_are_those_of_the_function():
         np.testing.assert_array_equal(product, 3 * row)
         np.testing.assert_array_equal(sums[0], 2 * row)
         np.testing.assert_array_equal(sums[1], row + 1)
+
+
+class Counted(keras.layers.Layer):
+    """A product with weights of its own; counts how often its code runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
+
+    def call(self, inputs, *, factor):
+        self.calls += 1
+        return tf.tanh(factor * tf.matmul(inputs, self.kernel.value))
+
+
+def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
+    layers = [Counted() for _ in range(3)]
+    for layer in layers:
+        layer.build((None, 4))
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(2, 4)), tf.float32)
+
+    def train(call):
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                hidden = inputs
+                for layer in layers:
+                    hidden = call(layer, hidden)
+                loss = tf.reduce_sum(hidden**2)
+            return [loss, *tape.gradient(loss, [x.kernel.value for x in layers])]
+
+        return [value.numpy() for value in step()]
+
+    expected = train(lambda layer, hidden: layer(hidden, factor=0.5))
+    counts = [layer.calls for layer in layers]
+    traced = TracedForAll(layers[0])
+    actual = train(lambda layer, hidden: traced(layer, hidden, factor=0.5))
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [layer.calls for layer in layers] == [counts[0] + 1, *counts[1:]]
+
+
+def test_layers_of_replicas_and_of_recomputation_are_traced_by_themselves():
+    sizes = {"num_layers": 2, "hidden_size": 8, "num_heads": 2, "intermediate_size": 8}
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        assert TransformerEncoder(**sizes)._trained_block is None
+    assert TransformerEncoder(**sizes, remat=True)._trained_block is None
+    assert TransformerEncoder(**sizes)._trained_block is not None
