@@ -25,7 +25,13 @@ from electra_tf.tasks import metrics, plots
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
-from electra_tf.tasks.sentences import Sentence, TagSet, span_scores, word_accuracy
+from electra_tf.tasks.sentences import (
+    Sentence,
+    TagSet,
+    span_counts,
+    span_shares,
+    word_counts,
+)
 
 Sentences = Sequence[Sentence]
 
@@ -192,14 +198,27 @@ class Tagging(Task):
 
     def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
         """Returns scores, and how many words were cut off or have no piece."""
-        labels = [example.tags for example in examples]
-        answered = [answer.tags for answer in answers]
-        cut = sum(tags.count(None) for tags in answered)
+        cut = sum(answer.tags.count(None) for answer in answers)
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
-        shares = span_scores(labels, answered) if self._spans else {}
-        shares["accuracy"] = word_accuracy(labels, answered)
         lost = {"words_cut": float(cut), "words_without_pieces": float(unread - cut)}
-        return {name: 100 * share for name, share in shares.items()} | lost
+        return self._shares(self._counts(answers, examples).sum(0)) | lost
+
+    def _counts(
+        self, answers: Sequence[TaggedWords], examples: Sentences
+    ) -> np.ndarray:
+        """What the scores of each sentence are made of, int64 [N, 2 or 5].
+
+        ``word_counts``, and ``span_counts`` if spans are scored.
+        """
+        both = [e.tags for e in examples], [answer.tags for answer in answers]
+        spans = [span_counts(*both)] if self._spans else []
+        return np.concatenate([word_counts(*both), *spans], axis=1)
+
+    def _shares(self, counts: np.ndarray) -> Scores:
+        """The scores of a sum of ``_counts``."""
+        shares = span_shares(counts[2:]) if self._spans else {}
+        shares["accuracy"] = float(counts[0] / max(counts[1], 1))
+        return {name: 100 * share for name, share in shares.items()}
 
     def baseline(self, train_examples: Sentences, examples: Sentences) -> Scores:
         """Returns the scores of each word's most frequent tag, of any word's if new.
@@ -207,6 +226,11 @@ class Tagging(Task):
         More than an answer that does not look at the text: for tags, that would be no
         opponent.
         """
+        return self.score(self._frequent(train_examples, examples), examples)
+
+    def _frequent(
+        self, train_examples: Sentences, examples: Sentences
+    ) -> list[TaggedWords]:
         counts = collections.defaultdict(collections.Counter)
         for example in train_examples:
             for word, tag in zip(example.words, example.tags, strict=True):
@@ -215,7 +239,26 @@ class Tagging(Task):
         best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
         tags = [tuple(best.get(w, best[None]) for w in e.words) for e in examples]
         sure = (np.ones(len(each), np.float32) for each in tags)
-        return self.score(list(map(TaggedWords, tags, sure)), examples)
+        return list(map(TaggedWords, tags, sure))
+
+    def noise(
+        self,
+        answers: Sequence[TaggedWords],
+        examples: Sentences,
+        train_examples: Sentences,
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+        """Returns the intervals of ``noise.intervals``, over sentences."""
+        # Read where a run is finished only.
+        from electra_tf.tasks import noise
+
+        # Of a sentence only the counts matter, which need not be counted in each draw.
+        model = self._counts(answers, examples)
+        other = self._counts(self._frequent(train_examples, examples), examples)
+
+        def scores(rows: np.ndarray) -> tuple[Scores, Scores]:
+            return self._shares(model[rows].sum(0)), self._shares(other[rows].sum(0))
+
+        return noise.intervals(scores, len(examples))
 
     def failure(
         self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores

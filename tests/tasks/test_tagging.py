@@ -353,3 +353,35 @@ def test_options_change_the_cache_key_and_describe_the_model():
     described = task().to_json()
     assert described["labels"] == ["B-A", "B-B", "I-A", "O"]
     assert dataclasses.replace(task(), tags=None).to_json()["labels"] is None
+
+
+@pytest.mark.parametrize("metric", ["f1", "accuracy"])
+def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
+    """What is counted once per sentence is what ``score`` says of the draw."""
+    random = np.random.default_rng(1)
+    names = ["O", "B-A", "I-A", "B-B"]
+    data, answers = [], []
+    for number, length in enumerate(random.integers(1, 9, 40)):
+        tags = random.choice(names, length)
+        given = np.where(random.random(length) < 0.7, tags, "O")
+        words = " ".join(f"w{x}" for x in random.integers(0, 9, length))
+        data.append(sentence(words, " ".join(tags), str(number)))
+        found = tuple(given) if number % 5 else (*given[:-1], None)
+        answers.append(TaggedWords(found, np.ones(length)))
+    made = task(train=data, main_metric=metric)
+    intervals, above = made.noise(answers, data, data)
+    # The same draws, each scored as a data set of its own.
+    draws, gains = [], []
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        rows = draw.integers(0, len(data), len(data))
+        chosen = [data[row] for row in rows]
+        scores = made.score([answers[row] for row in rows], chosen)
+        frequent = made.baseline(data, chosen)
+        draws.append(scores[metric])
+        gains.append(scores[metric] - frequent[metric])
+    expected = np.percentile(draws, (2.5, 97.5))
+    assert intervals[metric] == pytest.approx(tuple(expected))
+    assert above[metric] == pytest.approx(tuple(np.percentile(gains, (2.5, 97.5))))
+    assert intervals[metric][0] < made.score(answers, data)[metric]
+    assert "words_cut" not in intervals
