@@ -172,7 +172,11 @@ class Search:
                 [done[self.best(done[: n + 1])].score for n in range(len(done))],
                 self.metric,
                 str(self.folder),
-                logarithmic=[axis.name for axis in self.axes if axis.is_log],
+                logarithmic=[
+                    axis.name
+                    for axis in self.axes
+                    if axis.is_log and not axis.is_whole and not axis.values
+                ],
             )
         except Exception as error:
             # A picture that cannot be drawn is no reason to lose a search.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -27,20 +27,23 @@ def intervals(
             as one of a group of which nothing was drawn, is left out of that draw.
         examples: N, how many there are.
     """
-    random = np.random.default_rng(0)
     found, differences = [], []
-    for _ in range(RESAMPLES):
-        model, baseline = score(random.integers(0, examples, examples))
+    for rows in draws(examples):
+        model, baseline = score(rows)
         found.append(model)
         differences.append({name: x - baseline[name] for name, x in model.items()})
-    return _ends(found), _ends(differences)
+    return ends(found), ends(differences)
 
 
-def _ends(draws: Sequence[Scores]) -> dict[str, tuple[float, float]]:
-    names = dict.fromkeys(name for draw in draws for name in draw)
-    return {
-        name: tuple(
-            np.percentile([d[name] for d in draws if name in d], _INTERVAL).tolist()
-        )
-        for name in names
-    }
+def draws(examples: int) -> Iterator[np.ndarray]:
+    """Yields ``RESAMPLES`` draws of N examples out of N, int64 [N], always the same."""
+    random = np.random.default_rng(0)
+    for _ in range(RESAMPLES):
+        yield random.integers(0, examples, examples)
+
+
+def ends(found: Sequence[Scores]) -> dict[str, tuple[float, float]]:
+    """The ends of the 95 % interval of each score, of the scores of all draws."""
+    names = dict.fromkeys(name for scores in found for name in scores)
+    values = {name: [x[name] for x in found if name in x] for name in names}
+    return {n: tuple(np.percentile(x, _INTERVAL).tolist()) for n, x in values.items()}

@@ -98,7 +98,7 @@ def search(
     Returns the path.
     """
     count = len(values) + 1
-    columns = min(count, 3)
+    columns = 2 if count == 4 else min(count, 3)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(4 * columns, 3.2 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
