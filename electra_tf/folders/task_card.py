@@ -70,7 +70,13 @@ def task_facts(
         f"* text is {casing}; at most {about['max_seq_length']} tokens make a row",
         *_named(about, {"long_texts": "longer texts"}),
     ]
-    data = [f"* `--{name}`: {_said(flags[name])}" for name in _DATA if flags.get(name)]
+    # Columns are read of one's own tables, and pooled are whole texts.
+    whole = about["kind"] not in _BASELINES
+    unread = () if whole and flags.get("train") else ("text", "label")
+    named = [name for name in _DATA if flags.get(name) and name not in unread]
+    data = [f"* `--{name}`: {_said(flags[name])}" for name in named]
+    if not whole:
+        flags.pop("pooling", None)
     if counts := _section(report, "examples"):
         data.append("* examples: " + ", ".join(f"{n} {s}" for s, n in counts.items()))
     recipe = [*_named(flags, _RECIPE), *_named(numbers, _SETTINGS)]

@@ -318,7 +318,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
             "pretraining run (for a quick one: python run_pretraining.py "
             "--flagfile=configs/tiny.cfg), or to the folder of a finished fine-tuning "
-            "run."
+            "run. What another library wrote becomes one with python -m "
+            "electra_tf.convert."
         )
     for variable in saved.weights:
         if not np.isfinite(variable.numpy()).all():

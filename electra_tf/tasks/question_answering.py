@@ -201,6 +201,12 @@ class QuestionAnswering(Task):
         """Returns the scores of no answer to every question."""
         return self.score(self._nothing(examples), examples)
 
+    def distribution(self, examples: Questions) -> dict[str, int]:
+        """Returns how many questions have an answer, where some have none."""
+        answerable = sum(bool(example.answers) for example in examples)
+        counts = {"answer": answerable, "no answer": len(examples) - answerable}
+        return counts if self.unanswerable else {}
+
     def _nothing(self, examples: Questions) -> Answers:
         return [Answer((span_head.NOTHING,), 0.0)] * len(examples)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from electra_tf.tasks.sentences import (
     TagSet,
     span_counts,
     span_shares,
+    spans,
     word_counts,
 )
 
@@ -109,6 +111,7 @@ class Tagging(Task):
     tags: TagSet | None = None
 
     kind = "tagging"
+    counted = "words"
     splits_long = True
 
     def prepare(self, train_examples: Sentences) -> Tagging:
@@ -211,8 +214,8 @@ class Tagging(Task):
         ``word_counts``, and ``span_counts`` if spans are scored.
         """
         both = [e.tags for e in examples], [answer.tags for answer in answers]
-        spans = [span_counts(*both)] if self._spans else []
-        return np.concatenate([word_counts(*both), *spans], axis=1)
+        more = [span_counts(*both)] if self._spans else []
+        return np.concatenate([word_counts(*both), *more], axis=1)
 
     def _shares(self, counts: np.ndarray) -> Scores:
         """The scores of a sum of ``_counts``."""
@@ -259,6 +262,37 @@ class Tagging(Task):
             return self._shares(model[rows].sum(0)), self._shares(other[rows].sum(0))
 
         return noise.intervals(scores, len(examples))
+
+    def distribution(self, examples: Sentences) -> dict[str, int]:
+        """Returns how many words have each tag."""
+        return dict(collections.Counter(tag for e in examples for tag in e.tags))
+
+    def details_of(
+        self, answers: Sequence[TaggedWords], examples: Sentences
+    ) -> dict[str, Any]:
+        """Returns scores by type of span, or by tag; and the calibration of words."""
+
+        def items(tags: Sequence[str | None]) -> set[tuple]:
+            if self._spans:
+                return {(kind or "span", *ends) for kind, *ends in spans(tags)}
+            return {(tag, place) for place, tag in enumerate(tags) if tag is not None}
+
+        counts = collections.defaultdict(lambda: np.zeros(3, np.int64))
+        right: list[bool] = []
+        for example, answer in zip(examples, answers, strict=True):
+            wanted, given = items(example.tags), items(answer.tags)
+            for column, found in enumerate((wanted & given, wanted, given)):
+                for kind, *_ in found:
+                    counts[kind][column] += 1
+            right += map(operator.eq, example.tags, answer.tags)
+        probabilities = np.concatenate([answer.probabilities for answer in answers])
+        return {
+            "classes": {
+                kind: span_shares(counts[kind]) | {"support": int(counts[kind][1])}
+                for kind in sorted(counts)
+            },
+            "calibration_error": metrics.calibration_error(right, probabilities),
+        }
 
     def failure(
         self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores
