@@ -25,10 +25,12 @@ def evaluate(
     counts of all. Intervals are empty for few batches, and on several devices.
     """
     states = _States()
-    logs = model.evaluate(batches, verbose=0, return_dict=True, callbacks=[states])
+    # Of several devices, each has counts of its own.
+    alone = model.distribute_strategy.num_replicas_in_sync == 1
+    more = {"callbacks": [states]} if alone else {}
+    logs = model.evaluate(batches, verbose=0, return_dict=True, **more)
     scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
-    one_device = model.distribute_strategy.num_replicas_in_sync == 1
-    if not one_device or len(states.totals) < _FEWEST_BATCHES:
+    if len(states.totals) < _FEWEST_BATCHES:
         return scores, {}
     variables = model.metrics_variables
 
