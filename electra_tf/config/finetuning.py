@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Literal
 
+from electra_tf.config import fields
 from electra_tf.config.fields import (
     ANY,
     BELOW_1,
@@ -24,6 +26,7 @@ from electra_tf.config.fields import (
     field,
     require,
 )
+from electra_tf.config.search import parse_axis
 
 
 def _is_range(values: tuple[str, ...]) -> bool:
@@ -355,6 +358,33 @@ class RecipeConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchConfig(Group):
+    """Which flags are chosen by trials, before the run itself."""
+
+    search: tuple[str, ...] = field(
+        (),
+        "Flags to try values of, such as learning_rate,epochs, each maybe with two "
+        "ends (learning_rate=1e-4:1e-3) or values (epochs=2/4/8); also dropout, "
+        "attention_dropout, head_dropout, layerwise_decay, weight_decay, "
+        "warmup_proportion and seed. Chosen on a fifth of the training data, never on "
+        "the evaluation data; the best then trains on all of it. Needs Optuna.",
+    )
+    search_trials: int = field(
+        20,
+        "Trials of --search, the first with the flags as they are. A search that was "
+        "killed goes on with the same command.",
+        allowed=at_least(2),
+        resumable=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [parse_axis(text)[0] for text in self.search]
+        for name in names:
+            require(names.count(name) == 1, f"--search names {name} twice.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
     r"""Fine-tunes an encoder for a task, scores it, and exports it for serving.
 
@@ -389,6 +419,35 @@ class FinetuneConfig:
         default_factory=QuestionAnsweringConfig
     )
     recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
+    search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
+
+    def __post_init__(self) -> None:
+        if not self.search.search:
+            return
+        require(
+            not self.run.frozen,
+            "--search trains the encoder and --frozen does not: leave one of them out. "
+            "(The probes of --frozen choose their own strength.)",
+        )
+        for text in self.search.search:
+            name, numbers, _ = parse_axis(text)
+            require(
+                name != "seed"
+                or (self.run.seeds == 1 and self.data.train_fraction == 1),
+                "--search=seed chooses one seed, which --train_fraction draws by, too: "
+                "leave --seeds and --train_fraction out.",
+            )
+            for number in numbers:
+                # What the flag itself does not allow is refused as of the flag.
+                self.trying({name: number})
+
+    def trying(self, values: Mapping[str, float]) -> FinetuneConfig:
+        """The config of one trial: with these values, and nothing to search."""
+        flat = fields.to_flat(self) | {"search": ()}
+        whole = {
+            name: int(x) for name, x in values.items() if isinstance(flat[name], int)
+        }
+        return fields.from_flat(flat | values | whole, FinetuneConfig)
 
     @property
     def output_dir(self) -> str:

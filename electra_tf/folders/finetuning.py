@@ -6,7 +6,7 @@ A file is the run's own only if its whole name is: a user's notes stay where the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 RESULTS = "results.json"
+# What a search has found, which stays, and what it needs to go on.
+SEARCHED = ("search.json", "search.png")
+SEARCHING = "search"
 SUBMISSION = "submission"
 TASK = "task.json"
 _LABELS, _VOCABULARY = "labels.txt", "vocab.txt"
@@ -41,7 +44,7 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    *plots.FILES,
+    *(*plots.FILES, *SEARCHED, SEARCHING),
     *(
         name.format(suffix)
         for name in _PREDICTIONS
@@ -102,7 +105,7 @@ class FinetuningFolder:
                 "--output_dir to another folder, or pass --overwrite."
             )
         if (folder / RESULTS).exists():
-            files.remove(folder / CHECKPOINTS)
+            self._drop_state()
         if (folder / RESULTS).exists() and not overwrite:
             raise ValueError(
                 f"{folder} holds a finished run: pass --overwrite to replace it, or "
@@ -129,8 +132,12 @@ class FinetuningFolder:
         max_seq_length: int,
         described: Mapping[str, Any],
         trained_length: int | None = None,
+        *,
+        keep: Collection[str] = (),
     ) -> None:
         """Makes the folder, without what an earlier run left, and describes the run.
+
+        Outputs to ``keep`` stay.
 
         It then holds task.json, config.json with ``described`` and versions, vocab.txt
         and, where the (prepared) task has labels, labels.txt. ``trained_length`` is the
@@ -138,7 +145,8 @@ class FinetuningFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
-            files.remove(self.path / name)
+            if name not in keep:
+                files.remove(self.path / name)
         self.describe_task(task, tokenizer, max_seq_length, trained_length)
         self.describe(described)
         tokenizer.vocabulary.save(self.path / _VOCABULARY)
@@ -226,9 +234,14 @@ class FinetuningFolder:
 
     # What is needed to resume, until the run is finished.
 
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of all that is needed to resume; there while a run is under way."""
+        return self.path / CHECKPOINTS
+
     def state(self, seed: int) -> Path:
-        """Folder of the checkpoints of a seed that is being trained."""
-        return self.path / CHECKPOINTS / f"seed-{seed}"
+        """Folder of the checkpoints of a seed (or trial) that is being trained."""
+        return self.checkpoints / f"seed-{seed}"
 
     def weights(self, seed: int) -> Path:
         """Folder of the trained weights of a seed, kept of the best one."""
@@ -275,4 +288,8 @@ class FinetuningFolder:
         if card:
             files.write_text(self.path / CARD, card)
         files.write_json(self.path / RESULTS, report)
-        files.remove(self.path / CHECKPOINTS)
+        self._drop_state()
+
+    def _drop_state(self) -> None:
+        for name in (CHECKPOINTS, SEARCHING):
+            files.remove(self.path / name)

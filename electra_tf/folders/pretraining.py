@@ -35,6 +35,7 @@ from electra_tf.training.sinks import EVAL_PREFIX
 if TYPE_CHECKING:
     from electra_tf.data.prepared import PretrainingData
 
+CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
 CURVES = "curves.png"
 DATA = "data"
@@ -48,7 +49,7 @@ MODELS = ("encoder", "generator", "discriminator")
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
     *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, paths.REPAIRED, SAMPLES),
-    *(TENSORBOARD, VOCABULARY),
+    *(CARD, TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
 # Folders that come with the package, by name.

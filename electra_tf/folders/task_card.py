@@ -17,6 +17,7 @@ _RECIPE = {
     "train_batch_size": "rows per step",
     "seeds": "seeds",
     "pooling": "what the linear layer reads",
+    "dropout": "dropout of the encoder",
 }
 _SETTINGS = {
     "learning_rate": "learning rate",
@@ -27,6 +28,11 @@ _SETTINGS = {
     "max_seq_length": "tokens per row",
 }
 _MOST_LABELS = 30
+# What a baseline does, by kind of task.
+_BASELINES = {
+    "tagging": "gives each word its most frequent tag",
+    "question_answering": "answers nothing to every question",
+}
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
@@ -64,24 +70,35 @@ def task_facts(
         f"* text is {casing}; at most {about['max_seq_length']} tokens make a row",
         *_named(about, {"long_texts": "longer texts"}),
     ]
-    data = [f"* `--{name}`: {_said(flags[name])}" for name in _DATA if flags.get(name)]
+    # Columns are read of one's own tables, and pooled are whole texts.
+    whole = about["kind"] not in _BASELINES
+    unread = () if whole and flags.get("train") else ("text", "label")
+    named = [name for name in _DATA if flags.get(name) and name not in unread]
+    data = [f"* `--{name}`: {_said(flags[name])}" for name in named]
+    if not whole:
+        flags.pop("pooling", None)
     if counts := _section(report, "examples"):
         data.append("* examples: " + ", ".join(f"{n} {s}" for s, n in counts.items()))
     recipe = [*_named(flags, _RECIPE), *_named(numbers, _SETTINGS)]
+    if searched := flags.get("search"):
+        recipe.append(
+            f"* {_said(searched)}: the best of {flags['search_trials']} trials on a "
+            "fifth of the training data (`search.json`)"
+        )
     return "".join(
         f"## {title}\n\n" + "\n".join(lines) + "\n\n"
         for title, lines in (
             ("Model", model),
             ("Data", data),
             ("Recipe", recipe),
-            ("Scores", _scores(report)),
+            ("Scores", _scores(report, about["kind"])),
             ("Limits", _limits(about, flags, report)),
         )
         if lines
     )
 
 
-def _scores(report: Mapping[str, Any]) -> list[str]:
+def _scores(report: Mapping[str, Any], kind: str) -> list[str]:
     split = report.get("main_split")
     if split is None:
         return []
@@ -93,7 +110,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
         f"Of seed {seed}, which is the model here, on `{split}`; "
         f"{report['main_metric']} decides. The interval has 95 % of what other "
         "examples of the same kind would give (bootstrap over examples); the baseline "
-        "does not look at the text.",
+        f"{_BASELINES.get(kind, 'does not look at the text')}.",
         "",
         "| score | value | 95 % interval | baseline |",
         "|---|---|---|---|",

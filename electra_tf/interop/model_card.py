@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from electra_tf.folders.pretraining_card import data_lines, recipe_lines
 from electra_tf.interop.imported import Imported
 
 CLASSES = {"discriminator": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"}
-
-# Flag of the run -> what the card calls it.
-_TRAINING = {
-    "objective": "objective",
-    "init_from": "started from the weights of",
-    "num_train_steps": "steps",
-    "train_batch_size": "rows per step",
-    "max_seq_length": "tokens per row",
-    "learning_rate": "learning rate",
-    "mask_rate": "mask rate",
-    "discriminator_weight": "weight of the discriminator's loss",
-    "seed": "seed",
-}
 
 _CARD = """---
 library_name: transformers
@@ -103,21 +91,10 @@ def model_card(model: Imported) -> str:
         f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
         f"* position embeddings are trained up to {model.trained_length} tokens",
     ]
-    config, hashes = model.run.get("config", {}), model.run.get("data", {})
-    data = ["Not known: the source does not say."]
-    if sources := config.get("records") or config.get("corpus"):
-        hashed = ("vocabulary_sha256", "records_sha256")
-        data = [
-            f"* text: {', '.join(f'`{source}`' for source in sources)}",
-            *(f"* {x.replace('_', ' ')}: `{hashes[x]}`" for x in hashed if x in hashes),
-        ]
+    data = data_lines(model.run) or ["Not known: the source does not say."]
     origin, training = "", []
-    if "num_train_steps" in config:
-        training = [
-            f"* {label}: {config[flag]}"
-            for flag, label in _TRAINING.items()
-            if config.get(flag) is not None
-        ]
+    if "num_train_steps" in model.run.get("config", {}):
+        training = recipe_lines(model.run)
     else:
         # Not trained here: what else the config says was made by the import.
         imported = model.run.get("imported", {"format": model.format})

@@ -25,7 +25,13 @@ from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.folders import models
-from electra_tf.folders.finetuning import MODEL, SUBMISSION, FinetuningFolder
+from electra_tf.folders.finetuning import (
+    MODEL,
+    SEARCHED,
+    SEARCHING,
+    SUBMISSION,
+    FinetuningFolder,
+)
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
@@ -37,6 +43,7 @@ from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
+from electra_tf.tasks.tables import HeldOut
 from electra_tf.training.callbacks import (
     SAVED_AND_STOPPED,
     GracefulStop,
@@ -78,6 +85,10 @@ def run(config: FinetuneConfig, log: Log) -> dict[str, Any] | None:
     if config.run.frozen:
         return probe(config, log)
     began = time.monotonic()
+    if config.search.search:
+        config = searched(config, log)
+        if config is None:
+            return None
     ready = prepare(config, log)
     with files.owned(ready.folder.path):
         trained = train(ready)
@@ -131,6 +142,7 @@ class Run:
     Attributes:
         described: flags and settings, for config.json.
         resumes: whether it continues what is in the folder.
+        keeps: what stays there of what was before, if it does not.
         save_steps: updates between checkpoints.
         init: what the encoder starts from, "pretrained" or "random".
         trained_length: of the encoder before this run; None if unknown.
@@ -145,6 +157,7 @@ class Run:
     folder: FinetuningFolder
     described: Mapping[str, Any]
     resumes: bool
+    keeps: Sequence[str]
     save_steps: int
     init: str
     trained_length: int | None
@@ -175,9 +188,7 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
 
     Errors are those of ``run``.
     """
-    if config.run.export_onnx:
-        export.require_onnx()
-    more = named_callbacks(config.run.callback)
+    more = _callbacks(config)
     task, folder = _task(config, log)
     strategy = equal_shares(config)
     with strategy.scope():
@@ -191,6 +202,7 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
         folder=folder,
         described=about,
         resumes=_resumes(config, folder, about),
+        keeps=(*SEARCHED, SEARCHING) if config.search.search else (),
         save_steps=config.run.save_checkpoint_steps,
         init=config.run.init,
         trained_length=start.trained_length,
@@ -205,6 +217,15 @@ def prepare(config: FinetuneConfig, log: Log) -> Run:
         exports=_exports(config, start.tokenizer, chosen.max_seq_length),
         log=log,
     )
+
+
+def _callbacks(
+    config: FinetuneConfig,
+) -> Sequence[Callable[[], keras.callbacks.Callback]]:
+    """What --callback names; what needs no data is refused here."""
+    if config.run.export_onnx:
+        export.require_onnx()
+    return named_callbacks(config.run.callback)
 
 
 def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
@@ -300,7 +321,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
             "pretraining run (for a quick one: python run_pretraining.py "
             "--flagfile=configs/tiny.cfg), or to the folder of a finished fine-tuning "
-            "run."
+            "run. What another library wrote becomes one with python -m "
+            "electra_tf.convert."
         )
     for variable in saved.weights:
         if not np.isfinite(variable.numpy()).all():
@@ -519,6 +541,130 @@ def _exports(
     return {name: write for name, (is_wanted, write) in wanted.items() if is_wanted}
 
 
+# Of the training examples, one in so many is what a search chooses on.
+_SEARCH_PERIOD = 5
+_FEWEST_TO_SEARCH = 50
+# Until then a trial shows nothing but its result.
+_QUIET_SECONDS = 60
+
+
+def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
+    """The config with the values that --search found best; None after a signal.
+
+    Every trial trains on four fifths of the training examples and is scored on the
+    rest. The evaluation data is read, so that what is wrong with it is said before, and
+    not used. Errors are those of ``run``.
+    """
+    # Of runs that search only.
+    from electra_tf.config.search import axes
+    from electra_tf.runs.search import Search, Trial, require
+
+    require()
+    _callbacks(config)
+    task, folder = _task(config, log)
+    strategy = equal_shares(config)
+    start = pretrained(config, log)
+    chosen, whole, _ = _data(config, task, start, log)
+    about = _about(config, chosen, whole, start.encoder)
+    examples = [*whole.train, *whole.tuning]
+    if len(examples) < _FEWEST_TO_SEARCH:
+        raise ValueError(
+            f"{len(examples)} training examples are too few for --search, which holds "
+            f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
+        )
+    data = TaskData(
+        dataclasses.replace(
+            whole.task,
+            source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
+            eval_splits=("search",),
+            test_splits=(),
+        ),
+        start.tokenizer,
+        chosen.max_seq_length,
+        train_fraction=1,
+        seed=config.run.seed,
+        cache_dir=config.cache_dir,
+        log=_unsaid,
+    )
+    held_out, metric = data.examples["search"], data.task.main_metric
+    baseline = data.task.baseline(data.train, held_out)
+    own = fields.to_flat(config) | dataclasses.asdict(chosen)
+    log(
+        f"search: trains on {len(data.train)} training examples, chooses on "
+        f"{len(held_out)} others"
+    )
+    trials = folder.path / SEARCHING
+    # One for all, which is traced once: scores know no dropout.
+    model = data.task.build_model(start.encoder)
+    scorer = Scorer(model, config.run.eval_batch_size)
+
+    def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
+        tried = config.trying(values)
+        with strategy.scope():
+            begun = pretrained(tried, _unsaid)
+            numbers = settings(tried, task, begun.encoder)
+            trainer = _trainer(tried, begun, numbers, data, _unsaid)
+        began = time.monotonic()
+
+        def said(line: str) -> None:
+            if time.monotonic() - began > _QUIET_SECONDS:
+                log(f"trial {number}  {line}")
+
+        watch = _watch(tried, folder, data, trainer, scorer, (), said)
+        watch = dataclasses.replace(watch, record=_unsaid)
+        state, failure = FinetuningFolder(trials).state(number), ""
+        with GracefulStop() as stop:
+            saving = Saving(state, tried.run.save_checkpoint_steps, stop, _unsaid)
+            try:
+                trainer.train(tried.run.seed, watch, saving)
+            except FloatingPointError as error:
+                failure = str(error)
+        if stop.requested:
+            log(f"{stop.requested}: {SAVED_AND_STOPPED}")
+            return None
+        scorer.model.set_weights(trainer.model.get_weights())
+        data.tune(scorer.outputs)
+        answers = data.answers("search", scorer.outputs)
+        scores = data.task.score(answers, held_out)
+        failure = failure or data.task.failure(answers, scores, baseline)
+        return Trial(values, scores[metric], failure)
+
+    flags = axes(config.search.search, own)
+    with files.owned(folder.path):
+        if not _resumes(config, FinetuningFolder(trials), about):
+            numbers = chosen.max_seq_length, about, start.trained_length
+            folder.begin(data.task, start.tokenizer, *numbers)
+            FinetuningFolder(trials).checkpoints.mkdir(parents=True)
+            FinetuningFolder(trials).describe(about)
+        search = Search(
+            axes=flags,
+            first={axis.name: own[axis.name] for axis in flags},
+            trials=config.search.search_trials,
+            seed=config.run.seed,
+            metric=metric,
+            greater_is_better=data.task.greater_is_better,
+            about={"trained_on": len(data.train), "held_out": len(held_out)},
+            folder=folder.path,
+            log=log,
+        )
+        done = search(attempt)
+    if done is None:
+        return None
+    best = done[search.best(done)]
+    named = ", ".join(f"--{name}={value:.3g}" for name, value in best.values.items())
+    log(
+        f"search: {named} has the best {metric}, {best.score:.2f}; the first trial has "
+        f"{done[0].score:.2f}. Now all training examples:"
+    )
+    # With --search, so that the same command goes on with this run.
+    values = fields.to_flat(config.trying(best.values))
+    return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
+
+
+def _unsaid(*_: Any) -> None:
+    """Takes what nobody wants to hear."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SeedResult:
     """Scores of one seed by evaluation split and name, and why it counts as failed."""
@@ -552,7 +698,7 @@ def train(ready: Run) -> Trained | None:
         folder.describe(ready.described)
     else:
         about = ready.max_seq_length, ready.described, ready.trained_length
-        folder.begin(task, ready.tokenizer, *about)
+        folder.begin(task, ready.tokenizer, *about, keep=ready.keeps)
     results = [SeedResult(**result) for result in folder.done()]
     if results:
         ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")

@@ -281,15 +281,15 @@ _FEWEST_TO_TUNE = 100
 _MOST_SHOWN = 12
 
 
-def _distribution(counts: dict[str, int], examples: int) -> str:
+def _distribution(counts: dict[str, int], total: int, counted: str) -> str:
     """How many labels there are, and how often the most frequent ones occur."""
     frequent = sorted(counts, key=counts.get, reverse=True)
-    shown = (f"{x} {counts[x] / examples:.1%}" for x in frequent[:_MOST_SHOWN])
+    shown = (f"{x} {counts[x] / total:.1%}" for x in frequent[:_MOST_SHOWN])
     more = ", ..." if frequent[_MOST_SHOWN:] else ""
     rarest = frequent[-1]
     return (
         f"{len(counts)} labels: {', '.join(shown)}{more}; the rarest, {rarest}, has "
-        f"{counts[rarest]} of {examples} examples"
+        f"{counts[rarest]} of {total} {counted}"
     )
 
 
@@ -348,7 +348,9 @@ class TaskData:
             self.train, self.tuning = held_out("train"), held_out("tuning")
             log(f"{len(self.tuning)} training examples are held out for the threshold")
         if counts := self.task.distribution(self.train):
-            log(_distribution(counts, len(self.train)))
+            words = self.task.counted == "words"
+            total = sum(counts.values()) if words else len(self.train)
+            log(_distribution(counts, total, self.task.counted))
         main = self.task.eval_splits[0]
         # The only split that a run cannot do without, beside the training data.
         self.examples = {main: self.task.examples(main)}

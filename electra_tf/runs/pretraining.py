@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
@@ -28,10 +27,11 @@ from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import pretraining as layout
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
+from electra_tf.folders.pretraining_card import pretraining_card
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.pretraining.phases import Phase, remaining
-from electra_tf.runs import report, warm_start
+from electra_tf.runs import held_out, report, warm_start
 from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
@@ -378,12 +378,11 @@ def finish(run: Run) -> None:
     for phase in run.phases:
         phase.release()
     folder, model, data = run.folder, run.model, run.data
-    scores, baselines = {}, {}
+    scores, intervals, baselines = {}, {}, {}
     if run.held_out is None:
         run.log("no held-out records: nothing to evaluate on")
     else:
-        logs = model.evaluate(run.held_out, verbose=0, return_dict=True)
-        scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
+        scores, intervals = held_out.evaluate(model, run.held_out)
         mask_id = data.vocabulary.mask_id if run.reads_mask else None
         trivial = TrivialBaselines(data.token_counts, mask_id)
         for batch in run.held_out:
@@ -404,7 +403,12 @@ def finish(run: Run) -> None:
                 **{f"{sinks.TRIVIAL_PREFIX}{n}": v for n, v in baselines.items()},
             },
         )
-    folder.save(model.artifacts())
+    artifacts = model.artifacts()
+    folder.save(artifacts)
+    sizes = {name: report.parameters(part) for name, part in artifacts.items()}
+    rows = report.held_out_rows(scores, intervals, baselines)
+    card = pretraining_card(folder, sizes, rows)
+    files.write_text(folder.path / layout.CARD, card)
     if folder.metrics():
         curves = folder.path / layout.CURVES
         plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)

@@ -33,7 +33,7 @@ def summary(
     other = [f"{n}={value}" for n, (value, usual) in choices.items() if value != usual]
     lines = [
         f"{', '.join([config.objective.objective, *other])}: "
-        f"{_size(model):,} parameters; encoder "
+        f"{parameters(model):,} parameters; encoder "
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
         f"{len(data.vocabulary):,} tokens in the vocabulary"
     ]
@@ -67,6 +67,24 @@ def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) ->
     return "\n".join([*lines, *alone])
 
 
+def held_out_rows(
+    logs: Mapping[str, float],
+    intervals: Mapping[str, tuple[float, float]],
+    baselines: Mapping[str, float],
+) -> list[tuple[str, str, str, str]]:
+    """Label, value, interval and trivial value of the held-out numbers, as text."""
+    rows = []
+    for card in metric_cards():
+        if card.label and card.name in logs:
+            ends = map(card.format.format, intervals.get(card.name, ()))
+            trivial = ""
+            if card.trivial is not None:
+                trivial = card.format.format(baselines[card.name])
+            value = card.format.format(logs[card.name])
+            rows.append((card.label, value, " to ".join(ends), trivial))
+    return rows
+
+
 def dry_run(
     config: PretrainConfig, model: PretrainingModel, data: PretrainingData
 ) -> str:
@@ -76,7 +94,7 @@ def dry_run(
     memory = costs.memory(config, vocab_size)
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
     models = {**model.artifacts(), "all, shared once": model}
-    counts = ", ".join(f"{name} {_size(part):,}" for name, part in models.items())
+    counts = ", ".join(f"{name} {parameters(part):,}" for name, part in models.items())
     line = "FLOPs {}: {:.3g} (matrix products), {:.3g} (the original's rules)"
     rules, flops = ("matmul", "original"), []
     phases = costs.phases(config, vocab_size)
@@ -99,7 +117,7 @@ def dry_run(
     )
 
 
-def _size(model: tf.keras.Model) -> int:
+def parameters(model: tf.keras.Model) -> int:
     """Number of parameters, frozen ones included; no counters, no random seeds."""
     return sum(int(np.prod(v.shape)) for v in learned_weights(model))
 

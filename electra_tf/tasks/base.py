@@ -153,6 +153,7 @@ class Task:
         splits_long: whether examples that are too long become several rows, so that a
             shorter length than the default loses nothing.
         text_names: names of the text inputs in serving signatures.
+        counted: what ``distribution`` counts, "examples" or "words".
     """
 
     name: str
@@ -167,6 +168,7 @@ class Task:
     epochs = 3.0
     splits_long = False
     text_names: tuple[str, ...] = ("text",)
+    counted = "examples"
 
     def examples(self, split: str) -> list[Any]:
         """Reads a split; no TensorFlow.
@@ -194,7 +196,7 @@ class Task:
         return self
 
     def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns how many of the examples have each label; empty without labels."""
+        """Returns how many examples (or words) have each label; empty without any."""
         return {}
 
     def cut(

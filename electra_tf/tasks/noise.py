@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,32 +13,37 @@ _INTERVAL = (2.5, 97.5)
 
 
 def intervals(
-    score: Callable[[np.ndarray, Sequence[Any]], Scores],
-    answers: np.ndarray,
-    constant: np.ndarray,
-    examples: Sequence[Any],
+    score: Callable[[np.ndarray], tuple[Scores, Scores]], examples: int
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
     """95 % intervals of the scores, and of their difference to the baseline's.
 
     The bootstrap over examples (Efron, 1979), by percentiles; model and baseline are
     scored on the same ``RESAMPLES`` draws, so what makes a draw easy for both is no
-    difference. ``answers`` are one per example, ``constant`` is the baseline's one
-    answer to all.
+    difference.
+
+    Args:
+        score: the scores of the model and of the baseline on these examples, int64 [N],
+            of which some come several times. A score that a draw does not have, such
+            as one of a group of which nothing was drawn, is left out of that draw.
+        examples: N, how many there are.
     """
-    random = np.random.default_rng(0)
-    same = np.stack([constant] * len(examples))
     found, differences = [], []
+    for rows in draws(examples):
+        model, baseline = score(rows)
+        found.append(model)
+        differences.append({name: x - baseline[name] for name, x in model.items()})
+    return ends(found), ends(differences)
+
+
+def draws(examples: int) -> Iterator[np.ndarray]:
+    """Yields ``RESAMPLES`` draws of N examples out of N, int64 [N], always the same."""
+    random = np.random.default_rng(0)
     for _ in range(RESAMPLES):
-        rows = random.integers(0, len(examples), len(examples))
-        chosen = [examples[row] for row in rows]
-        found.append(score(answers[rows], chosen))
-        baseline = score(same, chosen)
-        differences.append({n: x - baseline[n] for n, x in found[-1].items()})
-    return _ends(found), _ends(differences)
+        yield random.integers(0, examples, examples)
 
 
-def _ends(draws: Sequence[Scores]) -> dict[str, tuple[float, float]]:
-    return {
-        name: tuple(np.percentile([draw[name] for draw in draws], _INTERVAL).tolist())
-        for name in draws[0]
-    }
+def ends(found: Sequence[Scores]) -> dict[str, tuple[float, float]]:
+    """The ends of the 95 % interval of each score, of the scores of all draws."""
+    names = dict.fromkeys(name for scores in found for name in scores)
+    values = {name: [x[name] for x in found if name in x] for name in names}
+    return {n: tuple(np.percentile(x, _INTERVAL).tolist()) for n, x in values.items()}

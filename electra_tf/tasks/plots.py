@@ -14,7 +14,10 @@ from electra_tf import files
 
 Floats = Sequence[float]
 # All that this module writes.
-FILES = ("confusion_matrix.png", "scatter.png", "seeds.png", "thresholds.png")
+FILES = (
+    *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
+    "thresholds.png",
+)
 # Classes of a confusion matrix: with numbers in the cells, and with a name each.
 _MOST_NUMBERED, _MOST_NAMED = 30, 60
 
@@ -71,6 +74,52 @@ def seeds(
     axes.margins(y=0.15)
     axes.legend(fontsize=8)
     return _save(figure, folder, "seeds.png")
+
+
+def search(
+    values: Mapping[str, Floats],
+    scores: Floats,
+    best: Floats,
+    metric: str,
+    folder: str,
+    *,
+    logarithmic: Sequence[str] = (),
+) -> str:
+    """Draws the scores of trials over each searched flag, and the best so far.
+
+    Args:
+        values: of each flag, one value per trial.
+        scores: of the trials, in their order.
+        best: the best score up to each trial.
+        metric: name of the score.
+        folder: gets the picture.
+        logarithmic: flags whose axis is logarithmic.
+
+    Returns the path.
+    """
+    count = len(values) + 1
+    columns = 2 if count == 4 else min(count, 3)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(4 * columns, 3.2 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    winner = list(scores).index(best[-1])
+    for axes, (name, column) in zip(panels, values.items(), strict=False):
+        axes.scatter(column, scores, c=range(len(scores)), cmap="viridis", s=22)
+        axes.plot(
+            column[winner], scores[winner], "o", color="tab:red", mfc="none", ms=11
+        )
+        axes.set(xlabel=f"--{name}")
+        if name in logarithmic:
+            axes.set_xscale("log")
+    last = panels[len(values)]
+    last.plot(range(len(best)), best, drawstyle="steps-post", color="tab:red")
+    last.scatter(range(len(scores)), scores, c=range(len(scores)), cmap="viridis", s=22)
+    last.set(xlabel="trial (line: the best so far)")
+    for axes in panels[::columns]:
+        axes.set(ylabel=metric)
+    for axes in panels[count:]:
+        axes.remove()
+    return _save(figure, folder, "search.png")
 
 
 def threshold_curves(

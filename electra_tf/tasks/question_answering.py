@@ -167,22 +167,59 @@ class QuestionAnswering(Task):
 
     def score(self, answers: Answers, examples: Questions) -> Scores:
         """Returns the official scores of SQuAD 1.1 or 2.0; see ``squad``."""
+        return self._scorer(answers, examples)(np.arange(len(examples)))
+
+    def _scorer(
+        self, answers: Answers, examples: Questions
+    ) -> Callable[[np.ndarray], Scores]:
+        """Compares each answer once; gives the scores of questions by number, [M]."""
         texts = [answer.text for answer in answers]
         right = [example.texts for example in examples]
-        if self.unanswerable:
-            odds = [answer.null_odds for answer in answers]
-            scores = squad.score_v2(texts, odds, right, self.null_threshold)
-        else:
-            scores = squad.score_v1(texts, right)
-        return {
-            name: value if name.endswith("threshold") else 100 * value
-            for name, value in scores.items()
-        }
+        if not self.unanswerable:
+            values = squad.raw_scores_v1(texts, right)
+            return lambda rows: {
+                name: 100 * float(value[rows].mean()) for name, value in values.items()
+            }
+        raw, answerable = squad.raw_scores_v2(texts, right)
+        odds = np.array([answer.null_odds for answer in answers], np.float64)
+        given = np.array([bool(text) for text in texts])
+
+        def scores(rows: np.ndarray) -> Scores:
+            found = squad.means_v2(
+                {name: value[rows] for name, value in raw.items()},
+                *(column[rows] for column in (odds, answerable, given)),
+                self.null_threshold,
+            )
+            return {
+                name: value if name.endswith("threshold") else 100 * value
+                for name, value in found.items()
+            }
+
+        return scores
 
     def baseline(self, train_examples: Questions, examples: Questions) -> Scores:
         """Returns the scores of no answer to every question."""
-        nothing = Answer((span_head.NOTHING,), 0.0)
-        return self.score([nothing] * len(examples), examples)
+        return self.score(self._nothing(examples), examples)
+
+    def distribution(self, examples: Questions) -> dict[str, int]:
+        """Returns how many questions have an answer, where some have none."""
+        answerable = sum(bool(example.answers) for example in examples)
+        counts = {"answer": answerable, "no answer": len(examples) - answerable}
+        return counts if self.unanswerable else {}
+
+    def _nothing(self, examples: Questions) -> Answers:
+        return [Answer((span_head.NOTHING,), 0.0)] * len(examples)
+
+    def noise(
+        self, answers: Answers, examples: Questions, train_examples: Questions
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+        """Returns the intervals of ``noise.intervals``, over questions."""
+        # Read where a run is finished only.
+        from electra_tf.tasks import noise
+
+        pairs = (answers, self._nothing(examples))
+        model, other = (self._scorer(each, examples) for each in pairs)
+        return noise.intervals(lambda rows: (model(rows), other(rows)), len(examples))
 
     def failure(self, answers: Answers, scores: Scores, baseline: Scores) -> str:
         """Reports no answer to any question, or an F1 not above the baseline's."""

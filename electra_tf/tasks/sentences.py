@@ -21,6 +21,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from electra_tf.tasks.tables import READERS, read_table, read_text, require_columns
 
 CONLLU_COLUMNS = (
@@ -286,12 +288,23 @@ def span_scores(
 
     A label span with a word that has no prediction is missed. A share of nothing is 0.
     """
-    right = labeled = predicted = 0
-    for gold, answer in zip(labels, predictions, strict=True):
+    return span_shares(span_counts(labels, predictions).sum(0))
+
+
+def span_counts(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+) -> np.ndarray:
+    """Returns how many spans are right, labeled and predicted, int64 [N, 3]."""
+    counts = np.zeros([len(labels), 3], np.int64)
+    for row, gold, answer in zip(counts, labels, predictions, strict=True):
         wanted, given = set(spans(gold)), set(spans(answer))
-        right += len(wanted & given)
-        labeled += len(wanted)
-        predicted += len(given)
+        row[:] = len(wanted & given), len(wanted), len(given)
+    return counts
+
+
+def span_shares(counts: np.ndarray) -> dict[str, float]:
+    """Returns precision, recall and F1 of a sum of ``span_counts``, [3]."""
+    right, labeled, predicted = counts.tolist()
     return {
         "f1": 2 * right / max(labeled + predicted, 1),
         "precision": right / max(predicted, 1),
@@ -303,9 +316,19 @@ def word_accuracy(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
 ) -> float:
     """Returns the share of right tags; a word without prediction is wrong."""
-    sentences = zip(labels, predictions, strict=True)
-    pairs = [pair for both in sentences for pair in zip(*both, strict=True)]
-    return sum(tag == answer for tag, answer in pairs) / max(len(pairs), 1)
+    right, words = word_counts(labels, predictions).sum(0).tolist()
+    return right / max(words, 1)
+
+
+def word_counts(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+) -> np.ndarray:
+    """Returns how many tags are right, and how many there are, int64 [N, 2]."""
+    counts = np.zeros([len(labels), 2], np.int64)
+    for row, *both in zip(counts, labels, predictions, strict=True):
+        pairs = list(zip(*both, strict=True))
+        row[:] = sum(tag == answer for tag, answer in pairs), len(pairs)
+    return counts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -198,8 +198,13 @@ def _best(
 
 def score_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, float]:
     """SQuAD 1.1: mean exact match and F1; a question has at least one right answer."""
+    return {n: float(x.mean()) for n, x in raw_scores_v1(answers, right).items()}
+
+
+def raw_scores_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, np.ndarray]:
+    """Returns exact_match and f1 of each answer, [N]."""
     metrics = {"exact_match": exact_match, "f1": token_f1}
-    return {n: float(_best(m, answers, right).mean()) for n, m in metrics.items()}
+    return {name: _best(metric, answers, right) for name, metric in metrics.items()}
 
 
 def score_v2(
@@ -213,8 +218,23 @@ def score_v2(
     no_answer_), if there are any; best_exact_match and best_f1 with the thresholds that
     give them.
     """
-    odds = np.asarray(null_odds, np.float64)
     raw, answerable = raw_scores_v2(answers, right)
+    given = np.array([bool(answer) for answer in answers])
+    odds = np.asarray(null_odds, np.float64)
+    return means_v2(raw, odds, answerable, given, threshold)
+
+
+def means_v2(
+    raw: Mapping[str, np.ndarray],
+    odds: np.ndarray,
+    answerable: np.ndarray,
+    given: np.ndarray,
+    threshold: float,
+) -> dict[str, float]:
+    """Is ``score_v2`` of what ``raw_scores_v2`` says of each question, [N].
+
+    ``given`` is whether an answer is not empty.
+    """
     every = np.full(len(odds), True)
     groups = {"": every, "has_answer_": answerable, "no_answer_": ~answerable}
     scores = {
@@ -223,7 +243,6 @@ def score_v2(
         for name, values in raw.items()
         if np.any(rows)
     }
-    given = np.array([bool(answer) for answer in answers])
     for name, values in raw.items():
         best, at = best_threshold(values, odds, answerable, given)
         scores |= {f"best_{name}": best, f"best_{name}_threshold": at}

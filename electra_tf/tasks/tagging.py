@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,14 @@ from electra_tf.tasks import metrics, plots
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
-from electra_tf.tasks.sentences import Sentence, TagSet, span_scores, word_accuracy
+from electra_tf.tasks.sentences import (
+    Sentence,
+    TagSet,
+    span_counts,
+    span_shares,
+    spans,
+    word_counts,
+)
 
 Sentences = Sequence[Sentence]
 
@@ -103,6 +111,7 @@ class Tagging(Task):
     tags: TagSet | None = None
 
     kind = "tagging"
+    counted = "words"
     splits_long = True
 
     def prepare(self, train_examples: Sentences) -> Tagging:
@@ -192,14 +201,27 @@ class Tagging(Task):
 
     def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
         """Returns scores, and how many words were cut off or have no piece."""
-        labels = [example.tags for example in examples]
-        answered = [answer.tags for answer in answers]
-        cut = sum(tags.count(None) for tags in answered)
+        cut = sum(answer.tags.count(None) for answer in answers)
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
-        shares = span_scores(labels, answered) if self._spans else {}
-        shares["accuracy"] = word_accuracy(labels, answered)
         lost = {"words_cut": float(cut), "words_without_pieces": float(unread - cut)}
-        return {name: 100 * share for name, share in shares.items()} | lost
+        return self._shares(self._counts(answers, examples).sum(0)) | lost
+
+    def _counts(
+        self, answers: Sequence[TaggedWords], examples: Sentences
+    ) -> np.ndarray:
+        """What the scores of each sentence are made of, int64 [N, 2 or 5].
+
+        ``word_counts``, and ``span_counts`` if spans are scored.
+        """
+        both = [e.tags for e in examples], [answer.tags for answer in answers]
+        more = [span_counts(*both)] if self._spans else []
+        return np.concatenate([word_counts(*both), *more], axis=1)
+
+    def _shares(self, counts: np.ndarray) -> Scores:
+        """The scores of a sum of ``_counts``."""
+        shares = span_shares(counts[2:]) if self._spans else {}
+        shares["accuracy"] = float(counts[0] / max(counts[1], 1))
+        return {name: 100 * share for name, share in shares.items()}
 
     def baseline(self, train_examples: Sentences, examples: Sentences) -> Scores:
         """Returns the scores of each word's most frequent tag, of any word's if new.
@@ -207,6 +229,11 @@ class Tagging(Task):
         More than an answer that does not look at the text: for tags, that would be no
         opponent.
         """
+        return self.score(self._frequent(train_examples, examples), examples)
+
+    def _frequent(
+        self, train_examples: Sentences, examples: Sentences
+    ) -> list[TaggedWords]:
         counts = collections.defaultdict(collections.Counter)
         for example in train_examples:
             for word, tag in zip(example.words, example.tags, strict=True):
@@ -215,7 +242,57 @@ class Tagging(Task):
         best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
         tags = [tuple(best.get(w, best[None]) for w in e.words) for e in examples]
         sure = (np.ones(len(each), np.float32) for each in tags)
-        return self.score(list(map(TaggedWords, tags, sure)), examples)
+        return list(map(TaggedWords, tags, sure))
+
+    def noise(
+        self,
+        answers: Sequence[TaggedWords],
+        examples: Sentences,
+        train_examples: Sentences,
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+        """Returns the intervals of ``noise.intervals``, over sentences."""
+        # Read where a run is finished only.
+        from electra_tf.tasks import noise
+
+        # Of a sentence only the counts matter, which need not be counted in each draw.
+        model = self._counts(answers, examples)
+        other = self._counts(self._frequent(train_examples, examples), examples)
+
+        def scores(rows: np.ndarray) -> tuple[Scores, Scores]:
+            return self._shares(model[rows].sum(0)), self._shares(other[rows].sum(0))
+
+        return noise.intervals(scores, len(examples))
+
+    def distribution(self, examples: Sentences) -> dict[str, int]:
+        """Returns how many words have each tag."""
+        return dict(collections.Counter(tag for e in examples for tag in e.tags))
+
+    def details_of(
+        self, answers: Sequence[TaggedWords], examples: Sentences
+    ) -> dict[str, Any]:
+        """Returns scores by type of span, or by tag; and the calibration of words."""
+
+        def items(tags: Sequence[str | None]) -> set[tuple]:
+            if self._spans:
+                return {(kind or "span", *ends) for kind, *ends in spans(tags)}
+            return {(tag, place) for place, tag in enumerate(tags) if tag is not None}
+
+        counts = collections.defaultdict(lambda: np.zeros(3, np.int64))
+        right: list[bool] = []
+        for example, answer in zip(examples, answers, strict=True):
+            wanted, given = items(example.tags), items(answer.tags)
+            for column, found in enumerate((wanted & given, wanted, given)):
+                for kind, *_ in found:
+                    counts[kind][column] += 1
+            right += map(operator.eq, example.tags, answer.tags)
+        probabilities = np.concatenate([answer.probabilities for answer in answers])
+        return {
+            "classes": {
+                kind: span_shares(counts[kind]) | {"support": int(counts[kind][1])}
+                for kind in sorted(counts)
+            },
+            "calibration_error": metrics.calibration_error(right, probabilities),
+        }
 
     def failure(
         self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores

@@ -163,8 +163,14 @@ class TextTask(Task):
         # Read where a run is finished only.
         from electra_tf.tasks import noise
 
-        constant = self.constant(train_examples)
-        return noise.intervals(self.score, np.asarray(answers), constant, examples)
+        answers = np.asarray(answers)
+        same = np.stack([self.constant(train_examples)] * len(examples))
+
+        def scores(rows: np.ndarray) -> tuple[Scores, Scores]:
+            chosen = [examples[row] for row in rows]
+            return self.score(answers[rows], chosen), self.score(same, chosen)
+
+        return noise.intervals(scores, len(examples))
 
     def targets(self, examples: Examples) -> np.ndarray:
         """Returns what the loss compares with, one row per example."""

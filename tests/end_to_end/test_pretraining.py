@@ -91,6 +91,7 @@ def test_a_run_leaves_everything_it_promises(whole):
         "metrics.jsonl",
         "curves.png",
         "samples.txt",
+        "model_card.md",
     ):
         assert (model_dir / name).stat().st_size > 0, name
     assert list((model_dir / "tensorboard").rglob("events*"))

@@ -406,3 +406,31 @@ def test_notes_survive_the_cache():
     again = Rows.from_columns(rows.columns())
     assert again.notes["mark"][1].tolist() == [2, 3]
     assert again.notes["one"].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("v2", [True, False])
+def test_intervals_are_those_of_scoring_each_draw_of_questions(v2):
+    """Each answer is compared once, and a draw has what ``score`` says of it."""
+    random, texts = np.random.default_rng(1), ("good movie", "movie", "a book", "")
+    data, answers = [], []
+    for number in range(30):
+        right = None if v2 and number % 3 == 0 else random.choice(texts[:3])
+        context = "a very good movie and a book"
+        data.append(question(context, right, name=str(number)))
+        text = str(random.choice(texts))
+        found = (Candidate(text, 0, 1, 0.0, 0.0),) if text else (NOTHING,)
+        answers.append(Answer(found, float(random.normal(-2.75, 2))))
+    made = task(v2=v2)
+    intervals, above = made.noise(answers, data, data)
+    draw, draws, gains = np.random.default_rng(0), [], []
+    for _ in range(300):
+        rows = draw.integers(0, len(data), len(data))
+        chosen = [data[row] for row in rows]
+        draws.append(made.score([answers[row] for row in rows], chosen))
+        nothing = made.baseline(data, chosen)
+        gains.append({name: x - nothing[name] for name, x in draws[-1].items()})
+    assert intervals.keys() == made.score(answers, data).keys()
+    for found, expected in ((intervals, draws), (above, gains)):
+        for name, ends in found.items():
+            values = [each[name] for each in expected]
+            assert ends == pytest.approx(tuple(np.percentile(values, (2.5, 97.5))))

@@ -4,6 +4,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+import sklearn.metrics
 import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
@@ -11,7 +12,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.heads import TaggingHead
-from electra_tf.tasks.sentences import Sentence
+from electra_tf.tasks.sentences import Sentence, span_scores
 from electra_tf.tasks.tagging import (
     TaggedWords,
     Tagging,
@@ -353,3 +354,68 @@ def test_options_change_the_cache_key_and_describe_the_model():
     described = task().to_json()
     assert described["labels"] == ["B-A", "B-B", "I-A", "O"]
     assert dataclasses.replace(task(), tags=None).to_json()["labels"] is None
+
+
+@pytest.mark.parametrize("metric", ["f1", "accuracy"])
+def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
+    """What is counted once per sentence is what ``score`` says of the draw."""
+    random = np.random.default_rng(1)
+    names = ["O", "B-A", "I-A", "B-B"]
+    data, answers = [], []
+    for number, length in enumerate(random.integers(1, 9, 40)):
+        tags = random.choice(names, length)
+        given = np.where(random.random(length) < 0.7, tags, "O")
+        words = " ".join(f"w{x}" for x in random.integers(0, 9, length))
+        data.append(sentence(words, " ".join(tags), str(number)))
+        found = tuple(given) if number % 5 else (*given[:-1], None)
+        answers.append(TaggedWords(found, np.ones(length)))
+    made = task(train=data, main_metric=metric)
+    intervals, above = made.noise(answers, data, data)
+    # The same draws, each scored as a data set of its own.
+    draws, gains = [], []
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        rows = draw.integers(0, len(data), len(data))
+        chosen = [data[row] for row in rows]
+        scores = made.score([answers[row] for row in rows], chosen)
+        frequent = made.baseline(data, chosen)
+        draws.append(scores[metric])
+        gains.append(scores[metric] - frequent[metric])
+    expected = np.percentile(draws, (2.5, 97.5))
+    assert intervals[metric] == pytest.approx(tuple(expected))
+    assert above[metric] == pytest.approx(tuple(np.percentile(gains, (2.5, 97.5))))
+    assert intervals[metric][0] < made.score(answers, data)[metric]
+    assert "words_cut" not in intervals
+
+
+def test_scores_by_type_and_by_tag():
+    data = [
+        sentence("a b c d e f", "B-X I-X O B-Y B-X O"),
+        sentence("a b c d", "B-Y O B-X I-X"),
+    ]
+    given = [["B-X", "I-X", "B-Y", "B-Y", "O", "O"], ["B-X", "O", "B-X", "O"]]
+    answers = [TaggedWords(tuple(tags), np.full(len(tags), 0.9)) for tags in given]
+    wanted = [example.tags for example in data]
+    found = task(train=data).details_of(answers, data)
+    for kind in "XY":
+        # Of one type alone: all others are outside.
+        alone = [
+            [[t if t.endswith(kind) else "O" for t in tags] for tags in each]
+            for each in (wanted, given)
+        ]
+        row = dict(found["classes"][kind])
+        assert row.pop("support") == {"X": 3, "Y": 2}[kind]
+        assert row == span_scores(*alone)
+    flat = [[tag for tags in each for tag in tags] for each in (wanted, given)]
+    right = np.mean([a == b for a, b in zip(*flat, strict=True)])
+    assert found["calibration_error"] == pytest.approx(abs(0.9 - right))
+    by_tag = task(train=data, main_metric="accuracy").details_of(answers, data)
+    names = sorted(set(flat[0]))
+    expected = sklearn.metrics.precision_recall_fscore_support(
+        *flat, labels=names, zero_division=0
+    )
+    columns = ("precision", "recall", "f1", "support")
+    rows = [[by_tag["classes"][name][c] for c in columns] for name in names]
+    np.testing.assert_allclose(rows, np.transpose(expected))
+    counted = task(train=data).distribution(data)
+    assert counted == {"B-X": 3, "I-X": 2, "O": 3, "B-Y": 2}

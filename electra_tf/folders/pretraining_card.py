@@ -1,0 +1,126 @@
+"""What the card of a pretrained model says: networks, data, recipe, scores, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_tf.folders.pretraining import PretrainingFolder
+
+# Flag of the run -> what a card calls it.
+_RECIPE = {
+    "objective": "objective",
+    "generator": "generator",
+    "init_from": "started from the weights of",
+    "num_train_steps": "steps",
+    "train_batch_size": "rows per step",
+    "max_seq_length": "tokens per row",
+    "learning_rate": "learning rate",
+    "mask_rate": "mask rate",
+    "discriminator_weight": "weight of the discriminator's loss",
+    "mixed_precision": "mixed precision",
+    "seed": "seed",
+}
+_HASHES = ("vocabulary_sha256", "records_sha256")
+
+_CARD = """# Encoder, by ELECTRA
+
+A text encoder pretrained as ELECTRA (Clark et al., 2020) with `electra_tf`. It has no \
+answers before it is fine-tuned:
+
+```
+python run_finetuning.py --encoder=this/folder --train=my.csv
+```
+
+## Model
+
+{model}
+
+## Data
+
+{data}
+
+## Recipe
+
+{recipe}
+
+{scores}## Limits
+
+{limits}
+"""
+_SCORES = """## Scores on held-out text
+
+{about}
+
+| score | value | 95 % interval | trivial |
+|---|---|---|---|
+{rows}
+
+"""
+_LIMITS = """* It knows the language, the time and the views of the text above, of \
+which nothing was filtered but what the flags say. What that text is not like was not \
+measured.
+* One run, one seed: another seed gives other scores."""
+
+
+def data_lines(settings: Mapping[str, Any]) -> list[str]:
+    """What a config.json says of the text; nothing if it does not."""
+    config, hashes = settings.get("config", {}), settings.get("data", {})
+    sources = config.get("records") or config.get("corpus")
+    if not sources:
+        return []
+    return [
+        f"* text: {', '.join(f'`{source}`' for source in sources)}",
+        *(f"* {x.replace('_', ' ')}: `{hashes[x]}`" for x in _HASHES if x in hashes),
+    ]
+
+
+def recipe_lines(settings: Mapping[str, Any]) -> list[str]:
+    """What a config.json says of the training."""
+    config = settings.get("config", {})
+    return [
+        f"* {label}: {config[flag]}"
+        for flag, label in _RECIPE.items()
+        if config.get(flag) not in (None, "none")
+    ]
+
+
+def pretraining_card(
+    folder: PretrainingFolder,
+    parameters: Mapping[str, int],
+    scores: Sequence[tuple[str, str, str, str]],
+) -> str:
+    """The card beside the models of a finished run.
+
+    Args:
+        folder: of the run, with its config.json and vocab.txt.
+        parameters: how many each saved model has, by its name.
+        scores: label, value, interval and trivial value of each held-out score, as
+            text; none without held-out text.
+    """
+    settings, flags = folder.settings, folder.flags
+    casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
+    positions = flags["max_seq_length"]
+    model = [
+        f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
+        f"{flags['num_heads']} heads",
+        *(
+            f"* `{name}.keras`: {count:,} parameters"
+            for name, count in parameters.items()
+        ),
+        f"* text is {casing}; {len(folder.vocabulary())} tokens in `vocab.txt`",
+        f"* position embeddings are trained up to {positions} tokens",
+    ]
+    about = (
+        "The interval has 95 % of what other text of the same kind would give "
+        "(bootstrap over batches; none for few of them, and on several devices). The "
+        "trivial predictor knows frequencies only."
+    )
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in scores)
+    return _CARD.format(
+        model="\n".join(model),
+        data="\n".join(data_lines(settings)),
+        recipe="\n".join(recipe_lines(settings)),
+        scores=_SCORES.format(about=about, rows=rows) if scores else "",
+        limits=_LIMITS,
+    )

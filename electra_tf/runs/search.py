@@ -1,0 +1,201 @@
+"""A search for the values of some flags: trials one after the other, kept on disk.
+
+Optuna proposes (tree-structured Parzen estimator, Bergstra et al., 2011); what it has
+proposed and what came out is in ``search.json``. A proposal is a function of the seed,
+its number and the trials before, so a search that was killed goes on as if it was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from electra_tf import cli, files
+from electra_tf.cli import Log
+from electra_tf.config.search import Axis
+from electra_tf.tasks import plots
+
+SEARCH = "search.json"
+# Trials at random before the others count.
+_AT_RANDOM = 6
+_TRIAL = {"values": dict, "score": float, "failure": str, "seconds": float}
+
+
+def require() -> None:
+    """Raises a ValueError if Optuna is missing."""
+    if importlib.util.find_spec("optuna") is None:
+        raise ValueError(
+            "--search needs the package optuna: pip install optuna (or 'electra_tf"
+            "[search]', or -r requirements-search.txt), or leave out --search."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One choice of values, and what it gave: the main score on held-out data."""
+
+    values: Mapping[str, float]
+    score: float
+    failure: str = ""  # Empty where it did not fail.
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What is searched, and where it is kept.
+
+    Attributes:
+        axes: the flags.
+        first: values of the first trial: those of the run without a search.
+        trials: how many there are in all.
+        metric: name of the score that decides.
+        greater_is_better: whether the best score is the largest.
+        about: what else search.json says.
+        folder: gets search.json after every trial, and search.png at the end.
+    """
+
+    axes: Sequence[Axis]
+    first: Mapping[str, float]
+    trials: int
+    seed: int
+    metric: str
+    greater_is_better: bool
+    about: Mapping[str, Any]
+    folder: Path
+    log: Log
+
+    def __call__(
+        self, attempt: Callable[[int, Mapping[str, float]], Trial | None]
+    ) -> list[Trial] | None:
+        """Makes the trials that are not done; returns all, or None after a signal.
+
+        ``attempt`` trains and scores: number and values to the trial, None if it was
+        interrupted.
+        """
+        done = self._read()
+        if done:
+            self.log(f"{len(done)} of {self.trials} trials are done")
+        progress = cli.Progress(self.trials, unit="trial", log=self.log)
+        progress.move(len(done))
+        names = [axis.name for axis in self.axes]
+        widths = [max(9, len(name)) for name in (*names, self.metric, "best")]
+        cells = (*names, self.metric, "best")
+        self.log("trial  " + _aligned(cells, widths) + "  trials done")
+        for number, trial in enumerate(done):
+            self.log(f"{number:5d}  {self._row(trial, done[: number + 1], widths)}")
+        while len(done) < self.trials:
+            began, number = time.monotonic(), len(done)
+            trial = attempt(number, self.proposal(done))
+            if trial is None:
+                return None
+            took = round(time.monotonic() - began, 1)
+            done.append(dataclasses.replace(trial, seconds=took))
+            self._write(done)
+            progress.move(len(done))
+            row = self._row(done[-1], done, widths)
+            self.log(f"{number:5d}  {row}  {progress.line()}")
+        self._draw(done)
+        return done
+
+    def best(self, done: Sequence[Trial]) -> int:
+        """The number of the trial with the best score, the first of equal ones."""
+        sign = 1 if self.greater_is_better else -1
+        scores = [sign * trial.score for trial in done]
+        return scores.index(max(scores))
+
+    def proposal(self, done: Sequence[Trial]) -> dict[str, float]:
+        """The values of the trial that comes after these."""
+        if not done and all(axis.has(self.first[axis.name]) for axis in self.axes):
+            return {axis.name: self.first[axis.name] for axis in self.axes}
+        # Optional, and slow to import.
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.TPESampler(
+            seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
+        )
+        study = optuna.create_study(
+            direction="maximize" if self.greater_is_better else "minimize",
+            sampler=sampler,
+        )
+        ways = {axis.name: _distribution(axis) for axis in self.axes}
+        for trial in done:
+            values = dict(trial.values)
+            # Ends that were widened since, or a first trial of its own.
+            if all(axis.has(values[axis.name]) for axis in self.axes):
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        params=values, distributions=ways, value=trial.score
+                    )
+                )
+        return dict(study.ask(ways).params)
+
+    def _read(self) -> list[Trial]:
+        shape = {"trials": [_TRIAL]}
+        stored = files.read_json(self.folder / SEARCH, {"trials": []}, shape=shape)
+        names = [leaf.name for leaf in dataclasses.fields(Trial)]
+        return [Trial(**{n: row[n] for n in names}) for row in stored["trials"]]
+
+    def _write(self, done: Sequence[Trial]) -> None:
+        best = self.best(done)
+        files.write_json(
+            self.folder / SEARCH,
+            {
+                "metric": self.metric,
+                "greater_is_better": self.greater_is_better,
+                **self.about,
+                "searched": [dataclasses.asdict(axis) for axis in self.axes],
+                "best_trial": best,
+                "best": dict(done[best].values),
+                "trials": [
+                    {"trial": n, **dataclasses.asdict(x)} for n, x in enumerate(done)
+                ],
+            },
+        )
+
+    def _row(self, trial: Trial, done: Sequence[Trial], widths: Sequence[int]) -> str:
+        scores = (trial.score, done[self.best(done)].score)
+        values = (f"{trial.values[axis.name]:.3g}" for axis in self.axes)
+        cells = (*values, *(f"{score:.2f}" for score in scores))
+        failed = "  failed" if trial.failure else ""
+        return _aligned(cells, widths) + failed
+
+    def _draw(self, done: Sequence[Trial]) -> None:
+        try:
+            plots.search(
+                {a.name: [t.values[a.name] for t in done] for a in self.axes},
+                [trial.score for trial in done],
+                [done[self.best(done[: n + 1])].score for n in range(len(done))],
+                self.metric,
+                str(self.folder),
+                logarithmic=[
+                    axis.name
+                    for axis in self.axes
+                    if axis.is_log and not axis.is_whole and not axis.values
+                ],
+            )
+        except Exception as error:
+            # A picture that cannot be drawn is no reason to lose a search.
+            said = " ".join(str(error).split())[:200]
+            self.log(f"warning: search.png is missing: {type(error).__name__} {said}")
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(
+        cell.rjust(width) for cell, width in zip(cells, widths, strict=True)
+    )
+
+
+def _distribution(axis: Axis) -> Any:
+    import optuna
+
+    if axis.values:
+        return optuna.distributions.CategoricalDistribution(axis.values)
+    if axis.is_whole:
+        low, high = int(axis.low), int(axis.high)
+        return optuna.distributions.IntDistribution(low, high, log=axis.is_log)
+    return optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.is_log)

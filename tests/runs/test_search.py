@@ -1,0 +1,248 @@
+"""A search proposes, resumes and chooses; the evaluation data decides nothing."""
+
+import importlib.util
+import json
+import math
+
+import numpy as np
+import pytest
+
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.config.search import Axis, axes
+from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.runs import finetuning
+from electra_tf.runs.search import Search, Trial
+from electra_tf.runs.trainer import Trainer
+from tests.tasks import common
+
+AXES = [
+    Axis("learning_rate", 1e-5, 1e-2, is_log=True),
+    Axis("epochs", 1, 9, is_log=True, is_whole=True),
+    Axis("dropout", values=(0.0, 0.1, 0.3)),
+]
+FIRST = {"learning_rate": 3e-4, "epochs": 3.0, "dropout": 0.1}
+
+
+class Killed(BaseException):
+    """Ends a search at once, as a signal would."""
+
+
+def toy(folder, *, trials=9, first=FIRST, killed_at=None, greater=True):
+    """All trials of a search whose score is known, and what was said."""
+    said = []
+    search = Search(
+        *(AXES, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder),
+        log=said.append,
+    )
+
+    def attempt(number, values):
+        if number == killed_at:
+            raise Killed
+        score = abs(math.log(values["learning_rate"] / 1e-3)) + abs(
+            values["epochs"] - 4
+        )
+        return Trial(values, -score if greater else score)
+
+    return search, search(attempt), said
+
+
+def without_time(trials):
+    return [(dict(trial.values), trial.score) for trial in trials]
+
+
+def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    search, done, said = toy(whole)
+    assert len(done) == 9
+    assert dict(done[0].values) == FIRST
+    for killed_at in (0, 1, 7):
+        with pytest.raises(Killed):
+            toy(parts, killed_at=killed_at)
+    _, again, repeated = toy(parts)
+    assert without_time(again) == without_time(done)
+    assert "7 of 9 trials are done" in repeated
+    # Each proposal is within its axis, and they are not all the same.
+    for trial in done:
+        assert all(axis.has(trial.values[axis.name]) for axis in AXES)
+    assert len({trial.values["learning_rate"] for trial in done}) == 9
+    stored = json.loads((whole / "search.json").read_text())
+    best = max(range(9), key=lambda number: done[number].score)
+    assert search.best(done) == stored["best_trial"] == best
+    assert stored["best"] == dict(done[best].values)
+    assert (stored["held_out"], len(stored["trials"])) == (20, 9)
+    assert (whole / "search.png").stat().st_size > 5000
+    # The table: a line per trial, with rate and time left.
+    assert sum(" eta " in line and "trial" in line for line in said) == 9
+
+
+def test_a_search_is_longer_with_more_trials_and_may_look_for_the_least(tmp_path):
+    _, few, _ = toy(tmp_path, trials=3, greater=False)
+    search, more, _ = toy(tmp_path, trials=5, greater=False)
+    assert without_time(more[:3]) == without_time(few)
+    assert search.best(more) == min(range(5), key=lambda n: more[n].score)
+    # Values of the run that are no choice of the search are not tried.
+    (tmp_path / "search.json").unlink()
+    _, other, _ = toy(tmp_path, trials=2, first=FIRST | {"dropout": 0.2})
+    assert other[0].values["dropout"] in (0.0, 0.1, 0.3)
+
+
+def test_what_the_flag_says():
+    own = {"learning_rate": 1e-4, "epochs": 3.0, "dropout": 0.1, "seed": 2}
+    texts = ("learning_rate", "epochs=2:8", "dropout=0/0.2", "seed")
+    rate, epochs, dropout, seed = axes(texts, own)
+    assert (rate.low, rate.high, rate.is_log) == (2e-5, pytest.approx(5e-4), True)
+    assert (epochs.low, epochs.high, epochs.is_whole) == (2, 8, True)
+    assert not epochs.has(2.5)
+    assert dropout.values == (0.0, 0.2)
+    assert [seed.has(x) for x in (1, 2, 11, 12)] == [False, True, True, False]
+    # What is named alone has room for the value of the run.
+    for name in ("learning_rate", "epochs", "dropout"):
+        (axis,) = axes((name,), own)
+        assert axis.has(own[name])
+    (half,) = axes(("epochs=0.5:1.5",), own)
+    assert half.has(0.75)
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ({"search": ("learning_rat",)}, "Did you mean learning_rate"),
+        ({"search": ("pooling",)}, "none of the flags that can be searched"),
+        ({"search": ("epochs=3:1",)}, "the smaller one first"),
+        ({"search": ("epochs=3",)}, "several values"),
+        ({"search": ("epochs=2/2",)}, "several values"),
+        ({"search": ("learning_rate=0:1e-3",)}, "the smaller one first"),
+        ({"search": ("learning_rate=a:b",)}, "the smaller one first"),
+        ({"search": ("seed=0.5:3",)}, "the smaller one first"),
+        ({"search": ("epochs", "epochs=1:2")}, "names epochs twice"),
+        ({"search": ("dropout=0.5:1.5",)}, "--dropout must be in"),
+        ({"search": ("epochs",), "frozen": True}, "--frozen does not"),
+        ({"search": ("seed",), "seeds": 3}, "leave --seeds"),
+        ({"search": ("epochs",), "search_trials": 1}, "--search_trials must be"),
+    ],
+)
+def test_flags_that_make_no_search_are_refused(flags, wanted):
+    with pytest.raises(ValueError, match=wanted) as error:
+        fields.from_flat(flags, FinetuneConfig)
+    assert "\n" not in str(error.value)
+
+
+def test_without_the_package_a_line_says_what_to_install(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda x: None if x == "optuna" else found(x)
+    )
+    config = fields.from_flat({"search": ("epochs",)}, FinetuneConfig)
+    with pytest.raises(ValueError, match="pip install optuna"):
+        finetuning.run(config, lambda line: None)
+
+
+# -- Runs ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("moods")
+    data = common.sentiment(70)
+
+    def table(name, examples, wrong=False):
+        other = {"pos": "neg", "neg": "pos"}
+        rows = "".join(
+            f"{e.texts[0]},{other[e.label] if wrong else e.label}\n" for e in examples
+        )
+        (folder / name).write_text("text,label\n" + rows)
+        return str(folder / name)
+
+    return {
+        "task": "classification",
+        "train": table("train.csv", data[:50]),
+        "eval": table("eval.csv", data[50:]),
+        "wrong": table("wrong.csv", data[50:], wrong=True),
+        "encoder": str(common.save_pretrained(folder / "encoder", dropout=0.0)),
+        "max_seq_length": 10,
+        "epochs": 2.0,
+        "train_batch_size": 16,
+        "learning_rate": 1e-3,
+        "export_saved_model": False,
+        "search": ("learning_rate=1e-3:1e-2", "epochs=2/3", "seed"),
+        "search_trials": 3,
+    }
+
+
+def run(values, folder, **changes):
+    said = []
+    flags = values | {"output_dir": str(folder)} | changes
+    del flags["wrong"]
+    report = finetuning.run(fields.from_flat(flags, FinetuneConfig), said.append)
+    return report, "\n".join(said)
+
+
+def weights(folder):
+    return FinetuningFolder(folder).load().get_weights()
+
+
+def trials(folder):
+    stored = json.loads((folder / "search.json").read_text())
+    return [{n: x for n, x in t.items() if n != "seconds"} for t in stored["trials"]]
+
+
+@pytest.mark.slow
+def test_the_best_trains_on_all_and_evaluation_decides_nothing(values, tmp_path):
+    searched, plain = tmp_path / "searched", tmp_path / "plain"
+    report, said = run(values, searched)
+    stored = json.loads((searched / "search.json").read_text())
+    assert (stored["trained_on"], stored["held_out"]) == (40, 10)
+    assert "trains on 40 training examples, chooses on 10 others" in said
+    assert (searched / "search.png").exists()
+    assert not (searched / "search").exists()
+    assert "search.json" in (searched / "model_card.md").read_text()
+    # The same run, with the flags that the search has found.
+    best = stored["best"]
+    flags = {"search": (), **best, "seed": int(best["seed"])}
+    other, _ = run(values, plain, **flags)
+    assert report["seeds"] == other["seeds"]
+    for a, b in zip(weights(searched), weights(plain), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # With wrong answers in the evaluation data the trials are the same.
+    run(values, tmp_path / "wrong", eval=values["wrong"])
+    assert trials(tmp_path / "wrong") == trials(searched)
+    with pytest.raises(ValueError, match="holds a finished run"):
+        run(values, searched)
+
+
+@pytest.mark.slow
+def test_a_search_that_is_killed_anywhere_gives_the_same(values, tmp_path, monkeypatch):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    report, _ = run(values, whole)
+    train = Trainer.train
+    # In the first trial, in the third, and in the run itself.
+    for calls_before in (0, 2, 1):
+        left = [calls_before]
+
+        def killed(self, *args, left=left, **kwargs):
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return train(self, *args, **kwargs)
+
+        monkeypatch.setattr(Trainer, "train", killed)
+        with pytest.raises(Killed):
+            run(values, parts)
+        monkeypatch.setattr(Trainer, "train", train)
+    with pytest.raises(ValueError, match="search: was"):
+        run(values, parts, search=("epochs",))
+    again, said = run(values, parts)
+    assert "3 of 3 trials are done" in said
+    assert trials(parts) == trials(whole)
+    assert again["seeds"] == report["seeds"]
+    for a, b in zip(weights(parts), weights(whole), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_fifth_of_little_data_is_too_little(values, tmp_path):
+    with pytest.raises(ValueError, match="too few for --search"):
+        run(values, tmp_path / "few", train_fraction=0.5, search=("epochs",))
