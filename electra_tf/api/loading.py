@@ -43,9 +43,15 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         ValueError: it is damaged, or none of these.
         OSError: it is not there.
 
-    Examples:
-        >>> load("mini").encode(["one text", "another one"]).shape
+    Example:
+        >>> mini = et.load("mini")
+        >>> mini.encode(["one text", "another one"]).shape
         (2, 256)
+        >>> answer = mini.predict(["the king of france was in the ."])[0]
+        >>> answer["tokens"][:4]
+        ['[CLS]', 'the', 'king', 'of']
+        >>> len(answer["replaced"]) == len(answer["tokens"])
+        True
     """
     path = Path(source)
     has_graph = (path / "saved_model.pb").is_file()
@@ -63,6 +69,13 @@ class PretrainedModel:
         encoder: a ``TextEncoder`` without dropout.
         tokenizer: its ``WordPiece``.
         max_seq_length: most tokens that are read of a text.
+
+    Example:
+        >>> mini = et.load("mini")  # or the folder of a run or of an import
+        >>> mini.encoder.num_layers, mini.max_seq_length
+        (4, 128)
+        >>> mini.encode([("one text", "its pair")], layer=2).shape
+        (1, 256)
     """
 
     encoder: TextEncoder
@@ -146,7 +159,15 @@ class PretrainedModel:
 
 
 class ExportedModel:
-    """A SavedModel, which answers and has nothing else inside; see ``load``."""
+    """A SavedModel, which answers and has nothing else inside; see ``load``.
+
+    Example:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> model.export("served")
+        >>> exported = et.load("served")
+        >>> sorted(exported.predict(["Lovely."])[0])
+        ['label', 'probabilities', 'probability']
+    """
 
     def __init__(self, folder: str | os.PathLike):
         self._folder = folder

@@ -80,6 +80,12 @@ class SentenceVectors:
 
     ``max_seq_length`` is the most tokens that are read of a text, special ones
     included.
+
+    Example:
+        >>> mini = et.load("mini")
+        >>> vectors = SentenceVectors(mini.encoder, mini.tokenizer, max_seq_length=128)
+        >>> vectors(["one text", "another one"], pooling="mean", layer=-1).dtype
+        dtype('float32')
     """
 
     def __init__(self, encoder: TextEncoder, tokenizer: WordPiece, max_seq_length: int):

@@ -49,7 +49,7 @@ def open_corpus(
     tfds_data_dir: str | None = None,
     tfds_download: bool = False,
 ) -> list[Source]:
-    """Finds the sources that the specs name, in an order that is always the same.
+    r"""Finds the sources that the specs name, in an order that is always the same.
 
     A file that two specs name is there once.
 
@@ -65,6 +65,15 @@ def open_corpus(
 
     Raises:
         ValueError: a spec names nothing, or an empty file.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("corpus.txt").write_text(
+        ...     "A line.\nAnother one.\n\nA second document.\n"
+        ... )
+        >>> (source,) = et.data.open_corpus(["corpus.txt"])
+        >>> [list(document) for document in source.documents()]
+        [['A line.', 'Another one.'], ['A second document.']]
     """
     if isinstance(sources, str):
         raise ValueError(f"sources must be a list of specs, got the string {sources!r}")

@@ -45,6 +45,16 @@ class ExampleBuilder:
 
     Raises:
         ValueError: an unknown ``segmenting``, or ``max_seq_length`` is too small.
+
+    Example:
+        >>> import random
+        >>> builder = et.data.ExampleBuilder(
+        ...     16, cls_id=2, sep_id=3, rng=random.Random(0)
+        ... )
+        >>> document = [np.arange(5, 10), np.arange(10, 14)]  # ids of its lines
+        >>> examples = list(builder.build([document]))
+        >>> int(examples[0][0]), int(examples[0][-1])
+        (2, 3)
     """
 
     def __init__(

@@ -367,6 +367,18 @@ class Masking:
 
     Raises ValueError: a choice is unknown, what it needs is missing, the rate is out of
     range, or the slots cannot hold the positions that the rate asks for.
+
+    Example:
+        >>> from electra_tf.data.masking import row_keys
+        >>> masking = et.data.Masking(10, 4, never_masked=(2, 3), max_seq_length=8)
+        >>> ids = tf.constant([[2, 7, 8, 9, 3, 0, 0, 0]])
+        >>> keys = row_keys(tf.constant([1], tf.int64), tf.constant([0], tf.int64))
+        >>> batch = masking(ids, tf.cast(ids > 0, tf.int32), keys)
+        >>> position = int(batch["masked_lm_positions"][0, 0])
+        >>> position in (1, 2, 3) and int(batch["masked_lm_ids"][0, 0]) == ids[
+        ...     0, position
+        ... ]
+        <tf.Tensor: shape=(), dtype=bool, numpy=True>
     """
 
     def __init__(

@@ -59,7 +59,18 @@ def expand_files(
 
 
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
-    """Default masking for records that this library wrote, from their manifest."""
+    r"""Default masking for records that this library wrote, from their manifest.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from electra_tf.data import building
+        >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
+        >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
+        >>> manifest = et.data.read_manifest("records")
+        >>> masking = et.data.masking_for(manifest, mask_rate=0.2)
+        >>> masking.max_predictions_per_seq
+        3
+    """
     pad, _, cls, sep, mask = manifest.vocabulary["special_ids"]
     defaults = {
         "vocab_size": manifest.vocabulary["size"],
@@ -115,6 +126,16 @@ def pretraining_dataset(
         ValueError: no file matches, the files hold no record or records of something
             else, a manifest is needed and missing, ``seed`` is negative, a weight is
             none, or the workers cannot share a batch.
+
+    Example:
+        >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
+        >>> masking = et.data.Masking(10, 4, never_masked=(2, 3), max_seq_length=8)
+        >>> batches = et.data.pretraining_dataset(
+        ...     "three.tfrecord", batch_size=4, masking=masking, sep_id=3
+        ... )
+        >>> batch = next(iter(batches))
+        >>> batch["masked_input_ids"].shape, batch["masked_lm_ids"].shape
+        (TensorShape([4, 8]), TensorShape([4, 1]))
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
@@ -300,6 +321,12 @@ def parse_batch(
     Takes records, [B] string, of ours or of the original builder. Where a record has an
     ``input_mask``, only the ids under its ones are kept; one without ``input_ids``, or
     with an id beyond the vocabulary, raises ``tf.errors.InvalidArgumentError``.
+
+    Example:
+        >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
+        >>> (serialized,) = tf.data.TFRecordDataset("two.tfrecord").batch(2)
+        >>> et.data.parse_batch(serialized)
+        <tf.RaggedTensor [[2, 7, 8, 3], [2, 9, 3]]>
     """
     feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     features = {"input_ids": feature, "input_mask": feature}

@@ -44,7 +44,7 @@ SHARD = typing.get_type_hints(Shard)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a folder of records holds and how it was made.
+    r"""What a folder of records holds and how it was made.
 
     Attributes:
         settings: everything that decides what the records are: ``vocabulary_sha256``,
@@ -54,6 +54,15 @@ class Manifest:
             and, of the tokens to train on, ``unknown_tokens``; if documents were left
             out, how many, by reason (``selection.REASONS``).
         eval: held-out shards; may be empty.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from electra_tf.data import building
+        >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
+        >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
+        >>> manifest = et.data.read_manifest("records")
+        >>> sum(shard.records for shard in manifest.train) > 0
+        True
     """
 
     settings: dict
@@ -105,7 +114,17 @@ _MANIFEST = {
 
 
 def read_manifest(folder: files.AnyPath) -> Manifest:
-    """Reads ``manifest.json``; ValueError: none, damaged, or of a newer format."""
+    r"""Reads ``manifest.json``; ValueError: none, damaged, or of a newer format.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from electra_tf.data import building
+        >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
+        >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
+        >>> manifest = et.data.read_manifest("records")
+        >>> manifest.settings["max_seq_length"], manifest.vocabulary["special_ids"]
+        (16, [0, 1, 2, 3, 4])
+    """
     path = paths.join(folder, MANIFEST)
     try:
         text = paths.read_bytes(path).decode("utf-8")
@@ -189,7 +208,13 @@ def serialize(example: Sequence[int]) -> bytes:
 
 
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
-    """Writes the token ids of examples as one TFRecord file, whole or not at all."""
+    """Writes the token ids of examples as one TFRecord file, whole or not at all.
+
+    Example:
+        >>> shard = et.data.write_shard("one.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
+        >>> shard.records, shard.tokens
+        (2, 7)
+    """
     records = tokens = 0
     examples = iter(examples)
     with files.replacing(path) as part:

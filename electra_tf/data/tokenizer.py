@@ -44,9 +44,20 @@ class WordPiece(tf.Module):
     Accents are removed only if the text is lower-cased too.
 
     Example:
-        >>> tokenizer = WordPiece(Vocabulary.load("vocab.txt"))
+        >>> tokens = (
+        ...     "[PAD]",
+        ...     "[UNK]",
+        ...     "[CLS]",
+        ...     "[SEP]",
+        ...     "[MASK]",
+        ...     "hello",
+        ...     "wor",
+        ...     "##ld",
+        ... )
+        >>> vocabulary = et.data.Vocabulary(tokens)
+        >>> tokenizer = et.data.WordPiece(vocabulary)
         >>> tokenizer.tokenize(tf.constant(["Hello world"]))
-        <tf.RaggedTensor [[7592, 2088]]>
+        <tf.RaggedTensor [[5, 6, 7]]>
     """
 
     def __init__(

@@ -34,6 +34,21 @@ class Vocabulary:
     split into pieces, ``cls`` before the first segment, ``sep`` after each one, and
     ``mask`` in the place of a hidden token. Raises ValueError: no tokens, or none but
     these, a token twice, an empty token, a special token missing.
+
+    Example:
+        >>> tokens = (
+        ...     "[PAD]",
+        ...     "[UNK]",
+        ...     "[CLS]",
+        ...     "[SEP]",
+        ...     "[MASK]",
+        ...     "hello",
+        ...     "wor",
+        ...     "##ld",
+        ... )
+        >>> vocabulary = et.data.Vocabulary(tokens)
+        >>> len(vocabulary), vocabulary.cls_id, vocabulary.ids["hello"]
+        (8, 2, 5)
     """
 
     tokens: tuple[str, ...]
@@ -174,6 +189,14 @@ def train_vocabulary(
         words (``##x``), each in code point order; the longer pieces, as learned.
 
     Raises ValueError: the text is empty, or ``size`` is too small for its alphabet.
+
+    Example:
+        >>> lines = ["the cat sat on the mat", "the cat ran"] * 10
+        >>> tokens = et.data.train_vocabulary(lines, size=40)
+        >>> tokens[:5]
+        ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']
+        >>> "the" in tokens
+        True
     """
     # Only training needs it; loading a vocabulary stays fast.
     from tokenizers import BertWordPieceTokenizer

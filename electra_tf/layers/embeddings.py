@@ -46,6 +46,12 @@ class TextEmbedding(Serializable, keras.layers.Layer):
             already tell how far they are apart.
 
     Raises ValueError for another ``position_init``.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(vocab_size=100, size=16, max_positions=32)
+        >>> ids = tf.constant([[2, 7, 3]])
+        >>> table(ids, segment_ids=ids * 0).shape
+        TensorShape([1, 3, 16])
     """
 
     def __init__(
@@ -235,6 +241,15 @@ class SharedWordEmbedding(_BorrowingEmbedding):
     The one word table is trained from both sides. This is what most re-implementations
     share, where the original code shares all tables and the LayerNorm. Other arguments
     are those of ``TextEmbedding``.
+
+    Example:
+        >>> lender = et.layers.TextEmbedding(vocab_size=100, size=16)
+        >>> own = et.layers.SharedWordEmbedding(lender, name="discriminators")
+        >>> ids = tf.constant([[2, 7, 3]])
+        >>> own(ids, segment_ids=ids * 0).shape
+        TensorShape([1, 3, 16])
+        >>> bool(tf.reduce_all(own.words(ids) == lender.words(ids)))
+        True
     """
 
     def _add_table(self, name: str, rows: int) -> None:
@@ -255,6 +270,13 @@ class DeltaEmbedding(_BorrowingEmbedding):
     that paper. Other arguments are those of ``TextEmbedding``.
 
     The deltas are decayed like tables, that is, towards the shared values.
+
+    Example:
+        >>> generators = et.layers.TextEmbedding(vocab_size=100, size=16, dropout=0.0)
+        >>> own = et.layers.DeltaEmbedding(generators, name="discriminators")
+        >>> ids = tf.constant([[2, 7, 3]])
+        >>> own(ids, segment_ids=ids * 0).shape
+        TensorShape([1, 3, 16])
     """
 
     def _add_table(self, name: str, rows: int) -> None:

@@ -42,10 +42,12 @@ class TextEncoder(Serializable, keras.Model):
             longer than the position table.
 
     Example:
-        >>> table = TextEmbedding(vocab_size=30522, size=128)
-        >>> encoder = TextEncoder(table, num_layers=12, hidden_size=256, num_heads=4)
+        >>> table = et.layers.TextEmbedding(vocab_size=30522, size=128)
+        >>> encoder = et.TextEncoder(table, num_layers=12, hidden_size=256, num_heads=4)
         >>> encoder({"input_ids": tf.constant([[2, 7, 3]])}).shape
         TensorShape([1, 3, 256])
+        >>> len(encoder.states({"input_ids": tf.constant([[2, 7, 3]])}))
+        13
     """
 
     def __init__(

@@ -32,7 +32,17 @@ def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class Dropout(Serializable, keras.layers.Layer):
-    """Dropout whose mask is a pure function of the seed given to the call."""
+    """Dropout whose mask is a pure function of the seed given to the call.
+
+    Example:
+        >>> dropout, ones = et.layers.Dropout(0.5), tf.ones([1, 4])
+        >>> bool(tf.reduce_all(dropout(ones) == ones))  # nothing outside of training
+        True
+        >>> seed = tf.constant([1, 2])
+        >>> first, again = (dropout(ones, seed=seed, training=True) for _ in range(2))
+        >>> bool(tf.reduce_all(first == again))
+        True
+    """
 
     def __init__(self, rate: float, **kwargs):
         super().__init__(**kwargs)
@@ -68,6 +78,13 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
 
     Arguments other than the ``embeddings``, whose word table is shared, are as in
     ``TransformerEncoderBlock``.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)
+        >>> head = et.layers.MaskedLMHead(table)
+        >>> hidden, positions = tf.zeros([1, 5, 32]), tf.constant([[1, 3]])
+        >>> head(hidden, positions).shape
+        TensorShape([1, 2, 100])
     """
 
     def __init__(
@@ -151,6 +168,11 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         hidden_size: width of the hidden states.
         initializer_range: standard deviation of the truncated normal initializer of
             the first kernel; the second is Glorot uniform, as in the original code.
+
+    Example:
+        >>> head = et.layers.ReplacedTokenHead(hidden_size=32)
+        >>> head(tf.zeros([1, 5, 32])).shape  # a logit per token
+        TensorShape([1, 5])
     """
 
     def __init__(self, hidden_size: int, *, initializer_range: float = 0.02, **kwargs):

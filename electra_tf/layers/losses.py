@@ -29,6 +29,14 @@ def weighted_mean(
     Values and weights are of one shape; ``total`` is a scalar denominator, None takes
     the sum of ``weights`` over all replicas. The result, a float32 scalar, is 0 where
     the total is 0.
+
+    Example:
+        >>> values, weights = (
+        ...     tf.constant([1.0, 3.0, 100.0]),
+        ...     tf.constant([1.0, 1.0, 0.0]),
+        ... )
+        >>> float(et.losses.weighted_mean(values, weights))
+        2.0
     """
     weights = tf.cast(weights, tf.float32)
     if total is None:
@@ -39,7 +47,13 @@ def weighted_mean(
 
 
 def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Negative log-likelihood of ids [...] under logits [..., V]; float32, in nats."""
+    """Negative log-likelihood of ids [...] under logits [..., V]; float32, in nats.
+
+    Example:
+        >>> logits, ids = tf.zeros([1, 2, 8]), tf.constant([[3, 5]])
+        >>> et.losses.token_cross_entropy(logits, ids).numpy().round(3)  # the log of 8
+        array([[2.079, 2.079]], dtype=float32)
+    """
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=ids, logits=tf.cast(logits, tf.float32)
     )
@@ -62,6 +76,13 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Negative log-likelihood of binary labels; float32 of the same shape, in nats.
 
     Labels are boolean or numbers in [0, 1]; a positive logit favors label 1.
+
+    Example:
+        >>> loss = et.losses.binary_cross_entropy(
+        ...     tf.constant([True]), tf.constant([0.0])
+        ... )
+        >>> loss.numpy().round(3)  # the log of 2
+        array([0.693], dtype=float32)
     """
     return tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(labels, tf.float32), logits=tf.cast(logits, tf.float32)

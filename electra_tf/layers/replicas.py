@@ -21,6 +21,10 @@ def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
 
     Must be called outside of ``tf.while_loop`` and ``tf.cond`` when there is more than
     one replica: TensorFlow cannot synchronize replicas inside of them.
+
+    Example:
+        >>> float(et.losses.all_replicas_sum(tf.constant(2.0)))  # without a strategy
+        2.0
     """
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:

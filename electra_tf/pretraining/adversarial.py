@@ -47,6 +47,13 @@ class RewardBaseline(keras.layers.Layer):
 
     Called, it returns the logits w . h_G, [..] of hidden [.., D]; at first all zero, a
     reward of ln 2.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> baseline = pretraining.RewardBaseline()
+        >>> logits = baseline(tf.zeros([1, 2, 16]))
+        >>> baseline.value(logits).numpy().round(3)  # in nats
+        array([[0.693, 0.693]], dtype=float32)
     """
 
     def __init__(self, **kwargs):
@@ -174,6 +181,14 @@ class ReinforceElectra(_AdversarialElectra):
 
     ``adversarial_weight`` w is a number in [0, 1] or a schedule; the sampler must have
     ``distribution`` as ``CategoricalSampler`` has.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> model = pretraining.ReinforceElectra(generator, discriminator)
     """
 
     METRICS = (
@@ -249,6 +264,16 @@ class GumbelElectra(_AdversarialElectra):
 
     ``adversarial_weight`` and the sampler are as in ``ReinforceElectra``. Tau is
     ``gumbel_temperature``, which must be positive as ``discriminator_weight`` must.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> model = pretraining.GumbelElectra(
+        ...     generator, discriminator, gumbel_temperature=0.5
+        ... )
     """
 
     def __init__(

@@ -24,6 +24,12 @@ class LinearChange(Serializable):
     """From ``start`` to ``end`` in equal steps, then constant.
 
     It begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 of them.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> change = pretraining.LinearChange(1.0, 0.0, steps=10, begin=5)
+        >>> [float(change(tf.constant(step))) for step in (0, 5, 10, 20)]
+        [1.0, 1.0, 0.5, 0.0]
     """
 
     def __init__(self, start: float, end: float, steps: int, begin: int = 0):
@@ -48,6 +54,12 @@ class ExponentialDecay(Serializable):
     with u the share of the training that is done; ``time_constant`` is tau times the
     number of updates, and positive. After it 37 % of the distance are left, after five
     of it 0.7 %.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)
+        >>> round(float(decay(tf.constant(100))), 3)
+        1.368
     """
 
     def __init__(self, start: float, end: float, time_constant: float):

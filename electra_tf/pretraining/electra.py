@@ -63,6 +63,22 @@ class Electra(PretrainingModel):
             forward pass per step. The original samples with dropout on.
         special_ids: what the masking never chooses beside padding, [CLS], [SEP] and
             [MASK]: such tokens are told from the others in the metrics.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> model = et.Electra(generator, discriminator)
+        >>> model.compile(optimizer=et.training.AdamW(1e-3))
+        >>> _ = et.data.write_shard("pair.tfrecord", [[2, *range(5, 20), 3]] * 8)
+        >>> masking = et.data.Masking(100, 4, never_masked=(2, 3), max_seq_length=32)
+        >>> batches = et.data.pretraining_dataset(
+        ...     "pair.tfrecord", batch_size=4, masking=masking, sep_id=3
+        ... )
+        >>> history = model.fit(batches, steps_per_epoch=2, shuffle=False, verbose=0)
+        >>> model.discriminator is discriminator
+        True
     """
 
     # Of the generator; those of the objective are the objective's.

@@ -79,6 +79,12 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     Called, it gives the energies E(x)_t [B, S]; its loss and its metrics are those of
     ``noise_logits``, over all real tokens (section 2, Algorithm 2, and the original
     code). ``replaced_fraction`` is the share of noise.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> energy = pretraining.NoiseContrastiveEstimation()
+        >>> energy(tf.zeros([1, 4, 32])).shape  # of every token
+        TensorShape([1, 4])
     """
 
     def __init__(self, **kwargs):
@@ -113,6 +119,16 @@ class EnergyModel(Discriminator):
 
     Called, it gives E(x)_t [B, S] float32, which is no logit of "replaced": a high
     energy is an unlikely token. Arguments as ``Discriminator``.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=1)
+        >>> model = pretraining.EnergyModel(
+        ...     encoder, pretraining.NoiseContrastiveEstimation()
+        ... )
+        >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
+        TensorShape([1, 4])
     """
 
 
@@ -131,6 +147,18 @@ class Electric(TwoTowerElectra):
     The objective is ``NoiseContrastiveEstimation()`` by default. A sampler must draw
     from the softmax of the logits it gets, as the default does: log q is taken from
     them.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
+        >>> left = et.TextEncoder(table, direction="left_to_right", **small)
+        >>> right = et.TextEncoder(table, direction="right_to_left", **small)
+        >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
+        >>> discriminator = et.TextEncoder(
+        ...     table, num_layers=1, hidden_size=32, num_heads=1
+        ... )
+        >>> model = pretraining.Electric(towers, discriminator)
     """
 
     def __init__(
@@ -184,6 +212,22 @@ def pseudo_log_likelihood(
     ``model`` is an ``Electric``, or the ``discriminator.keras`` of its run, and
     ``tokenizer`` the run's ``WordPiece``. Texts are cut to ``max_seq_length``, [CLS]
     and [SEP] included. Returns float64 nats, one number per text.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> tokenizer = et.load("mini").tokenizer
+        >>> table = et.layers.TextEmbedding(
+        ...     len(tokenizer.vocabulary), 16, max_positions=32
+        ... )
+        >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=1)
+        >>> model = pretraining.EnergyModel(
+        ...     encoder, pretraining.NoiseContrastiveEstimation()
+        ... )
+        >>> texts = ["the cat sat.", "it ran."]
+        >>> pretraining.pseudo_log_likelihood(
+        ...     model, tokenizer, texts, max_seq_length=32
+        ... ).shape
+        (2,)
     """
     vocabulary = tokenizer.vocabulary
     scores = []

@@ -50,6 +50,18 @@ class MaskedLM(PretrainingModel):
 
     Trained alone it is BERT without next-sentence prediction; inside ``Electra`` it
     is the generator. The output matrix is the encoder's word table.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=2)
+        >>> bert = et.MaskedLM(encoder)
+        >>> ids = tf.constant([[2, 4, 9, 3]])  # 4 is [MASK]
+        >>> inputs = {
+        ...     "masked_input_ids": ids,
+        ...     "masked_lm_positions": tf.constant([[1]]),
+        ... }
+        >>> bert({**inputs, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}).shape
+        TensorShape([1, 1, 100])
     """
 
     METRICS = likelihood_cards("masked_lm", "masked LM", "mlm")

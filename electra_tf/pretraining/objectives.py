@@ -72,6 +72,11 @@ class Objective(Serializable, keras.layers.Layer):
     ``loss_metric``, the metric of its loss, and ``step_metrics``, all metrics that
     ``loss`` updates, in the order they are shown. ``METRICS`` says how each of them
     is shown.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
+        True
     """
 
     METRICS: tuple[MetricCard, ...] = ()
@@ -113,7 +118,20 @@ class Objective(Serializable, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class Discriminator(Serializable, keras.Model):
-    """An encoder and the trained objective layer on top of it, which owns the head."""
+    """An encoder and the trained objective layer on top of it, which owns the head.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> model = pretraining.Discriminator(
+        ...     discriminator, pretraining.SentenceDetection()
+        ... )
+        >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
+        TensorShape([1])
+    """
 
     def __init__(self, encoder: TextEncoder, objective: keras.layers.Layer, **kwargs):
         super().__init__(**kwargs)
@@ -137,6 +155,18 @@ class ReplacedTokenDetector(Discriminator):
 
     Called with encoder inputs it returns rtd_logits [B, S] float32; > 0 is replaced.
     Its objective is the trained ``ReplacedTokenDetection``.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> detector = et.ReplacedTokenDetector(
+        ...     discriminator, et.ReplacedTokenDetection()
+        ... )
+        >>> logits = detector({"input_ids": tf.constant([[2, 7, 9, 3]])})
+        >>> tf.sigmoid(logits).shape  # how likely each token was replaced
+        TensorShape([1, 4])
     """
 
 
@@ -185,6 +215,16 @@ class ReplacedTokenDetection(Objective):
     named replaceable leave out what the masking cannot choose.
 
     ``positions`` are "all" or "masked"; anything else is a ValueError.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> question = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
+        >>> model = et.Electra(generator, discriminator, objective=question)
+        >>> question(tf.zeros([1, 4, 32])).shape  # a logit per token
+        TensorShape([1, 4])
     """
 
     METRICS = (
@@ -338,6 +378,13 @@ class SentenceDetection(Objective):
     One linear unit reads the hidden state of [CLS]. A row counts as corrupted if any
     of its tokens differs from the original: a row whose samples all happen to be right
     is as real as its tokens are. Rows of padding do not count.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> pretraining.SentenceDetection()(
+        ...     tf.zeros([2, 4, 32])
+        ... ).shape  # a logit per row
+        TensorShape([2])
     """
 
     METRICS = (
@@ -408,6 +455,17 @@ class JointObjective(Objective):
     """One objective plus another one, weighted.
 
     Scores, answers and the saved model are those of the first, whose loss has weight 1.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> both = pretraining.JointObjective(
+        ...     et.ReplacedTokenDetection(), pretraining.SentenceDetection(), weight=0.5
+        ... )
+        >>> model = et.Electra(generator, discriminator, objective=both)
     """
 
     def __init__(
@@ -595,6 +653,15 @@ class TokenPrediction(_TokenObjective):
     tokens are replaced by the generator's samples instead of [MASK], so that what is
     read in pretraining looks like what is read in fine-tuning. Weighted and averaged
     over the masked slots as the generator's loss is.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> question = pretraining.TokenPrediction(table)  # "Replace MLM" of Table 5
+        >>> model = et.Electra(generator, discriminator, objective=question)
     """
 
     rates = ("replaced_masked_fraction",)
@@ -643,6 +710,15 @@ class CopyingTokenPrediction(_TokenObjective):
     and the loss is the negative log-likelihood of the original token, a mean over all
     real tokens, [CLS] and [SEP] included. The logits of all tokens never exist at once
     (``layers/chunked.py``).
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> question = pretraining.CopyingTokenPrediction(table)  # "All-Tokens MLM"
+        >>> model = et.Electra(generator, discriminator, objective=question)
     """
 
     METRICS = (

@@ -22,6 +22,20 @@ class Phase:
     The ``name`` is also in the names of the optimizer's state; ``frozen`` is a part of
     the model that is used and not trained. ``hand_over`` is called once, before the
     first step; whether it was is read from ``model.step``, which checkpoints hold.
+
+    Example:
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1}
+        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+        >>> from electra_tf import pretraining
+        >>> first = pretraining.Phase("generator", generator, steps=100)
+        >>> second = pretraining.Phase(
+        ...     "both",
+        ...     et.Electra(generator, discriminator),
+        ...     steps=100,
+        ...     frozen=generator,
+        ... )
     """
 
     name: str

@@ -95,6 +95,17 @@ class CategoricalSampler(Serializable):
         temperature: divides the logits; above 1 flattens the distribution. A positive
             number, or a schedule (``electra_tf.pretraining.annealing``).
         disallow_correct: never draw the original token (appendix: no gain).
+
+    Example:
+        >>> logits = tf.math.log(tf.constant([[[0.001, 0.001, 0.998]]]))
+        >>> ids, seed, step = tf.constant([[2]]), tf.constant([1, 2, 3]), tf.constant(0)
+        >>> et.CategoricalSampler()(logits, ids, seed, step).shape
+        TensorShape([1, 1])
+        >>> sampled = et.CategoricalSampler(disallow_correct=True)(
+        ...     logits, ids, seed, step
+        ... )
+        >>> int(sampled[0, 0]) in (0, 1)
+        True
     """
 
     METRICS = (
@@ -206,7 +217,15 @@ def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class GreedySampler(Serializable):
-    """The generator's most probable token: the limit of temperature 0."""
+    """The generator's most probable token: the limit of temperature 0.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> logits, ids = tf.constant([[[0.0, 5.0, 1.0]]]), tf.constant([[2]])
+        >>> seed, step = tf.constant([1, 2, 3]), tf.constant(0)
+        >>> int(pretraining.GreedySampler()(logits, ids, seed, step)[0, 0])
+        1
+    """
 
     schedules: Mapping[str, Schedule] = {}
 
@@ -231,6 +250,14 @@ class LeaveRows(Serializable):
 
     ``sampler`` draws for the other rows. ``share`` is the probability of a row to be
     left as it was, 0.2 in the paper; one outside of [0, 1) raises a ValueError.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> sampler = pretraining.LeaveRows(pretraining.GreedySampler(), share=0.5)
+        >>> logits, ids = tf.tile([[[0.0, 5.0, 1.0]]], [64, 1, 1]), tf.fill([64, 1], 2)
+        >>> sampled = sampler(logits, ids, tf.constant([1, 2, 3]), tf.constant(0))
+        >>> sorted(set(sampled.numpy().ravel().tolist()))  # own tokens, and samples
+        [1, 2]
     """
 
     def __init__(self, sampler: Callable, share: float = 0.2):

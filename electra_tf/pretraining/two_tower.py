@@ -59,6 +59,16 @@ class TwoTowerGenerator(PretrainingModel):
     ``left`` reads "left_to_right" and ``right`` "right_to_left", on one embeddings
     object, whose word table is the output matrix. ``special_ids`` are not predicted:
     [CLS], [SEP] and [MASK]. Other directions, or no special id, are a ValueError.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
+        >>> left = et.TextEncoder(table, direction="left_to_right", **small)
+        >>> right = et.TextEncoder(table, direction="right_to_left", **small)
+        >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
+        >>> towers.count_params() > 0
+        True
     """
 
     def __init__(
@@ -183,6 +193,18 @@ class TwoTowerElectra(Electra):
 
     As ``Electra``, with one difference: the generator, which sees the whole text but
     for each token itself, learns from all candidates, not from the drawn ones alone.
+
+    Example:
+        >>> from electra_tf import pretraining
+        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+        >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
+        >>> left = et.TextEncoder(table, direction="left_to_right", **small)
+        >>> right = et.TextEncoder(table, direction="right_to_left", **small)
+        >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
+        >>> discriminator = et.TextEncoder(
+        ...     table, num_layers=1, hidden_size=32, num_heads=1
+        ... )
+        >>> model = pretraining.TwoTowerElectra(towers, discriminator)
     """
 
     def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:

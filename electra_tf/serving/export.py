@@ -38,6 +38,18 @@ class ServingModule(tf.Module):
 
     The task's ``serving_inputs`` and ``serving_outputs`` are exported; tokenizer and
     ``max_seq_length``, the most tokens of a row, are to be those of training.
+
+    Example:
+        >>> mini = et.load("mini")
+        >>> task = et.tasks.Classification(
+        ...     name="mood", source=None, labels=("bad", "good")
+        ... )
+        >>> served = et.serving.ServingModule(
+        ...     task.build_model(mini.encoder), task, mini.tokenizer, max_seq_length=128
+        ... )
+        >>> answer = served.text_signature(text=tf.constant(["Lovely."]))
+        >>> answer["probabilities"].shape
+        TensorShape([1, 2])
     """
 
     def __init__(
@@ -115,6 +127,16 @@ def export_saved_model(
 
     Returns:
         largest difference to the model on a test batch; None where it is the model.
+
+    Example:
+        >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
+        >>> task = et.tasks.Classification(
+        ...     name="mood", source=None, labels=("bad", "good")
+        ... )
+        >>> model = task.build_model(encoder)
+        >>> et.serving.export_saved_model(model, task, tokenizer, "from_parts")
+        >>> sorted(et.load("from_parts").predict(["Lovely."])[0]["probabilities"])
+        ['bad', 'good']
     """
     length = max_seq_length or task.max_seq_length
     exported, difference = model, None
@@ -137,6 +159,22 @@ class NumbersModule(tf.Module):
 
     Beside the numbers of the signature it returns what the model does, under its name
     or as ``logits``.
+
+    Example:
+        >>> task = et.tasks.Classification(
+        ...     name="mood", source=None, labels=("bad", "good")
+        ... )
+        >>> numbers = et.serving.NumbersModule(
+        ...     task.build_model(et.load("mini").encoder), task
+        ... )
+        >>> ids = tf.constant([[2, 7, 3]])
+        >>> inputs = {
+        ...     "input_ids": ids,
+        ...     "input_mask": ids * 0 + 1,
+        ...     "segment_ids": ids * 0,
+        ... }
+        >>> sorted(numbers.answer(inputs))
+        ['logits', 'probabilities', 'probability']
     """
 
     def __init__(self, model: keras.Model, task: Task):
@@ -196,6 +234,14 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
 
     Raises:
         ValueError: it cannot be converted, or the difference is above 1e-3.
+
+    Example:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> difference = model.export(
+        ...     "mood.tflite", format="litert"
+        ... )  # calls this function
+        >>> difference < 1e-4
+        True
     """
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +258,11 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
 
 
 def require_onnx() -> None:
-    """Raises a ValueError if a package that an ONNX export needs is missing."""
+    """Raises a ValueError if a package that an ONNX export needs is missing.
+
+    Example:
+        >>> et.serving.require_onnx()
+    """
     for name in ("tf2onnx", "onnx", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
             raise ValueError(
@@ -226,6 +276,12 @@ def export_onnx(model: keras.Model, task: Task, path: str) -> float:
 
     As ``export_litert``, also in what is returned and raised; ``path`` is an ``.onnx``
     file. A package that is missing is a ValueError, too.
+
+    Example:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> difference = model.export("mood.onnx", format="onnx")  # calls this function
+        >>> difference < 1e-4
+        True
     """
     require_onnx()
     import onnxruntime

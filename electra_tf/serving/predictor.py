@@ -32,6 +32,15 @@ class Predictor:
     Raises:
         ValueError: it is not a model with a string signature.
         OSError: there is none.
+
+    Example:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> model.export("mood")
+        >>> predictor = et.serving.Predictor("mood")
+        >>> predictor.text_names
+        ('text',)
+        >>> len(predictor([{"text": "Lovely."}, {"text": "A waste of time."}]))
+        2
     """
 
     def __init__(

@@ -26,6 +26,10 @@ class Example:
     """One text, or a pair, with its label (None where it is unknown).
 
     ``id`` names the example in predictions and submissions.
+
+    Example:
+        >>> et.tasks.Example("7", ("It rained.", "It was wet."), "entailment").texts
+        ('It rained.', 'It was wet.')
     """
 
     id: str
@@ -38,6 +42,13 @@ class Ragged:
     """R arrays of different lengths, stored as one.
 
     Row r is ``values[splits[r]:splits[r + 1]]``; splits are int64 [R + 1].
+
+    Example:
+        >>> column = et.tasks.Ragged.of([[2, 7, 3], [2, 3]])
+        >>> len(column), column.lengths.tolist()
+        (2, [3, 2])
+        >>> column.pad(np.array([0, 1]), 4).tolist()
+        [[2, 7, 3, 0], [2, 3, 0, 0]]
     """
 
     values: np.ndarray
@@ -94,6 +105,18 @@ class Rows:
         weights: float32 [R] or ``Ragged``, weight of each row in the loss; or None.
         pad_id: id that pads input_ids.
         notes: what ``Task.decode`` needs to know about the rows and the model does not.
+
+    Example:
+        >>> examples = [
+        ...     et.tasks.Example("1", ("I liked it.",), "good"),
+        ...     et.tasks.Example("2", ("A waste of time.",), "bad"),
+        ... ]
+        >>> task = et.tasks.Classification(
+        ...     name="mood", source=None, labels=("bad", "good")
+        ... )
+        >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
+        >>> len(rows), rows.targets["label"].tolist()
+        (2, [1, 0])
     """
 
     inputs: Mapping[str, Column]
@@ -154,6 +177,13 @@ class Task:
             shorter length than the default loses nothing.
         text_names: names of the text inputs in serving signatures.
         counted: what ``distribution`` counts, "examples" or "words".
+
+    Example:
+        >>> task = et.tasks.Classification(
+        ...     name="mood", source=None, labels=("bad", "good")
+        ... )
+        >>> isinstance(task, et.tasks.Task), task.main_metric
+        (True, 'accuracy')
     """
 
     name: str

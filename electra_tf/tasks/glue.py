@@ -131,11 +131,22 @@ def is_unlabeled(split: str) -> bool:
 
 
 def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> TextTask:
-    """Makes one of the tasks of ``ROWS``.
+    r"""Makes one of the tasks of ``ROWS``.
 
     ``data_dir`` is the folder of the task's TSV files or of all tasks' folders; or
     "tfds:FOLDER" for data prepared by TensorFlow Datasets ("tfds:" for its default
     folder). ``log`` is told about lines that are skipped.
+
+    Example:
+        >>> from pathlib import Path
+        >>> Path("CoLA").mkdir()
+        >>> for split in ("train", "dev"):
+        ...     _ = Path(f"CoLA/{split}.tsv").write_text(
+        ...         "gj04\t1\t\tThe book was read.\n"
+        ...     )
+        >>> task = et.tasks.glue_task("cola", "CoLA")
+        >>> task.main_metric, task.source("dev")[0].texts
+        ('matthews', ('The book was read.',))
     """
     row = ROWS[name]
     source = GlueFiles(name, data_dir, log)

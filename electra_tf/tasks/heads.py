@@ -50,6 +50,12 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     out of each, ``num_states`` in all, with a softmax of as many learned numbers for
     weights, equal at the start; such a head is called with the list of these. Anything
     else is a ValueError. ``kwargs`` are those of ``keras.layers.Layer``.
+
+    Example:
+        >>> head = et.tasks.ClassificationHead(hidden_size=32, num_outputs=3)
+        >>> ids = tf.constant([[2, 7, 3]])
+        >>> head(tf.zeros([1, 3, 32]), {"input_mask": tf.ones_like(ids)}).shape
+        TensorShape([1, 3])
     """
 
     every_position = False
@@ -156,7 +162,14 @@ class HiddenClassificationHead(ClassificationHead):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TaggingHead(ClassificationHead):
-    """One linear layer on every position, after dropout: tag_logits [B, S, C]."""
+    """One linear layer on every position, after dropout: tag_logits [B, S, C].
+
+    Example:
+        >>> head = et.tasks.TaggingHead(hidden_size=32, num_outputs=5)
+        >>> ids = tf.constant([[2, 7, 3]])
+        >>> head(tf.zeros([1, 3, 32]), {"input_mask": tf.ones_like(ids)}).shape
+        TensorShape([1, 3, 5])
+    """
 
     every_position = True
     _poolings: ClassVar = dict.fromkeys(POOLINGS, ("tokens", lambda hidden, _: hidden))
@@ -172,6 +185,12 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
     "states" (a list, of ``TextEncoder.states``), or "all", which is the default.
     Dropout masks are a function of ``seed``, the number of training calls and the row
     of the global batch, on whatever device that is.
+
+    Example:
+        >>> encoder = et.load("mini").encoder
+        >>> model = et.tasks.TaskModel(encoder, et.tasks.ClassificationHead(256, 3))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape
+        TensorShape([1, 3])
     """
 
     def __init__(

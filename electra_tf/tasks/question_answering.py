@@ -53,6 +53,13 @@ class QuestionAnswering(Task):
             "independent": each by one linear layer, as BERT's.
         n_best: most candidates per question.
         beam_size: starts, and ends per start, that are looked at.
+
+    Example:
+        >>> task = et.tasks.QuestionAnswering(
+        ...     name="mine", source=None, unanswerable=True, answerability=True
+        ... )
+        >>> task.main_metric, task.doc_stride
+        ('f1', 128)
     """
 
     name: str

@@ -15,6 +15,10 @@ class Recipe:
 
     The (peak) learning rate and the decay per layer are by size of the encoder, see
     ``encoder_size``; ``reduction`` is the loss's over the batch, "sum" or "mean".
+
+    Example:
+        >>> et.tasks.RECIPES["paper"].learning_rate["small"]
+        0.0003
     """
 
     learning_rate: dict[str, float]
@@ -54,6 +58,14 @@ def layerwise_multipliers(
     describes. ``original`` has one power more everywhere, which is what the code does:
     its numbering kept a place for a pooler that had been removed.
     Raises ValueError: ``decay`` is not in (0, 1], or ``exponent`` is unknown.
+
+    Example:
+        >>> head = et.tasks.ClassificationHead(256, 2)
+        >>> model = et.tasks.TaskModel(et.load("mini").encoder, head)
+        >>> factors = et.tasks.layerwise_multipliers(model, decay=0.8)
+        >>> [round(factor, 3) for _, factor in factors]  # embeddings, 4 blocks, head
+        [0.328, 0.41, 0.512, 0.64, 0.8, 1.0]
+        >>> optimizer = et.training.AdamW(1e-4, learning_rate_multipliers=factors)
     """
     if not 0 < decay <= 1:
         raise ValueError(f"decay is {decay}; it must be above 0, and 1 turns it off.")

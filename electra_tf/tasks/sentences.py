@@ -44,6 +44,11 @@ class Sentence:
 
     ``id`` is its sent_id, or its number in the file; ``tags`` are None where they are
     unknown; ``at`` says which of the lines are words, W numbers.
+
+    Example:
+        >>> sentence = et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O"), (), ())
+        >>> dict(zip(sentence.words, sentence.tags, strict=True))
+        {'Ada': 'B-PER', 'wrote': 'O'}
     """
 
     id: str
@@ -63,7 +68,7 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceSource:
-    """Splits of a tagging task, one file each.
+    r"""Splits of a tagging task, one file each.
 
     The end of the name says what a file is. ``.conllu``: CoNLL-U, where ranges such as
     3-4 and empty nodes such as 3.1 are no words. ``.csv``, ``.tsv``, ``.jsonl``: a
@@ -74,6 +79,15 @@ class SentenceSource:
 
     A column is named by its number from 0, negative from the end, or by its name in
     CoNLL-U and tables. Tags of ``unlabeled`` splits are not read.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("dev.conll").write_text("Ada B-PER\nwrote O\n\nIt O\nran O\n")
+        >>> source = et.tasks.SentenceSource(
+        ...     files={"dev": "dev.conll"}, word_column="0", tag_column="-1"
+        ... )
+        >>> [sentence.words for sentence in source("dev")]
+        [('Ada', 'wrote'), ('It', 'ran')]
     """
 
     files: Mapping[str, str | None]

@@ -46,6 +46,16 @@ class SpanHead(Serializable, keras.layers.Layer):
 
     ``hidden_size`` is D, ``dense_size`` H; ``beam_size`` starts, and ends of each, are
     kept; ``answerability`` asks for null_logits.
+
+    Example:
+        >>> head = et.tasks.SpanHead(hidden_size=256, beam_size=5)
+        >>> model = et.tasks.TaskModel(et.load("mini").encoder, head)
+        >>> ids = tf.constant([[2, 7, 3, 8, 9, 3]])
+        >>> outputs = model(
+        ...     {"input_ids": ids, "segment_ids": ids * 0, "input_mask": ids * 0 + 1}
+        ... )
+        >>> outputs["start_index"].shape
+        TensorShape([1, 5])
     """
 
     reads = "tokens"

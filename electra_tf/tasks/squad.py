@@ -40,6 +40,12 @@ class Question:
 
     ``answers`` are (text, first character in the paragraph) of each right answer; empty
     if there is none in the paragraph; None where it is unknown.
+
+    Example:
+        >>> question = et.tasks.Question("1", "Who?", "Ada wrote it.", (("Ada", 0),))
+        >>> answer, start = question.answers[0]
+        >>> question.context[start : start + len(answer)]
+        'Ada'
     """
 
     id: str
@@ -67,6 +73,21 @@ class SquadSource:
     without answer (SQuAD 2.0); answers of ``unlabeled`` splits are not read. ``log`` is
     told how many training questions are left out: their answer is not where the file
     says.
+
+    Example:
+        >>> import json
+        >>> from pathlib import Path
+        >>> answers = [{"text": "Ada", "answer_start": 0}]
+        >>> question = {"id": "1", "question": "Who?", "answers": answers}
+        >>> paragraph = {"context": "Ada wrote it.", "qas": [question]}
+        >>> _ = Path("dev.json").write_text(
+        ...     json.dumps({"data": [{"paragraphs": [paragraph]}]})
+        ... )
+        >>> source = et.tasks.SquadSource(
+        ...     files={"dev": ["dev.json"]}, unanswerable=False, log=print
+        ... )
+        >>> source("dev")[0].question
+        'Who?'
     """
 
     files: Mapping[str, Sequence[str]]

@@ -163,12 +163,24 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource:
-    """Splits of a user's task: one table for each of them.
+    r"""Splits of a user's task: one table for each of them.
 
     ``text`` are one or two columns; ``label`` is one column, or, for several labels,
     one with all of them (``separator`` between) or one of 0 and 1 for each of them.
     ``kind`` is "classification", "multilabel" or "regression". Labels of ``unlabeled``
     splits are not read.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("dev.csv").write_text("text,label\nI liked it.,good\n")
+        >>> source = et.tasks.TableSource(
+        ...     files={"dev": "dev.csv"},
+        ...     text=("text",),
+        ...     label=("label",),
+        ...     kind="classification",
+        ... )
+        >>> source("dev")[0].label
+        'good'
     """
 
     files: Mapping[str, str]

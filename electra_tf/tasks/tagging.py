@@ -82,7 +82,7 @@ class TaggedWords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagging(Task):
-    """One tag per word.
+    r"""One tag per word.
 
     Fields that ``Task`` has mean the same here.
 
@@ -96,6 +96,15 @@ class Tagging(Task):
             that the training data lacks. "allow": they count as wrong.
         dropout: rate before the linear layer; the original code has none.
         tags: what is learned and answered; None until ``prepare``.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("train.conll").write_text("Ada B-PER\nwrote O\n\nIt O\nran O\n")
+        >>> source = et.tasks.SentenceSource(
+        ...     files={"train": "train.conll"}, word_column="0", tag_column="-1"
+        ... )
+        >>> et.tasks.Tagging(name="people", source=source).main_metric
+        'f1'
     """
 
     name: str

@@ -287,6 +287,14 @@ class Classification(LabeledTask):
     An answer is the vector of class probabilities, float32 [C]. ``score_names`` are
     names in ``SCORES``. ``class_weights`` "balanced" weights an example by N / (C *
     examples of its class), so that all classes have the same say.
+
+    Example:
+        >>> task = et.tasks.Classification(
+        ...     name="mood", source=None, labels=("bad", "good")
+        ... )
+        >>> model = task.build_model(et.load("mini").encoder)
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape
+        TensorShape([1, 2])
     """
 
     kind = "classification"
@@ -400,6 +408,12 @@ class MultiLabel(LabeledTask):
     An answer is the vector of label probabilities, float32 [C]; from ``threshold`` on a
     label is given. With ``tune_threshold``, ``tune`` chooses it. ``main_metric`` is
     micro_f1, macro_f1 or exact_match.
+
+    Example:
+        >>> topics = ("sports", "weather", "money")
+        >>> task = et.tasks.MultiLabel(name="topics", source=None, labels=topics)
+        >>> task.main_metric
+        'micro_f1'
     """
 
     kind = "multilabel"
@@ -521,6 +535,13 @@ class Regression(TextTask):
 
     ``main_metric`` is spearman, pearson or mse; ``label_range`` the smallest and the
     largest label, None until ``prepare``.
+
+    Example:
+        >>> task = et.tasks.Regression(
+        ...     name="alike", source=None, label_range=(0.0, 5.0)
+        ... )
+        >>> task.main_metric
+        'spearman'
     """
 
     kind = "regression"

@@ -158,6 +158,13 @@ class AdamW(keras.optimizers.Optimizer):
     Raises:
         ValueError: unknown ``clipping``, a norm that is not positive, or (when built) a
             multiplier or group for a path that is missing or not unique.
+
+    Example:
+        >>> weight = keras.Variable([1.0, -2.0], name="kernel")
+        >>> optimizer = et.training.AdamW(0.1, weight_decay=0.0, bias_correction=True)
+        >>> optimizer.apply([tf.constant([0.5, -0.5])], [weight])
+        >>> weight.numpy().round(3)
+        array([ 0.9, -1.9], dtype=float32)
     """
 
     def __init__(

@@ -34,6 +34,13 @@ class WarmupPolynomialDecay(
 
     Raises:
         ValueError: a number out of its range or an unknown ``combine``.
+
+    Example:
+        >>> rate = et.training.WarmupPolynomialDecay(
+        ...     1e-3, total_steps=100, warmup_steps=10
+        ... )
+        >>> [round(float(rate(step)), 5) for step in (0, 10, 55, 100)]
+        [0.0, 0.0009, 0.00045, 0.0]
     """
 
     def __init__(

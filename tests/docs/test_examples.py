@@ -1,0 +1,76 @@
+"""Examples in docstrings run as they stand, and every public name has one."""
+
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from tests.test_surface import NAMES
+
+PACKAGE = Path(et.__file__).parent
+# What an example may use without importing it.
+GIVEN = {"et": et, "keras": keras, "np": np, "tf": tf}
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+# They train or export.
+LONG = {
+    "electra_tf.api.loading",
+    "electra_tf.api.text_models",
+    "electra_tf.pretraining.electra",
+    "electra_tf.serving.export",
+    "electra_tf.serving.predictor",
+}
+# Formats of conversions, which are described in docs/weights.md.
+NO_EXAMPLE = {"electra_tf.interop"}
+
+
+def public():
+    """Public classes and functions by the module that has their examples."""
+    homes = {}
+    names = {**NAMES, "electra_tf.serving": et.serving.__all__}
+    for package in names.keys() - NO_EXAMPLE:
+        for name in names[package]:
+            value = getattr(importlib.import_module(package), name)
+            if not inspect.ismodule(value) and hasattr(value, "__module__"):
+                homes.setdefault(value.__module__, set()).add(value)
+    return homes
+
+
+def with_examples():
+    """Modules of the package in whose text an example stands, not imported."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if ">>> " in path.read_text("utf-8"):
+            parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+            slow = ".".join(parts) in LONG
+            marks = [pytest.mark.slow] if slow else []
+            yield pytest.param(".".join(parts), marks=marks)
+
+
+def test_every_public_name_has_an_example():
+    without = [
+        f"{module}.{value.__name__}"
+        for module, values in public().items()
+        for value in values
+        if ">>> " not in (inspect.getdoc(value) or "")
+    ]
+    assert sorted(without) == []
+
+
+@pytest.mark.parametrize("name", with_examples())
+def test_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    given = {**vars(module), **GIVEN}
+    found = doctest.DocTestFinder().find(module, globs=given)
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    said = []
+    for test in found:
+        keras.utils.set_random_seed(0)
+        runner.run(test, out=said.append)
+    assert not runner.failures, "".join(said)
+    assert runner.tries
