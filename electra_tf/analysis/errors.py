@@ -290,7 +290,20 @@ def section(subject: Subject) -> Section:
             f"with temperature {temperature:.2f}, fitted on half of the sentences, "
             f"{scaled.ece:.3f}; mean P(replaced) {as_it_is.mean:.3f}."
         )
-        tables.append(_who(f"{name}: who finds wrong words", found))
+        ahead = {
+            who: gain(marked, own, scores[DISCRIMINATOR], config.seed)
+            for who, own in scores.items()
+            if who != DISCRIMINATOR
+        }
+        rows = [(who, *values) for who, values in ahead.items()]
+        tables += [
+            _who(f"{name}: who finds wrong words", found),
+            Table(
+                f"{name}: by how much the discriminator's average precision is above",
+                ("who", "difference", "low", "high"),
+                rows,
+            ),
+        ]
         header = ("kind", "words", "called wrong", "low", "high", "average precision")
         rows = [
             (
@@ -318,6 +331,10 @@ def section(subject: Subject) -> Section:
         )
         numbers[name] = {"found": _thinned(found), "calibration": natural}
         numbers[name]["temperature"] = temperature
+        numbers[name]["ahead"] = {
+            who: dict(zip(("value", "low", "high"), values, strict=True))
+            for who, values in ahead.items()
+        }
         if config.sizes:
             try:
                 after = _after_tuning(subject, name, *split[name])
@@ -462,6 +479,8 @@ def draw_sizes(
     style = {"marker": "o", "markersize": 4, "label": TUNED}
     axis.errorbar(list(by_size), values, np.maximum(ends.T, 0), **style)
     axis.set_xscale("log")
+    axis.set_xticks(list(by_size), [f"{size:,}" for size in by_size])
+    axis.set_xticks([], minor=True)
     for number, (who, each) in enumerate(found.items()):
         if who != TUNED:
             axis.axhline(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,20 +20,18 @@ from electra_tf.analysis.subject import Subject, short_names
 from electra_tf.analysis.tuned import gain
 
 
-def stages(subject: Subject) -> Iterator[Stage]:
-    """Checkpoints of the run, or the folders of ``--beside``; the model comes last.
+def stages(subject: Subject, others: Sequence[Inspector]) -> Iterator[Stage]:
+    """Others, or else the checkpoints of the run; the model comes last.
 
-    ValueError: one cannot be asked; OSError: no such folder.
+    ValueError: one cannot be asked; OSError: a model is missing.
     """
-    config, inspector = subject.config, subject.inspector
-    if config.checkpoints:
-        yield from course.checkpoints(inspector)
+    if not others:
+        yield from course.checkpoints(subject.inspector)
         return
-    names = short_names([*map(Path, config.beside), inspector.folder])
-    for name, folder in zip(names, config.beside, strict=False):
-        other = Inspector(folder, subject.log)
-        yield Stage(name, other, other.detector)
-    yield Stage(names[-1], inspector, inspector.detector)
+    every = [*others, subject.inspector]
+    names = short_names([each.folder for each in every])
+    for name, inspector in zip(names, every, strict=True):
+        yield Stage(name, inspector, inspector.detector)
 
 
 def section(subject: Subject) -> Section:
@@ -45,6 +42,8 @@ def section(subject: Subject) -> Section:
             "the course needs other stages of the model: name folders with --beside, "
             "or pass --checkpoints where the run keeps some."
         )
+    # What is not there is said before anything is read.
+    others = [Inspector(folder, subject.log) for folder in config.beside]
     text = subject.text
     sets, _ = errors.sentences_of(subject)
     kind, generator = next(iter(judged.corruptions(inspector, text.counts).items()))
@@ -54,7 +53,7 @@ def section(subject: Subject) -> Section:
 
     def measured() -> Iterator[Stage]:
         """The stages, each asked before it makes room for the next."""
-        for stage in stages(subject):
+        for stage in stages(subject, others):
             _check(stage, inspector, max(map(len, text.rows)))
             found = judged.judge(
                 inspector,
@@ -77,7 +76,7 @@ def section(subject: Subject) -> Section:
     answers = course.courses(chosen, measured())
     if inspector.home.has_model("generator"):
         corrupt = functools.partial(inspector.corrupt, seed=config.seed)
-        answers += course.courses(chosen, stages(subject), corrupt)
+        answers += course.courses(chosen, stages(subject, others), corrupt)
         answers.sort(key=lambda each: chosen.index(each.text))
 
     header = ("stage", "AUC", "ECE", "mean P", "Brier", "of", "nats")

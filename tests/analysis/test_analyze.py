@@ -92,7 +92,13 @@ def test_all_parts(model, data, flags, tmp_path, capsys):
     assert "left out" not in shown.err
     numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
-    tuned = numbers["errors"]["errors.m2"]["tuned"]
+    found = numbers["errors"]["errors.m2"]
+    precisions = {w: f["average_precision"] for w, f in found["found"].items()}
+    for who, lead in found["ahead"].items():
+        expected = precisions["discriminator"] - precisions[who]
+        assert lead["value"] == pytest.approx(expected)
+        assert lead["low"] <= lead["high"]
+    tuned = found["tuned"]
     assert tuned["sentences"] == 3
     assert [*tuned["found"]][:2] == ["fine-tuned", "discriminator"]
     assert tuned["gain"]["low"] <= tuned["gain"]["high"]
