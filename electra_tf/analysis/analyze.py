@@ -11,6 +11,7 @@ from electra_tf.analysis import (
     acceptability,
     calibration,
     errors,
+    history,
     report,
     representations,
     suspicion,
@@ -24,6 +25,7 @@ from electra_tf.config.commands import AnalyzeConfig
 HTML, JSON = "report.html", "report.json"
 PARTS: dict[str, Callable[[Subject], Section]] = {
     "inspect": texts.section,
+    "course": history.section,
     "calibration": calibration.section,
     "errors": errors.section,
     "acceptability": acceptability.section,

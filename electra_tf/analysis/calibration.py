@@ -27,6 +27,7 @@ from electra_tf.analysis.subject import Subject
 
 BINS = 15
 _LARGEST_LOG_TEMPERATURE = 5.0
+_RESAMPLES = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +110,52 @@ def calibration(
 
 def _nats(logits: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(np.logaddexp(0, logits) - y * logits))
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubt:
+    """How sure the numbers of a ``Calibration`` are: (low, high) of 95 %.
+
+    ``brier`` and ``auc`` are of a bootstrap over texts. The expected calibration error
+    cannot be below 0, so that chance alone makes some: ``ece_by_chance`` is what 95 %
+    of draws stay below in which every probability is right (Broecker and Smith, 2007).
+    """
+
+    brier: tuple[float, float]
+    auc: tuple[float, float]
+    ece_by_chance: float
+
+
+def doubt(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    rows: np.ndarray,
+    bins: int = BINS,
+    seed: int = 0,
+) -> Doubt:
+    """Intervals of what ``calibration`` says of the same tokens."""
+    rng = np.random.default_rng(seed)
+    p, y = special.expit(logits), np.asarray(labels, bool)
+    _, owner = np.unique(rows, return_inverse=True)
+    texts = owner.max() + 1
+    _, score = np.unique(logits, return_inverse=True)
+    losses = np.square(p - y)
+    briers, aucs = [], []
+    for _ in range(_RESAMPLES):
+        weights = np.bincount(rng.integers(0, texts, texts), minlength=texts)[owner]
+        briers.append(weights @ losses / weights.sum())
+        true, false = (np.bincount(score, weights * own) for own in (y, ~y))
+        below = np.cumsum(false) - false / 2
+        pairs = true.sum() * false.sum()
+        aucs.append(true @ below / pairs if pairs else np.nan)
+    bin_of = np.minimum((p * bins).astype(int), bins - 1)
+    means = np.bincount(bin_of, p, bins)
+    drawn = [
+        np.abs(np.bincount(bin_of, rng.random(len(p)) < p, bins) - means).sum() / len(p)
+        for _ in range(_RESAMPLES)
+    ]
+    ends = (np.nanquantile(each, [0.025, 0.975]).tolist() for each in (briers, aucs))
+    return Doubt(*map(tuple, ends), float(np.quantile(drawn, 0.95)))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -208,6 +255,7 @@ def section(subject: Subject) -> Section:
     config, inspector, text = subject.config, subject.inspector, subject.text
     kinds = judged.corruptions(inspector, text.counts, config.generators)
     before: dict[str, Calibration] = {}
+    doubts: dict[str, Doubt] = {}
     own: dict[str, Calibration] = {}
     after: dict[str, Calibration] = {}
     temperatures: dict[str, float] = {}
@@ -230,6 +278,7 @@ def section(subject: Subject) -> Section:
             found.logits[fitting], found.is_replaced[fitting]
         )
         before[kind] = calibration(logits, labels, rows)
+        doubts[kind] = doubt(logits, labels, rows, seed=config.seed)
         scaled = logits / temperatures[kind]
         own[kind] = calibration(scaled, labels, rows)
         # What a user has is one temperature, that of the first kind.
@@ -251,6 +300,8 @@ def section(subject: Subject) -> Section:
         f"{temperatures[main_kind]:.3f} {after[main_kind].ece:.4f}; Brier score "
         f"{before[main_kind].brier:.4f} of {before[main_kind].uncertainty:.4f} "
         "without looking at the text.",
+        "95 % of probabilities that are right would have an ECE below "
+        f"{doubts[main_kind].ece_by_chance:.4f} on as many tokens.",
     ]
     header = ("corruption", "temperature", "tokens", "replaced", "mean P", "ECE")
     header += ("Brier", "reliability", "resolution", "uncertainty", "nats", "AUC")
@@ -262,7 +313,22 @@ def section(subject: Subject) -> Section:
             cells = (f.tokens, f.replaced, f.mean, f.ece, f.brier, f.reliability)
             cells += (f.resolution, f.uncertainty, f.nats, f.auc)
             rows.append((kind, stage, *cells))
-    tables = [Table("Calibration, by what corrupted the text", header, rows)]
+    ends = ("low", "high")
+    header_of_doubt = ("corruption", "ECE", "by chance up to", "Brier", *ends)
+    tables = [
+        Table("Calibration, by what corrupted the text", header, rows),
+        Table(
+            "As it is, with 95 % intervals over texts",
+            (*header_of_doubt, "AUC", *ends),
+            [
+                (
+                    *(kind, before[kind].ece, own.ece_by_chance),
+                    *(before[kind].brier, *own.brier, before[kind].auc, *own.auc),
+                )
+                for kind, own in doubts.items()
+            ],
+        ),
+    ]
     for name, found in groups.items():
         cells = [
             (
@@ -300,6 +366,7 @@ def section(subject: Subject) -> Section:
         "text": text.about,
         "temperatures": temperatures,
         "as_it_is": before,
+        "intervals": doubts,
         "first_temperature": after,
         "own_temperature": own,
         "groups": groups,

@@ -15,7 +15,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from electra_tf.analysis import marked as marking
-from electra_tf.analysis.calibration import calibration, draw_reliability, halves
+from electra_tf.analysis.calibration import (
+    Calibration,
+    calibration,
+    draw_reliability,
+    fit_temperature,
+    halves,
+)
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.marked import RIGHT, Marked
 from electra_tf.analysis.measures import (
@@ -212,12 +218,19 @@ def draw_kinds(axis: Axes, kinds: Sequence[Rate]) -> None:
     axis.set_xlim(left=0)
 
 
-def section(subject: Subject) -> Section:
-    """Errors of files, and of rules in tagged text."""
+_Sets = dict[str, list[Marked]]
+# To fine-tune on, and to be asked after that.
+_Split = dict[str, tuple[list[Marked], list[Marked]]]
+
+
+def sentences_of(subject: Subject) -> tuple[_Sets, _Split]:
+    """Sentences with errors by what they are of, and the two halves of each.
+
+    Those of the files of ``--errors``, and what rules make of ``--tagged``.
+    """
     config, log = subject.config, subject.log
-    sets: dict[str, list[Marked]] = {}
-    # To fine-tune on, and to be asked after that.
-    split: dict[str, tuple[list[Marked], list[Marked]]] = {}
+    sets: _Sets = {}
+    split: _Split = {}
     for spec in config.errors:
         found = marking.read(spec, config.agreement, log)
         name = " and ".join(Path(part).name for part in spec.split(":"))
@@ -230,13 +243,20 @@ def section(subject: Subject) -> Section:
         tagged = marking.read_tagged(path)
         name = f"rules in {Path(path).name}"
         sets[name] = marking.by_rules(tagged, config.sentences, config.seed)
-        if config.tune:
+        if config.sizes:
             # No sentence is on both sides, with other errors.
             parts = _parts(tagged, config.seed)
             limit = max(1, config.sentences // 2)
             split[name] = tuple(
                 marking.by_rules(part, limit, config.seed) for part in parts
             )
+    return sets, split
+
+
+def section(subject: Subject) -> Section:
+    """Errors of files, and of rules in tagged text."""
+    config, log = subject.config, subject.log
+    sets, split = sentences_of(subject)
     if not sets:
         raise ValueError(
             "errors needs sentences with errors: name files with --errors, or text to "
@@ -258,13 +278,32 @@ def section(subject: Subject) -> Section:
             raise ValueError(f"{name}: {error}") from error
         best = found[DISCRIMINATOR]
         logits, wrong, rows = _known(marked, scores[DISCRIMINATOR])
-        natural = calibration(logits, wrong, rows)
+        try:
+            natural, temperature = _scaled(logits, wrong, rows, config.seed)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        as_it_is, scaled = natural.values()
         notes.append(
             f"{name}: {len(marked):,} sentences, {best.words:,} words, "
             f"{best.wrong:.1%} wrong; average precision {best.average_precision:.3f}, "
-            f"F0.5 {best.f_score:.3f}, ECE of P(replaced) {natural.ece:.3f}."
+            f"F0.5 {best.f_score:.3f}, ECE of P(replaced) {as_it_is.ece:.3f}, "
+            f"with temperature {temperature:.2f}, fitted on half of the sentences, "
+            f"{scaled.ece:.3f}; mean P(replaced) {as_it_is.mean:.3f}."
         )
-        tables.append(_who(f"{name}: who finds wrong words", found))
+        ahead = {
+            who: gain(marked, own, scores[DISCRIMINATOR], config.seed)
+            for who, own in scores.items()
+            if who != DISCRIMINATOR
+        }
+        rows = [(who, *values) for who, values in ahead.items()]
+        tables += [
+            _who(f"{name}: who finds wrong words", found),
+            Table(
+                f"{name}: by how much the discriminator's average precision is above",
+                ("who", "difference", "low", "high"),
+                rows,
+            ),
+        ]
         header = ("kind", "words", "called wrong", "low", "high", "average precision")
         rows = [
             (
@@ -284,21 +323,26 @@ def section(subject: Subject) -> Section:
                     "what is found": functools.partial(draw_kinds, kinds=best.kinds),
                     "calibration": functools.partial(
                         draw_reliability,
-                        by_name={name: natural},
+                        by_name=natural,
                         outcome="that is wrong",
                     ),
                 },
             )
         )
         numbers[name] = {"found": _thinned(found), "calibration": natural}
-        if config.tune:
+        numbers[name]["temperature"] = temperature
+        numbers[name]["ahead"] = {
+            who: dict(zip(("value", "low", "high"), values, strict=True))
+            for who, values in ahead.items()
+        }
+        if config.sizes:
             try:
                 after = _after_tuning(subject, name, *split[name])
             except ValueError as error:
                 raise ValueError(f"{name}, --tune: {error}") from error
             notes.append(after.note)
-            tables.append(after.table)
-            pictures.append(after.picture)
+            tables += after.tables
+            pictures += after.pictures
             numbers[name]["tuned"] = after.numbers
     return Section("Does it find real errors?", notes, tables, pictures, numbers)
 
@@ -329,10 +373,29 @@ def _thinned(found: Mapping[str, Found]) -> dict[str, Found]:
     }
 
 
+def _scaled(
+    logits: np.ndarray, wrong: np.ndarray, rows: np.ndarray, seed: int
+) -> tuple[dict[str, Calibration], float]:
+    """Calibration on half of the sentences, as it is and with the others' temperature.
+
+    ValueError: no word of a half is wrong.
+    """
+    fitting = halves(rows, seed)
+    temperature = fit_temperature(logits[fitting], wrong[fitting])
+    rest = ~fitting
+    return {
+        name: calibration(logits[rest] / divisor, wrong[rest], rows[rest])
+        for name, divisor in (
+            ("as it is", 1.0),
+            (f"temperature {temperature:.2f}", temperature),
+        )
+    }, temperature
+
+
 class _Tuned(NamedTuple):
     note: str
-    table: Table
-    picture: Picture
+    tables: list[Table]
+    pictures: list[Picture]
     numbers: dict[str, Any]
 
 
@@ -342,23 +405,28 @@ def _after_tuning(
     """Who finds the wrong words of ``asked``, once some of ``given`` were shown."""
     config, log = subject.config, subject.log
     inspector = subject.inspector
-    # Rules come one after the other.
+    # Rules come one after the other. More sentences have the fewer among them.
     order = np.random.default_rng(config.seed).permutation(len(given))
-    shown = [given[at] for at in order[: config.tune]]
-    detector = fine_tune(inspector, shown, seed=config.seed, log=log)
+    sizes = sorted({min(size, len(given)) for size in config.sizes})
     sentences = [each.words for each in asked]
     shared = {"batch_size": config.batch_size, "log": log}
     scores = word_scores(
         inspector, sentences, subject.counts, seed=config.seed, **shared
     )
-    after = tuned_scores(inspector, detector, sentences, **shared)
-    found = {
-        who: evaluate(asked, own, config.seed)
-        for who, own in {TUNED: after, **scores}.items()
-    }
-    more, low, high = gain(asked, scores[DISCRIMINATOR], after, config.seed)
+    found = {who: evaluate(asked, own, config.seed) for who, own in scores.items()}
+    by_size: dict[int, Found] = {}
+    gains: dict[int, tuple[float, float, float]] = {}
+    for size in sizes:
+        shown = [given[at] for at in order[:size]]
+        detector = fine_tune(inspector, shown, seed=config.seed, log=log)
+        after = tuned_scores(inspector, detector, sentences, **shared)
+        by_size[size] = evaluate(asked, after, config.seed)
+        gains[size] = gain(asked, scores[DISCRIMINATOR], after, config.seed)
+    largest = sizes[-1]
+    found = {TUNED: by_size[largest], **found}
+    more, low, high = gains[largest]
     what = (
-        f"{name}: after fine-tuning on {len(shown):,} sentences, asked of "
+        f"{name}: after fine-tuning on {largest:,} sentences, asked of "
         f"{len(asked):,} others"
     )
     note = (
@@ -367,16 +435,60 @@ def _after_tuning(
         f"(95 %: {low:+.3f} to {high:+.3f}); F0.5 {found[TUNED].f_score:.3f}, without "
         f"{found[DISCRIMINATOR].f_score:.3f}."
     )
+    header = ("sentences", "average precision", "gained", "low", "high", "F0.5")
+    curve = [
+        (size, each.average_precision, *gains[size], each.f_score)
+        for size, each in by_size.items()
+    ]
     panels = {
         "who finds them": functools.partial(draw_curves, found=found),
         "what is found": functools.partial(draw_kinds, kinds=found[TUNED].kinds),
+        "by sentences shown": functools.partial(
+            draw_sizes, by_size=by_size, gains=gains, found=found
+        ),
     }
     numbers = {
-        "sentences": len(shown),
+        "sentences": largest,
         "found": _thinned(found),
         "gain": {"average_precision": more, "low": low, "high": high},
+        "by_size": {
+            size: {
+                "average_precision": each.average_precision,
+                "gain": dict(zip(("value", "low", "high"), gains[size], strict=True)),
+                "f_score": each.f_score,
+            }
+            for size, each in by_size.items()
+        },
     }
-    return _Tuned(note, _who(what, found), Picture(f"{what}.", panels), numbers)
+    tables = [_who(what, found), Table(f"{name}: by sentences shown", header, curve)]
+    return _Tuned(note, tables, [Picture(f"{what}.", panels)], numbers)
+
+
+def draw_sizes(
+    axis: Axes,
+    by_size: Mapping[int, Found],
+    gains: Mapping[int, tuple[float, float, float]],
+    found: Mapping[str, Found],
+) -> None:
+    """Draws average precision over sentences shown, with that of who was shown none.
+
+    The bars are the intervals of the gain over the discriminator.
+    """
+    values = np.array([each.average_precision for each in by_size.values()])
+    ends = np.array([(more - low, high - more) for more, low, high in gains.values()])
+    style = {"marker": "o", "markersize": 4, "label": TUNED}
+    axis.errorbar(list(by_size), values, np.maximum(ends.T, 0), **style)
+    axis.set_xscale("log")
+    axis.set_xticks(list(by_size), [f"{size:,}" for size in by_size])
+    axis.set_xticks([], minor=True)
+    for number, (who, each) in enumerate(found.items()):
+        if who != TUNED:
+            axis.axhline(
+                each.average_precision, color=f"C{number}", linewidth=1, label=who
+            )
+    axis.set(xlabel="sentences shown", ylabel="average precision")
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=8, frameon=False)
 
 
 def _known(

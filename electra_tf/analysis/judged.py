@@ -17,7 +17,11 @@ from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
 from electra_tf.data.masking import row_keys
 from electra_tf.features import derive_inputs
-from electra_tf.pretraining import CategoricalSampler, GreedySampler
+from electra_tf.pretraining import (
+    CategoricalSampler,
+    GreedySampler,
+    ReplacedTokenDetector,
+)
 from electra_tf.pretraining.generators import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
 
@@ -85,6 +89,7 @@ def judge(
     rows: Sequence[np.ndarray],
     generator: Generator | None = None,
     *,
+    detector: ReplacedTokenDetector | None = None,
     mask_rate: float | None = None,
     seed: int = 0,
     batch_size: int = 32,
@@ -93,10 +98,11 @@ def judge(
 ) -> Judged:
     """Corrupts the rows, without a generator not at all, and asks the discriminator.
 
+    That is the folder's own, or the ``detector``, which must have its vocabulary.
     Masks and temperature are those of pretraining. A row's masks are a function of its
     number and of ``seed``; the samples also of ``batch_size``.
     """
-    vocabulary, detector = inspector.vocabulary, inspector.detector
+    vocabulary, detector = inspector.vocabulary, detector or inspector.detector
     rate = mask_rate or inspector.flags.get("mask_rate", 0.15)
     temperature = inspector.flags.get("temperature", 1.0)
     sampler = CategoricalSampler(temperature) if temperature else GreedySampler()

@@ -16,7 +16,7 @@ from pathlib import Path
 from electra_tf.analysis import alignment
 from electra_tf.cli import Log
 from electra_tf.runs.minimal_pairs import read_pairs
-from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks.sentences import SentenceSource, is_span_tag
 from electra_tf.tasks.tables import read_text
 
 RIGHT = ""
@@ -269,6 +269,27 @@ def read_tagged(
         tag_column="-1" if last else column,
     )
     return [Tagged(sentence.words, sentence.tags) for sentence in source("eval")]
+
+
+def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
+    """At most ``limit`` sentences with span tags of each NAME=FILE, by the name.
+
+    ValueError: a tag is none of a span, or a name is there twice; OSError: no such
+    file.
+    """
+    found: dict[str, list[Tagged]] = {}
+    for spec in specs:
+        name, _, path = spec.partition("=")
+        if name in found:
+            raise ValueError(f"--spans={spec}: the name {name} is taken, use another.")
+        found[name] = read_tagged(path, last=True)[:limit]
+        for tag in {tag for sentence in found[name] for tag in sentence.tags}:
+            if not is_span_tag(tag):
+                raise ValueError(
+                    f"{path}: the tag {tag!r} is none of a span, such as B-PER, I-PER "
+                    "or O; --tagged takes tags of single words."
+                )
+    return found
 
 
 # Takes a sentence, a place and the known words by tag. Returns how many words are

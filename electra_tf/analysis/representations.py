@@ -20,15 +20,15 @@ from matplotlib.axes import Axes
 from electra_tf.analysis.attention import Attention, attention
 from electra_tf.analysis.calibration import halves
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.marked import Tagged, read_tagged
-from electra_tf.analysis.measures import roc_auc
+from electra_tf.analysis.marked import Tagged
+from electra_tf.analysis.measures import Rate, bars, binned, roc_auc
 from electra_tf.analysis.report import Picture, Section, Table
-from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.analysis.subject import Subject, longest_row, short_names
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen, linear
 from electra_tf.tasks.base import Ragged, Rows
-from electra_tf.tasks.sentences import is_span_tag, span_scores
+from electra_tf.tasks.sentences import span_scores
 from electra_tf.tasks.tagging import word_rows
 
 _REPLACED_SHARE = 0.15
@@ -38,6 +38,10 @@ _MOST_PAIRS = 20_000
 _LOOKED_AT = 100
 # The tags with a color of their own in the picture of the plane.
 _SHOWN_TAGS = 6
+# Times that a word has each of its senses; the occurrences whose pairs are compared;
+# and the words that are drawn.
+_LEAST_SENSE, _MOST_OCCURRENCES, _SHOWN_WORDS = 8, 150, 2
+_RESAMPLES = 1_000
 # Probes, and what their scores are.
 PROBES = {
     "tag": "accuracy",
@@ -253,6 +257,22 @@ def draw_layers(
     axis.legend(fontsize=8, frameon=False)
 
 
+def draw_senses(axis: Axes, found: Mapping[str, Sequence[Rate]]) -> None:
+    """Draws how far each layer tells senses apart, with intervals; the line: chance."""
+    for name, layers in found.items():
+        values = [rate.rate for rate in layers]
+        style = {"marker": "o", "markersize": 4, "elinewidth": 0.7, "label": name}
+        axis.errorbar(range(len(layers)), values, bars(layers), **style)
+    axis.axhline(0.5, color="0.6", linewidth=1)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(xlabel="layer", ylabel="pairs in the right order")
+    axis.legend(fontsize=8, frameon=False)
+
+
+def _best_layer(layers: Sequence[Rate]) -> int:
+    return int(np.argmax([rate.rate for rate in layers]))
+
+
 def draw_heads(axis: Axes, found: Attention) -> None:
     """Draws entropy over distance, a mark per head and a color per block."""
     for number, (distance, entropy) in enumerate(
@@ -263,15 +283,96 @@ def draw_heads(axis: Axes, found: Attention) -> None:
     axis.legend(fontsize=7, frameon=False, ncols=2)
 
 
-def draw_plane(axis: Axes, states: np.ndarray, tags: Sequence[str]) -> None:
-    """Draws words [N, D] on their first two principal components, by their tags."""
+def between(states: np.ndarray, groups: np.ndarray) -> float:
+    """Share of the variance of words [N, D] that lies between their groups [N].
+
+    0: the means of all groups are the same; 1: a group is a point.
+    """
+    centered = (states - states.mean(0)).astype(np.float64)
+    _, number, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    sums = np.zeros([len(sizes), states.shape[1]])
+    np.add.at(sums, number, centered)
+    explained = (np.square(sums).sum(1) / sizes).sum()
+    return float(explained / max(np.square(centered).sum(), 1e-300))
+
+
+def ambiguous(
+    words: np.ndarray, tags: np.ndarray, least: int = _LEAST_SENSE
+) -> dict[str, np.ndarray]:
+    """Words that stand for several things: their places [n] in the text, by word.
+
+    A sense is a tag that the word has ``least`` times; other occurrences are left out.
+    Those whose second sense is most frequent come first.
+    """
+    places: dict[str, list[int]] = collections.defaultdict(list)
+    for at, word in enumerate(words):
+        places[word].append(at)
+    found: dict[str, tuple[int, np.ndarray]] = {}
+    for word, at in places.items():
+        counts = collections.Counter(tags[at].tolist())
+        kept = [tag for tag, count in counts.most_common() if count >= least]
+        if len(kept) > 1:
+            own = np.array([place for place in at if tags[place] in kept])
+            found[word] = counts[kept[1]], own
+    order = sorted(found, key=lambda word: (-found[word][0], word))
+    return {word: found[word][1] for word in order}
+
+
+def sense_score(states: np.ndarray, senses: np.ndarray) -> float:
+    """How far occurrences [n, D] of a word lie by their senses [n].
+
+    The share of all pairs of a pair of one sense and a pair of two senses of which the
+    former has the higher cosine; chance is one half.
+    """
+    # The mean is what all occurrences of the word share.
+    centered = (states - states.mean(0)).astype(np.float64)
+    norms = np.linalg.norm(centered, axis=1, keepdims=True)
+    units = centered / np.maximum(norms, 1e-12)
+    one, other = np.triu_indices(len(senses), 1)
+    return roc_auc(senses[one] == senses[other], (units @ units.T)[one, other])
+
+
+def sense_scores(
+    states: np.ndarray, tags: np.ndarray, places: Mapping[str, np.ndarray]
+) -> list[Rate]:
+    """Mean ``sense_score`` over words, of each layer of states [L, N, D].
+
+    Intervals are of 95 %, by a bootstrap over words.
+    """
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, len(places), [_RESAMPLES, len(places)])
+    kept = [
+        at if len(at) <= _MOST_OCCURRENCES else rng.choice(at, _MOST_OCCURRENCES, False)
+        for at in places.values()
+    ]
+    found = []
+    for layer in states:
+        own = np.array([sense_score(layer[at], tags[at]) for at in kept])
+        low, high = np.quantile(own[drawn].mean(1), [0.025, 0.975])
+        found.append(Rate("", len(own), float(own.mean()), float(low), float(high)))
+    return found
+
+
+def draw_plane(
+    axis: Axes,
+    states: np.ndarray,
+    tags: Sequence[str],
+    shown: Sequence[str] | None = None,
+) -> None:
+    """Draws words [N, D] on their first two principal components, by their tags.
+
+    ``shown`` are the tags with a color of their own, in order; default: the most
+    frequent ones.
+    """
     centered = (states - states.mean(0)).astype(np.float64)
     _, directions = np.linalg.eigh(centered.T @ centered)
     plane = centered @ directions[:, :-3:-1]
     tags = np.array(tags)
-    for tag, _ in collections.Counter(tags.tolist()).most_common(_SHOWN_TAGS):
+    often = collections.Counter(tags.tolist()).most_common(_SHOWN_TAGS)
+    for tag in shown or [tag for tag, _ in often]:
         own = plane[tags == tag]
-        axis.scatter(own[:, 0], own[:, 1], s=4, alpha=0.5, linewidths=0, label=tag)
+        size = 4 if len(plane) > 500 else 14
+        axis.scatter(own[:, 0], own[:, 1], s=size, alpha=0.5, linewidths=0, label=tag)
     axis.set(xlabel="first component", ylabel="second component")
     axis.legend(fontsize=7, frameon=False, markerscale=3)
 
@@ -280,13 +381,14 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
     """The model's folder and those of ``--encoders``, by a name that is short.
 
     A folder without encoder.keras stands for all folders in it that have one, as that
-    of a comparison does. ValueError: there is none; OSError: no such folder.
+    of a comparison does, but not for points along a run that is among them.
+    ValueError: there is none; OSError: no such folder.
     """
     folders = [subject.inspector.folder]
     for given in map(Path, subject.config.encoders):
         inside = sorted(path.parent for path in given.rglob("encoder.keras"))
-        if (given / "encoder.keras").is_file():
-            inside = [given]
+        # Below a finished run are its earlier points.
+        inside = [each for each in inside if not {*each.parents} & {*inside}]
         if not inside:
             raise ValueError(
                 f"--encoders: {given} has no encoder.keras, nor has a folder in it: "
@@ -294,33 +396,12 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
             )
         folders += inside
     folders = list(dict.fromkeys(folders))
-    short = collections.Counter(folder.name for folder in folders)
     return {
-        folder.name if short[folder.name] == 1 else str(folder): (
-            Inspector(folder, subject.log) if number else subject.inspector
+        name: Inspector(folder, subject.log) if number else subject.inspector
+        for number, (name, folder) in enumerate(
+            zip(short_names(folders), folders, strict=True)
         )
-        for number, folder in enumerate(folders)
     }
-
-
-def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
-    """Sentences with span tags by the names that ``--spans`` gives them.
-
-    ValueError: a tag is none of a span, or a name is taken; OSError: no such file.
-    """
-    found: dict[str, list[Tagged]] = {}
-    for spec in specs:
-        name, _, path = spec.partition("=")
-        if name in found or name in (*PROBES, "clean", "drawn"):
-            raise ValueError(f"--spans={spec}: the name {name} is taken, use another.")
-        found[name] = read_tagged(path, last=True)[:limit]
-        for tag in {tag for sentence in found[name] for tag in sentence.tags}:
-            if not is_span_tag(tag):
-                raise ValueError(
-                    f"{path}: the tag {tag!r} is none of a span, such as B-PER, I-PER "
-                    "or O; --tagged takes tags of single words."
-                )
-    return found
 
 
 def section(subject: Subject) -> Section:
@@ -339,7 +420,10 @@ def section(subject: Subject) -> Section:
     ends = np.cumsum([len(each) for each in sentences])
     corrupted = [tuple(part) for part in np.split(drawn, ends[:-1])]
 
-    spans = read_spans(config.spans, config.sentences)
+    spans = subject.spans
+    for name in spans:
+        if name in (*PROBES, "clean", "drawn"):
+            raise ValueError(f"--spans={name}=...: the name {name} is taken.")
     states: dict[str, list] = {kind: [] for kind in ("clean", "drawn", *spans)}
     looks: dict[str, Attention] = {}
     for name, inspector in find_encoders(subject).items():
@@ -411,7 +495,48 @@ def section(subject: Subject) -> Section:
                 span_states[name].copy(), given, at_span, seed=config.seed
             )
         subject.log(f"probed {name}")
-    return _section(subject, len(tagged), tags[at], clean, spreads, cka, probes, looks)
+    planes = _planes(clean, words[at], tags[at], collections.Counter(words))
+    return _section(
+        subject, len(tagged), tags[at], clean, spreads, cka, probes, looks, planes
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planes:
+    """Words by how frequent they are, and ambiguous ones by their senses.
+
+    ``frequency`` has the share of a layer's variance between ``bins`` of frequency, by
+    encoder; ``senses`` the mean ``sense_score`` of its layers, none if no word is
+    ambiguous; ``places`` are the ambiguous words.
+    """
+
+    bins: tuple[np.ndarray, list[str]]
+    frequency: Mapping[str, Sequence[float]]
+    senses: Mapping[str, Sequence[Rate]]
+    places: Mapping[str, np.ndarray]
+
+
+def _planes(
+    clean: Mapping[str, np.ndarray],
+    words: np.ndarray,
+    tags: np.ndarray,
+    counts: Mapping[str, int],
+) -> _Planes:
+    often = np.array([counts[word] for word in words])
+    number, names = binned(often, (1, 2, 10, 100))
+    places = ambiguous(words, tags)
+    return _Planes(
+        bins=(number, [f"{name} times" for name in names]),
+        frequency={
+            name: [between(layer, number) for layer in states]
+            for name, states in clean.items()
+        },
+        senses={
+            name: sense_scores(states, tags, places) if places else []
+            for name, states in clean.items()
+        },
+        places=places,
+    )
 
 
 def _section(
@@ -423,6 +548,7 @@ def _section(
     cka: Mapping[tuple[str, str], np.ndarray],
     probes: Mapping[str, Mapping[str, Probe]],
     looks: Mapping[str, Attention],
+    planes: _Planes,
 ) -> Section:
     """What was measured as words, tables and pictures."""
     notes = [
@@ -438,10 +564,24 @@ def _section(
             for kind, found in probes.items()
         ),
     ]
+    if planes.places:
+        notes.append(
+            f"Senses of {len(planes.places)} words with several tags: "
+            + ", ".join(
+                f"{name} {best.rate:.3f} ({best.low:.3f} to {best.high:.3f}) at layer "
+                f"{layers.index(best)}"
+                for name, layers in planes.senses.items()
+                for best in (max(layers, key=lambda rate: rate.rate),)
+            )
+            + "; chance 0.5."
+        )
     header = ("encoder", "layer", "first component", "first ten", "cosine")
+    header += ("frequency", "senses")
+    nan = float("nan")
     rows = [
         (
-            *(name, layer, *each.variance, each.cosine),
+            *(name, layer, *each.variance, each.cosine, planes.frequency[name][layer]),
+            planes.senses[name][layer].rate if planes.places else nan,
             *(probes[kind][name].layers[layer] for kind in probes),
         )
         for name, layers in spreads.items()
@@ -481,7 +621,15 @@ def _section(
             by_name={n: [each.cosine for each in s] for n, s in spreads.items()},
             label="cosine",
         ),
+        "variance between words of other frequency": functools.partial(
+            draw_layers, by_name=planes.frequency, label="share"
+        ),
     }
+    if planes.places:
+        geometry["senses of a word"] = functools.partial(
+            draw_senses, found=planes.senses
+        )
+    number, names = planes.bins
     pictures = [
         Picture(
             "Linear CKA of all layers; 1: the same up to rotation and scale.",
@@ -505,12 +653,41 @@ def _section(
                 for name, states in clean.items()
             },
         ),
+        Picture(
+            "The same words by how often they occur in this text.",
+            {
+                name: functools.partial(
+                    draw_plane,
+                    states=states[-1],
+                    tags=np.array(names)[number],
+                    shown=names,
+                )
+                for name, states in clean.items()
+            },
+        ),
     ]
+    for word, places in list(planes.places.items())[:_SHOWN_WORDS]:
+        pictures.append(
+            Picture(
+                f"All {word!r} that are tagged often enough, at the layer that tells "
+                "their tags apart best, on their own first two components.",
+                {
+                    f"{name}, layer {layer}": functools.partial(
+                        draw_plane, states=states[layer][places], tags=tags[places]
+                    )
+                    for name, states in clean.items()
+                    for layer in (_best_layer(planes.senses[name]),)
+                },
+            )
+        )
     numbers = {
         "cka": {" and ".join(pair): found for pair, found in cka.items()},
         "spread": spreads,
         "probes": probes,
         "attention": looks,
+        "frequency": planes.frequency,
+        "senses": planes.senses,
+        "ambiguous": {word: len(at) for word, at in planes.places.items()},
     }
     title = "How do its representations look?"
     return Section(title, notes, tables, pictures, numbers)

@@ -5,9 +5,11 @@ Letters: V vocabulary.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.marked import Tagged, read_tagged
+from electra_tf.analysis.marked import Tagged, read_spans, read_tagged
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
@@ -38,6 +40,21 @@ class Text:
     rows: Sequence[np.ndarray]
     counts: np.ndarray
     about: str
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """Names of folders; with as many folders above as differ where several have one."""
+    taken = collections.Counter(folder.name for folder in folders)
+    alike = [str(folder) for folder in folders if taken[folder.name] > 1]
+    above = os.path.commonpath(alike) if len(set(alike)) > 1 else ""
+    return [
+        folder.name
+        if taken[folder.name] == 1
+        else os.path.relpath(folder, above)
+        if above
+        else str(folder)
+        for folder in folders
+    ]
 
 
 def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
@@ -134,6 +151,11 @@ class Subject:
             for path in self.config.tagged
             for sentence in read_tagged(path, "UPOS")[: self.config.sentences]
         ]
+
+    @functools.cached_property
+    def spans(self) -> dict[str, list[Tagged]]:
+        """Words and span tags by the names of ``--spans``; errors as ``read_spans``."""
+        return read_spans(self.config.spans, self.config.sentences)
 
     @functools.cached_property
     def counts(self) -> np.ndarray:

@@ -6,6 +6,7 @@ Letters: N tokens of all rows, G groups.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from scipy import special
 
 from electra_tf.analysis import judged as judging
 from electra_tf.analysis.judged import Judged
+from electra_tf.analysis.marked import Tagged
 from electra_tf.analysis.measures import (
     Rate,
     binned,
@@ -30,6 +32,7 @@ from electra_tf.tasks.tagging import WordRows, word_rows
 # Corruptions of the same text, each with its own masks.
 _PASSES = 4
 _MOST_TAGS = 24
+_OUTSIDE = "outside"
 _MOST_WORDS, _LEAST_OCCURRENCES = 25, 5
 # By measure: what is counted of whom.
 MEASURES = {
@@ -195,12 +198,18 @@ def draw_heat(axis: Axes, found: Profile) -> None:
     axis.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
 
 
-def section(subject: Subject) -> Section:
-    """Suspicion in the tagged text, by all traits."""
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """Sentences as they are and corrupted, and the word that each token is of, [N]."""
+
+    kind: str
+    clean: Judged
+    corrupted: Sequence[Judged]
+    word: np.ndarray
+
+
+def _read(subject: Subject, sentences: Sequence[Tagged], name: str) -> _Read:
     config, inspector = subject.config, subject.inspector
-    sentences = subject.tagged
-    words = [word for sentence in sentences for word in sentence.words]
-    tags = [tag for sentence in sentences for tag in sentence.tags]
     pieces = word_rows(
         [sentence.words for sentence in sentences],
         inspector.tokenizer,
@@ -209,16 +218,43 @@ def section(subject: Subject) -> Section:
     )
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     shared = {"batch_size": config.batch_size, "log": subject.log}
-    clean = judging.judge(inspector, rows, name="as it is", **shared)
+    clean = judging.judge(inspector, rows, name=f"{name} as it is", **shared)
     kind, generator = next(iter(judging.corruptions(inspector, subject.counts).items()))
     corrupted = [
         judging.judge(
-            inspector, rows, generator, seed=config.seed + number, name=kind, **shared
+            *(inspector, rows, generator),
+            seed=config.seed + number,
+            name=f"{name}, {kind}",
+            **shared,
         )
         for number in range(_PASSES)
     ]
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
-    word = word_of(clean, pieces, starts)
+    return _Read(kind, clean, corrupted, word_of(clean, pieces, starts))
+
+
+def span_kinds(sentences: Sequence[Tagged]) -> tuple[np.ndarray, list[str]]:
+    """Numbers of the kinds of the spans that words are in, [words], and their names."""
+    kinds = [
+        tag.partition("-")[2] or _OUTSIDE for each in sentences for tag in each.tags
+    ]
+    common = [kind for kind, _ in collections.Counter(kinds).most_common(_MOST_TAGS)]
+    names = [*sorted({*common} - {_OUTSIDE}), _OUTSIDE]
+    number = {kind: at for at, kind in enumerate(names)}
+    return np.array([number.get(kind, -1) for kind in kinds]), names
+
+
+def section(subject: Subject) -> Section:
+    """Suspicion in the tagged text, by all traits; in that of ``--spans`` by spans."""
+    config, inspector = subject.config, subject.inspector
+    sentences = subject.tagged
+    words = [word for sentence in sentences for word in sentence.words]
+    tags = [tag for sentence in sentences for tag in sentence.tags]
+    read = _read(subject, sentences, "tagged text")
+    kind, clean, corrupted, word = (
+        *(read.kind, read.clean, read.corrupted),
+        read.word,
+    )
     continues = np.array([t.startswith("##") for t in inspector.vocabulary.tokens])
     has_generator = inspector.home.has_model("generator")
     by_trait = {
@@ -227,6 +263,13 @@ def section(subject: Subject) -> Section:
             clean, word, words, tags, subject.counts, continues
         ).items()
     }
+    for name, own in subject.spans.items():
+        spans = _read(subject, own, name)
+        group_of, names = span_kinds(own)
+        by_trait[f"{name} (--spans)"] = profile(
+            *(spans.clean, spans.corrupted, group_of[spans.word], names),
+            has_generator=has_generator,
+        )
     follows = {trait: follows_generator(found) for trait, found in by_trait.items()}
     everywhere = np.zeros(len(clean.row), int)
     (overall,) = profile(

@@ -211,7 +211,7 @@ class MinimalPairsConfig(Group):
 
 # The parts of an analysis, in the order of its page.
 PARTS = (
-    *("inspect", "calibration", "errors", "acceptability"),
+    *("inspect", "course", "calibration", "errors", "acceptability"),
     *("suspicion", "representations"),
 )
 
@@ -229,6 +229,7 @@ class AnalyzeConfig(Group):
     report.json. Parts whose data is not there are left out, and that is said.
 
     inspect: verdicts and the attention of every head, on a few texts.
+    course: what earlier stages (--checkpoints, --beside) made of the same texts.
     calibration: does P(replaced) mean what it says, on text that its own generator, a
     unigram one, a uniform one or those of --generators corrupted?
     errors: does it find the wrong words of --errors, and what rules break in --tagged?
@@ -262,6 +263,14 @@ class AnalyzeConfig(Group):
     generators: tuple[str, ...] = field(
         (), "Folders of other runs whose generators corrupt the text too."
     )
+    checkpoints: bool = field(
+        False, "Compare every kept checkpoint of the run with what it came to."
+    )
+    beside: tuple[str, ...] = field(
+        (),
+        "Folders of the model at other times, the oldest first, or of other models "
+        "of the same vocabulary: compared as checkpoints are.",
+    )
     limit: int = field(1_000, "Most rows of text.", allowed=at_least(2))
     errors: tuple[str, ...] = field(
         (),
@@ -278,8 +287,9 @@ class AnalyzeConfig(Group):
     )
     spans: tuple[str, ...] = field(
         (),
-        "NAME=FILE: sentences whose chunks or named entities layers are probed for, a "
-        "word first and its tag (B-, I- or O) last on every line.",
+        "NAME=FILE: sentences with chunks or named entities, a word first and its tag "
+        "(B-, I- or O) last on every line: another trait of suspicion, and what layers "
+        "are probed for.",
     )
     encoders: tuple[str, ...] = field(
         (), "Folders of other encoders, or of a comparison, beside the model's."
@@ -287,11 +297,11 @@ class AnalyzeConfig(Group):
     sentences: int = field(
         300, "Most sentences of each of these files, and rule.", allowed=at_least(4)
     )
-    tune: int = field(
-        0,
-        "Sentences with errors to fine-tune on, at most half of each file's and of "
-        "rules', and to ask again of the other half; 0: train nothing.",
-        allowed=at_least(0),
+    tune: tuple[str, ...] = field(
+        (),
+        "How many sentences with errors to fine-tune on, at most half of each file's "
+        "and of rules', before the other half is asked again; several numbers, such as "
+        "30,100,300, draw a curve. Default: train nothing.",
     )
     seed: int = field(0, "Of corruptions and splits.", allowed=SEED)
     batch_size: int = field(32, "Rows at a time.", allowed=at_least(1))
@@ -311,6 +321,26 @@ class AnalyzeConfig(Group):
             not nameless,
             f"--spans={','.join(nameless)}: give NAME=FILE, as in entities=dev.conll.",
         )
+        _ = self.sizes
+        require(
+            not (self.checkpoints and self.beside),
+            "--checkpoints and --beside exclude each other.",
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sentences to fine-tune on, ascending.
+
+        Raises:
+            ValueError: they are not whole numbers above 0.
+        """
+        found = {int(text) if text.isdecimal() else -1 for text in self.tune} - {0}
+        require(
+            all(size > 0 for size in found),
+            "--tune must be whole numbers of sentences, such as 300 or 30,100,300; got "
+            f"{','.join(self.tune)}.",
+        )
+        return tuple(sorted(found))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import functools
 
+import jiwer
 import numpy as np
 import pytest
 
@@ -55,6 +56,12 @@ def test_word_error_rate_is_edits_over_words_of_the_references():
         [["a", "c", "d"], ["a"], ["x", "y"]],
     )
     assert found == pytest.approx(3 / 6)
+    # jiwer reads texts, and no empty references.
+    drawn = [pair for pair in pairs(80) if pair[1]]
+    texts = [[" ".join(own) for own in side] for side in zip(*drawn, strict=True)]
+    peer = jiwer.wer(reference=texts[1], hypothesis=texts[0])
+    found = alignment.word_error_rate(*zip(*drawn, strict=True))
+    assert found == pytest.approx(peer, rel=1e-12)
     drawn = list(pairs(50))
     edits = sum(recursive(*pair) for pair in drawn)
     words = sum(len(reference) for _, reference in drawn)

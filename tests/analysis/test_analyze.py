@@ -81,19 +81,30 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_all_parts(model, flags, tmp_path, capsys):
+def test_all_parts(model, data, flags, tmp_path, capsys):
     output = tmp_path / "report"
-    assert run(model, output, *flags, "--tune=3") == 0
+    (data / "spans.txt").write_text("the B-X\nbook I-X\nwas O\n\nbad O\n\n" * 4)
+    more = [f"--beside={model}", f"--spans=thing={data / 'spans.txt'}"]
+    assert run(model, output, *flags, *more, "--tune=2,3") == 0
     shown = capsys.readouterr()
     for number, name in enumerate(PARTS, 1):
         assert f"part {number} of {len(PARTS)}: {name}" in shown.err
     assert "left out" not in shown.err
     numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
-    tuned = numbers["errors"]["errors.m2"]["tuned"]
+    found = numbers["errors"]["errors.m2"]
+    precisions = {w: f["average_precision"] for w, f in found["found"].items()}
+    for who, lead in found["ahead"].items():
+        expected = precisions["discriminator"] - precisions[who]
+        assert lead["value"] == pytest.approx(expected)
+        assert lead["low"] <= lead["high"]
+    tuned = found["tuned"]
     assert tuned["sentences"] == 3
     assert [*tuned["found"]][:2] == ["fine-tuned", "discriminator"]
     assert tuned["gain"]["low"] <= tuned["gain"]["high"]
+    assert [*tuned["by_size"]] == ["2", "3"]
+    assert tuned["by_size"]["3"]["gain"]["value"] == tuned["gain"]["average_precision"]
+    assert {*numbers["suspicion"]["by_trait"]["thing (--spans)"]} == {"X", "outside"}
     assert len(numbers["inspect"]["attention"][0]["shares"]) == 2
     found = numbers["calibration"]["as_it_is"]
     assert [*found] == ["own generator", "unigram", "uniform"]
@@ -122,8 +133,14 @@ def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
     assert "left out" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="--text"):
         run(model, tmp_path / "report", "--only=calibration")
-    with pytest.raises(SystemExit, match=r"--only=nothing is unknown.*calibration"):
-        run(model, tmp_path / "report", "--only=nothing")
+    for flag, message in (
+        ("--only=nothing", r"--only=nothing is unknown.*calibration"),
+        ("--tune=few", "--tune must be whole numbers"),
+        ("--only=course", "name folders with --beside"),
+        ("--beside=x,y --checkpoints", "exclude each other"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            run(model, tmp_path / "report", *flag.split())
 
 
 def test_models_that_cannot_be_asked(data, tmp_path):

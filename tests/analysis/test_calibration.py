@@ -89,6 +89,26 @@ def test_halves_keep_rows_whole():
     assert not np.array_equal(fitting, calibrating.halves(rows, seed=2))
 
 
+def test_intervals_are_of_a_bootstrap_and_of_right_probabilities():
+    logits, labels, _ = tokens(count=600)
+    rows = np.arange(600) // 3
+    found = calibrating.doubt(logits, labels, rows)
+    p, rng = special.expit(logits), np.random.default_rng(1)
+    drawn = [
+        (rng.choice(200, 200)[:, None] * 3 + np.arange(3)).ravel() for _ in range(300)
+    ]
+    for name, peer in (("brier", peers.brier_score_loss), ("auc", peers.roc_auc_score)):
+        expected = np.quantile(
+            [peer(labels[at], p[at]) for at in drawn], [0.025, 0.975]
+        )
+        assert getattr(found, name) == pytest.approx(expected, abs=0.012)
+    eces = [
+        calibrating.calibration(logits, rng.random(600) < p, rows).ece
+        for _ in range(200)
+    ]
+    assert found.ece_by_chance == pytest.approx(np.quantile(eces, 0.95), rel=0.12)
+
+
 def test_groups_are_calibrated_alone():
     logits, labels, rows = tokens()
     groups = np.arange(len(logits)) % 3 - 1

@@ -4,12 +4,15 @@ import keras
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy import stats
+from sklearn import metrics as peers
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
-from electra_tf.analysis import representations
+from electra_tf.analysis import marked, representations
 from electra_tf.analysis.calibration import halves
 from electra_tf.analysis.marked import Tagged
+from electra_tf.analysis.measures import Rate
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
 from electra_tf.config import fields
@@ -183,13 +186,16 @@ def test_span_probe_is_scored_by_whole_spans():
 def test_span_files_that_do_not_fit(tmp_path):
     path = tmp_path / "x.conll"
     path.write_text("a NN B-NP\nb VB O\n")
-    (found,) = representations.read_spans([f"chunks={path}"], 5)["chunks"]
+    (found,) = marked.read_spans([f"chunks={path}"], 5)["chunks"]
     assert found == Tagged(("a", "b"), ("B-NP", "O"))
+    with pytest.raises(ValueError, match="name x is taken"):
+        marked.read_spans([f"x={path}"] * 2, 5)
+    given = subject("mini", tagged=(str(path),), spans=(f"word={path}",))
     with pytest.raises(ValueError, match="name word is taken"):
-        representations.read_spans([f"word={path}"], 5)
+        representations.section(given)
     path.write_text("a NN\n")
     with pytest.raises(ValueError, match="the tag 'NN' is none of a span"):
-        representations.read_spans([f"chunks={path}"], 5)
+        marked.read_spans([f"chunks={path}"], 5)
     with pytest.raises(ValueError, match="NAME=FILE"):
         subject("x", spans=(str(path),))
 
@@ -200,15 +206,66 @@ def subject(model, *encoders, **values):
 
 
 def test_encoders_are_found(folder, tmp_path):
-    for name in ("a/run", "b/run"):
+    # A comparison keeps points along a run below the run's end.
+    for name in ("a/run", "b/run", "b/run/points/0.5"):
         (tmp_path / name).mkdir(parents=True)
         for path in folder.iterdir():
             (tmp_path / name / path.name).write_bytes(path.read_bytes())
     found = representations.find_encoders(subject(folder, str(tmp_path), str(folder)))
-    assert [*found] == ["electra", f"{tmp_path}/a/run", f"{tmp_path}/b/run"]
+    assert [*found] == ["electra", "a/run", "b/run"]
+    point = tmp_path / "b/run/points/0.5"
+    found = representations.find_encoders(subject(folder, str(point)))
+    assert [*found] == ["electra", "0.5"]
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match=r"none has no encoder\.keras"):
         representations.find_encoders(subject(folder, str(tmp_path / "none")))
+
+
+def test_variance_between_groups_is_that_of_an_analysis_of_variance():
+    states = representation(size=5)
+    groups = np.random.default_rng(1).integers(0, 4, len(states))
+    shares, total = [], np.square(states - states.mean(0)).sum(0)
+    for column in states.T:
+        own = [column[groups == group] for group in np.unique(groups)]
+        ratio = stats.f_oneway(*own).statistic * (len(own) - 1)
+        shares.append(ratio / (ratio + len(states) - len(own)))
+    expected = (np.array(shares) * total).sum() / total.sum()
+    found = representations.between(states, groups)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert representations.between(states, np.arange(len(states))) == pytest.approx(1)
+
+
+def test_senses_are_pairs_in_the_right_order():
+    states, senses = representation(size=5), np.array(["A", "B", "C"] * 20)
+    similar = peers.pairwise.cosine_similarity(states - states.mean(0))
+    one, other = np.triu_indices(len(senses), 1)
+    expected = peers.roc_auc_score(senses[one] == senses[other], similar[one, other])
+    found = representations.sense_score(states, senses)
+    assert found == pytest.approx(expected, rel=1e-5)
+    apart = np.eye(3)[["ABC".index(sense) for sense in senses]]
+    assert representations.sense_score(apart, senses) == 1
+    places = {"x": np.arange(30), "y": np.arange(30, 60)}
+    rates = representations.sense_scores(
+        np.stack([states, np.random.default_rng(0).normal(size=states.shape)]),
+        senses,
+        places,
+    )
+    by_word = [
+        representations.sense_score(states[at], senses[at]) for at in places.values()
+    ]
+    assert rates[0].rate == pytest.approx(np.mean(by_word))
+    assert (rates[0].low, rates[0].high) == pytest.approx((min(by_word), max(by_word)))
+
+
+def test_ambiguous_words_have_two_tags_often_enough():
+    words = np.array(["to"] * 7 + ["that"] * 6 + ["dog"] * 5, object)
+    tags = np.array([*"AABBBAC", *"XXXXYY", *"NNNNN"], object)
+    found = representations.ambiguous(words, tags, least=2)
+    assert [*found] == ["to", "that"]
+    # The seventh "to" has a tag of its own.
+    assert found["to"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert found["that"].tolist() == [7, 8, 9, 10, 11, 12]
+    assert [*representations.ambiguous(words, tags, least=3)] == ["to"]
 
 
 @pytest.mark.slow
@@ -234,6 +291,9 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     for kind in (*representations.PROBES, "chunk"):
         assert {*found.numbers["probes"][kind]} == {"bert", "electra"}
     assert found.numbers["attention"]["electra"].entropy.shape == (2, 2)
+    # "the" and "bad" have one tag each.
+    assert found.numbers["ambiguous"] == {}
+    assert {*found.numbers["frequency"]} == {"bert", "electra"}
     for picture in found.pictures:
         picture.figure()
 
@@ -256,3 +316,7 @@ def test_pictures_show_the_numbers(encoder):
     shown = np.array(axis.collections[0].get_offsets())
     peer = PCA(2).fit_transform(states)
     np.testing.assert_allclose(np.abs(shown), np.abs(peer), atol=1e-6)
+    axis = Figure().subplots()
+    rates = [Rate("", 2, 0.6, 0.5, 0.7), Rate("", 2, 0.8, 0.7, 0.9)]
+    representations.draw_senses(axis, {"a": rates})
+    assert axis.lines[0].get_ydata(orig=False).tolist() == [0.6, 0.8]

@@ -7,6 +7,7 @@ from scipy import special, stats
 
 from electra_tf.analysis import Inspector, judged, suspicion
 from electra_tf.analysis.judged import Judged
+from electra_tf.analysis.marked import Tagged
 from electra_tf.analysis.measures import Rate
 from electra_tf.tasks.tagging import word_rows
 from tests import tiny_run
@@ -70,6 +71,13 @@ def test_traits(read):
         *("capital first", "letters", "no letter or digit", "with a digit"),
         "mixed",
     ]
+
+
+def test_kinds_of_spans():
+    tagged = [Tagged(("a", "b", "c"), ("O", "B-PER", "I-PER")), Tagged("d", ("B-LOC",))]
+    numbers, names = suspicion.span_kinds(tagged)
+    assert names == ["LOC", "PER", "outside"]
+    assert numbers.tolist() == [2, 1, 1, 0]
 
 
 def tokens_of(rng, size=60):
