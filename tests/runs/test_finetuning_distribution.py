@@ -1,4 +1,4 @@
-"""Fine-tuning on two logical CPU devices against one, with dropout as it is."""
+"""Fine-tuning on two and four logical CPU devices against one, with dropout."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 from tests.runs.test_finetuning import config, table, watch, weights
-from tests.strategy import two_cpus
+from tests.strategy import cpus, two_cpus
 from tests.tasks import common
 from tests.tasks.test_question_answering import some_questions
 from tests.tasks.test_question_answering import task as squad
@@ -87,16 +87,17 @@ def trained(strategy, jit_compile, case, reduction):
 @pytest.mark.parametrize(
     ("case", "reduction"), [*((case, "mean") for case in CASES), ("classes", "sum")]
 )
-def test_two_devices_give_the_weights_of_one(case, reduction):
+def test_devices_give_the_weights_of_one(case, reduction):
     one, losses = trained(tf.distribute.get_strategy(), "auto", case, reduction)
-    two, others = trained(two_cpus(), False, case, reduction)
-    np.testing.assert_allclose(two, one, atol=1e-5)
-    np.testing.assert_allclose(others, losses, rtol=1e-4)
     assert abs(losses[0] - losses[-1]) > 1e-3
+    for devices in (2, 4):
+        more, others = trained(cpus(devices), False, case, reduction)
+        np.testing.assert_allclose(more, one, atol=1e-5, err_msg=f"{devices} devices")
+        np.testing.assert_allclose(others, losses, rtol=1e-4)
 
 
 @pytest.mark.slow
-def test_a_run_on_two_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
+def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
     values = {
         "task": "classification",
         "encoder": str(common.save_pretrained(tmp_path / "encoder")),
@@ -106,11 +107,11 @@ def test_a_run_on_two_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
         "max_seq_length": 16,
         "train_batch_size": 8,
     }
-    named = {"none": tf.distribute.get_strategy(), "mirrored": two_cpus()}
-    monkeypatch.setattr(finetuning, "strategy_for", named.get)
     answers = []
-    for name in named:
-        folder = tmp_path / name
+    for devices in (1, 2, 4):
+        monkeypatch.setattr(finetuning, "strategy_for", lambda name, n=devices: cpus(n))
+        folder = tmp_path / str(devices)
+        name = "none" if devices == 1 else "mirrored"
         found = config(**values, distribution=name, output_dir=str(folder))
         finetuning.run(found, lambda line: None)
         report = json.loads((folder / "results.json").read_text())
@@ -118,9 +119,10 @@ def test_a_run_on_two_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
         texts = tf.constant(["good movie", "a bad book"])
         served = model.signatures["serving_default"](text=texts)
         answers.append((report["seeds"][0]["scores"], served["probabilities"].numpy()))
-    (one, first), (two, second) = answers
-    assert two == one
-    np.testing.assert_allclose(second, first, atol=1e-4)
+    (one, first), *others = answers
+    for scores, served in others:
+        assert scores == one
+        np.testing.assert_allclose(served, first, atol=1e-4)
 
 
 def test_devices_get_equal_shares(monkeypatch):
