@@ -3,6 +3,7 @@
 Each input is read, or refused by an error that becomes one line and names the file.
 """
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -24,6 +25,7 @@ from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop import networks, task_heads
 from electra_tf.interop.convert import find_format
 from electra_tf.interop.imported import Source
+from electra_tf.interop.model_card import model_card
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.serving import predictor
 from electra_tf.tasks import (
@@ -123,8 +125,10 @@ def test_parts_of_a_model(golden):
 
 
 def test_settings_of_a_run(tmp_path):
-    """Looked at by doctor and by what loads the models: flags, casing, vocabulary."""
+    """Looked at by doctor, by what loads the models, and by the card of an export."""
     VOCABULARY.save(tmp_path / "vocab.txt")
+    source = Source(str(GOLDEN / "classifier"))
+    imported = find_format(source).read(source)
     flags = json.loads(json.dumps(to_flat(PretrainConfig())))
     path = tmp_path / "config.json"
 
@@ -132,11 +136,13 @@ def test_settings_of_a_run(tmp_path):
         folder = PretrainingFolder(tmp_path)
         assert folder.flags.keys() <= flags.keys() | {"x"}
         assert all(isinstance(value, bool) for value in folder.casing.values())
+        model_card(dataclasses.replace(imported, run=folder.settings, scores={}))
         if is_run(tmp_path):
             doctor.examine(doctor.read(tmp_path))
 
     data = {"vocabulary_sha256": VOCABULARY.sha256, "lower_case": True}
-    count = survive(read, path, {"config": {}, "data": data})
+    told = {"config": {}, "data": data, "imported": {"format": "google_tf1"}}
+    count = survive(read, path, told)
     for name in flags:
         some = ("hidden_size", "learning_rate", "warmup_steps", "max_seq_length")
         config = {each: flags[each] for each in (name, *some)}
