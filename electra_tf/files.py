@@ -244,7 +244,9 @@ def fits(value: Any, shape: Any) -> bool:
         return isinstance(value, dict) and all(inside)
     if isinstance(shape, list) or origin in (list, tuple):
         each = (inner or shape)[0]
-        return isinstance(value, list) and all(fits(one, each) for one in value)
+        if not isinstance(value, list) or not all(fits(one, each) for one in value):
+            return False
+        return origin is not tuple or inner[-1] is ... or len(value) == len(inner)
     if origin is dict:
         values = value.values() if isinstance(value, dict) else [value]
         return isinstance(value, dict) and all(fits(one, inner[1]) for one in values)

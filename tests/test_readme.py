@@ -87,6 +87,11 @@ FOREIGN_FLAGS = {
     "project",
     "region",
     "spark_master_url",
+    "spark_job_server_jar",
+    "flink_job_server_jar",
+    "flink_version",
+    # Of Spark's own commands, and pip's --no-deps.
+    *("conf", "cores", "host", "master", "memory", "no"),
     "temp_location",
     "all",
     "dir",

@@ -27,8 +27,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
-from electra_tf.folders.finetuning import MODEL, TASK
-from electra_tf.folders.pretraining import VOCABULARY
+from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning
@@ -773,14 +772,12 @@ class QuestionAnswering(TextModel):
 
 
 # Flags of a run that say how its tables are read.
-_COLUMNS = ("text", "label", "label_separator", "word_column", "tag_column")
-# What task.json must say.
-_ABOUT = {
-    "kind": str,
-    "lower_case": bool,
-    "max_seq_length": int,
-    "strip_accents": bool,
-    "task": str,
+_COLUMNS = {
+    "text": list[str] | None,
+    "label": list[str] | None,
+    "label_separator": str | None,
+    "word_column": str | None,
+    "tag_column": str | None,
 }
 
 
@@ -804,29 +801,26 @@ def load_text_model(source: str | os.PathLike) -> TextModel | None:
 def _of_run(folder: Path) -> TextModel:
     if not (folder / MODEL).is_file():
         raise ValueError(f"{folder} holds a fine-tuning run that did not finish.")
-    about = files.read_json(folder / TASK, shape=_ABOUT)
+    home = FinetuningFolder(folder)
+    about, network = home.about(), home.load()
     kinds = {
         kind: each
         for each in (TextClassifier, TokenClassifier, QuestionAnswering)
         for kind in each.kinds
     }
-    if about["kind"] not in kinds:
+    most = network.encoder.embeddings.max_positions
+    if not 0 < about["max_seq_length"] <= most:
         raise ValueError(
-            f"{folder / TASK} names the kind {about['kind']!r}; known are "
-            f"{', '.join(kinds)}."
+            f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
+            f"and the model has {most} positions."
         )
-    network = models.load(folder / MODEL, TaskModel)
-    flags = files.read_json(folder / CONFIG, default={}).get("config", {})
+    shape = {"config": (None, _COLUMNS)}
+    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
     columns = {name: flags[name] for name in _COLUMNS if flags.get(name)}
-    tokenizer = WordPiece(
-        Vocabulary.load(folder / VOCABULARY),
-        lower_case=about["lower_case"],
-        strip_accents=about["strip_accents"],
-    )
     return kinds[about["kind"]].of(
         network.encoder,
         network.head,
         {**about, "columns": columns},
-        tokenizer,
+        home.tokenizer(),
         about["max_seq_length"],
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from electra_tf.data.units import Recipe, Unit, UnitBuilder, UnitReader
 
@@ -43,23 +44,30 @@ def run(
         def setup(self) -> None:
             self._own = worker(recipe)
 
-        def process(self, unit: Unit) -> None:
+        def process(self, element: tuple[int, Iterable[Unit]]) -> None:
             count = beam.metrics.Metrics.counter
 
             def report(documents: int, characters: int) -> None:
                 count(worker, "documents").inc(documents)
                 count(worker, "characters").inc(characters)
 
-            self._own.build(unit, report)
+            for unit in element[1]:
+                self._own.build(unit, report)
 
     try:
         with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
             _ = (
                 pipeline
-                | beam.Create(units)
-                | beam.Reshuffle()
+                | beam.Create(list(enumerate(units)))
+                # Spreads the units; Reshuffle wants time stamps, which not every
+                # runner has.
+                | beam.GroupByKey()
                 | worker.__name__ >> beam.ParDo(Work())
             )
-    except RuntimeError as error:
-        last = str(error).strip().splitlines()[-1]
-        raise ValueError(f"the pipeline of --beam={flags} failed: {last}") from error
+    except Exception as error:
+        # Of any class, by runner; what a worker raised stands in a trace, last.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        said = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
+        raise ValueError(
+            f"the pipeline of --beam={flags} failed: {said[-1]}"
+        ) from error

@@ -19,7 +19,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
 from electra_tf.folders.settings import CONFIG, check_same
-from electra_tf.tasks import plots
+from electra_tf.tasks import plots, saved
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 from electra_tf.tasks.heads import TaskModel
@@ -53,6 +53,8 @@ OUTPUTS = (
 )
 # What is said of a seed that is trained and scored.
 _RESULT = {"seed": int, "scores": dict[str, dict], "failure": str}
+# Scores of frozen probes by name, split and score.
+_PROBES = dict[str, dict[str, dict[str, float]]]
 # What every task.json says; the rest is the task's own (``Task.to_json``).
 _TASK = {
     **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
@@ -181,7 +183,12 @@ class FinetuningFolder:
 
     def about(self) -> dict[str, Any]:
         """What task.json says; a ValueError if it is damaged."""
-        return files.read_json(self.path / TASK, shape=_TASK)
+        about = files.read_json(self.path / TASK, shape=_TASK)
+        try:
+            saved.from_json(about)
+        except ValueError as error:
+            raise ValueError(f"{self.path / TASK} is damaged: {error}") from error
+        return about
 
     def load(self) -> TaskModel:
         """Loads the task model; a ValueError if it is damaged."""
@@ -265,6 +272,17 @@ class FinetuningFolder:
         for path in (self.path / CHECKPOINTS).glob("weights-*"):
             if path != self.weights(best):
                 files.remove(path)
+
+    def probes(self, seed: int) -> dict[str, dict[str, dict[str, float]]]:
+        """What ``keep_probes`` was given last of a seed; empty if nothing."""
+        return files.read_json(self._probes(seed), {}, shape=_PROBES)
+
+    def keep_probes(self, seed: int, found: Mapping[str, Mapping]) -> None:
+        """Writes which frozen probes of a seed are done, in order, with scores."""
+        files.write_json(self._probes(seed), found)
+
+    def _probes(self, seed: int) -> Path:
+        return self.path / CHECKPOINTS / f"probes-{seed}.json"
 
     def forget(self, seed: int, step: int, epoch: int) -> None:
         """Drops what metrics.jsonl says of a seed after a step and an epoch."""

@@ -59,6 +59,8 @@ SHIPPED = Path(__file__).parent.parent / "pretrained"
 # so had other numbers in each replica and micro-batch.
 RANDOM_KEYS = "row of the global batch"
 
+_SECTIONS = ("config", "data", "imported")
+
 
 def named(name: files.AnyPath) -> Path:
     """The path itself, or, of a name such as "mini", what comes with the package."""
@@ -77,8 +79,16 @@ class PretrainingFolder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json holds; empty if there is none. ValueError if damaged."""
-        return files.read_json(self.path / CONFIG, default={})
+        """What config.json holds; empty if there is none. ValueError if damaged.
+
+        Sections are left out where an old or foreign file has something else.
+        """
+        found = files.read_json(self.path / CONFIG, default={})
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in _SECTIONS or isinstance(value, dict)
+        }
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -86,7 +96,7 @@ class PretrainingFolder:
 
         ValueError: one is not of its type.
         """
-        flags = _section(self.settings, "config")
+        flags = self.settings.get("config", {})
         known = {name: hint for name, hint in _flag_types().items() if name in flags}
         files.check_shape(flags, known, f"{self.path / CONFIG} is damaged: config")
         return flags
@@ -104,7 +114,7 @@ class PretrainingFolder:
         ``config``, which may have been left at their defaults when records were given.
         """
         settings = self.settings
-        sections = (settings, _section(settings, "config"), _section(settings, "data"))
+        sections = (settings, settings.get("config", {}), settings.get("data", {}))
         return {
             name: section[name]
             for section in sections
@@ -115,7 +125,7 @@ class PretrainingFolder:
     @property
     def vocabulary_sha256(self) -> str | None:
         """Hash of the vocabulary that the models were trained with; None if unknown."""
-        data, where = _section(self.settings, "data"), f"{self.path / CONFIG}: data"
+        data, where = self.settings.get("data", {}), f"{self.path / CONFIG}: data"
         files.check_shape(data, {"vocabulary_sha256": str | None}, where)
         return data.get("vocabulary_sha256")
 
@@ -354,9 +364,3 @@ def _flag_types() -> dict[str, Any]:
         for _, group in fields.groups(PretrainConfig)
         for leaf in dataclasses.fields(group)
     }
-
-
-def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A part of config.json; empty where an old or foreign file has something else."""
-    section = settings.get(name)
-    return section if isinstance(section, dict) else {}

@@ -97,8 +97,8 @@ def model_card(model: Imported) -> str:
         training = recipe_lines(model.run)
     else:
         # Not trained here: what else the config says was made by the import.
-        imported = model.run.get("imported", {"format": model.format})
-        origin = f"; the weights were read from the format `{imported['format']}`"
+        read_from = model.run.get("imported", {}).get("format", model.format)
+        origin = f"; the weights were read from the format `{read_from}`"
     scores = [f"| {name} | {x:.4g} |" for name, x in sorted(model.scores.items())]
     if scores:
         scores = ["| score | value |", "|---|---|", *scores]

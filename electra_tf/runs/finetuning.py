@@ -112,26 +112,39 @@ def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
     chosen, data, baseline = _data(config, task, start, log)
     about = _about(config, chosen, data, start.encoder)
     # Half a run of the other kind is refused.
-    _resumes(config, folder, about)
-    about_encoder = chosen.max_seq_length, about, start.trained_length
-    folder.begin(data.task, start.tokenizer, *about_encoder)
+    resumes = _resumes(config, folder, about)
     is_random = config.run.init == "random"
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     main, results, probes = data.eval_splits[0], [], {}
-    for seed in seeds if is_random else seeds[:1]:
-        encoder = start.encoder
-        if is_random:
-            keras.utils.set_random_seed(seed)
-            encoder = fresh_copy(encoder)
-        found = frozen.scores(encoder, data, config.run.eval_batch_size, log)
-        probes[seed] = found
-        for name, by_split in found.items():
-            folder.record({"seed": seed, "probe": name, **by_split[main]})
-        results.append(SeedResult(seed, next(iter(found.values())), ""))
-    report = summary(results, baseline, (main, data.task.main_metric))
-    report |= {"task": task.name, "init": config.run.init, "probes": probes}
-    log(table(report))
-    folder.finish(report)
+    with files.owned(folder.path):
+        if resumes:
+            folder.describe(about)
+        else:
+            about_encoder = chosen.max_seq_length, about, start.trained_length
+            folder.begin(data.task, start.tokenizer, *about_encoder)
+        for seed in seeds if is_random else seeds[:1]:
+            encoder = start.encoder
+            if is_random:
+                keras.utils.set_random_seed(seed)
+                encoder = fresh_copy(encoder)
+            found = frozen.scores(
+                encoder,
+                data,
+                config.run.eval_batch_size,
+                log,
+                folder.probes(seed),
+                functools.partial(folder.keep_probes, seed),
+            )
+            probes[seed] = found
+            # Lines of a run that was killed here would be there twice.
+            folder.forget(seed, step=0, epoch=0)
+            for name, by_split in found.items():
+                folder.record({"seed": seed, "probe": name, **by_split[main]})
+            results.append(SeedResult(seed, next(iter(found.values())), ""))
+        report = summary(results, baseline, (main, data.task.main_metric))
+        report |= {"task": task.name, "init": config.run.init, "probes": probes}
+        log(table(report))
+        folder.finish(report)
     return report
 
 

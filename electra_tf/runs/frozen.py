@@ -11,7 +11,7 @@ hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,8 @@ from electra_tf.tasks.heads import Tensors, mean_over_tokens
 # The name of the score that decides is this and the first of the readings.
 MIXTURE = "mixture"
 _States = dict[str, np.ndarray]
+# By probe, split and score.
+Found = dict[str, dict[str, dict[str, float]]]
 
 
 def _words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
@@ -48,12 +50,18 @@ def check(task: Task) -> None:
 
 
 def scores(
-    encoder: TextEncoder, data: TaskData, batch_size: int, log: Log
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Trains all probes of a task and scores them; by probe, split and score.
+    encoder: TextEncoder,
+    data: TaskData,
+    batch_size: int,
+    log: Log,
+    known: Found,
+    keep: Callable[[Found], None],
+) -> Found:
+    """Trains all probes of a task but the known ones, and scores them.
 
     Probes are called after what they read and the layer: "mean 0", "cls mixture". The
-    first one is the mixture that decides.
+    first one is the mixture that decides. ``keep`` is given all that are done, after
+    each. What is not known is found the same whatever is known.
     """
     task, train = data.task, data.train_rows
     loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
@@ -61,12 +69,24 @@ def scores(
     outputs = task.num_outputs if task.kind != "tagging" else len(task.tags.learned)
     if task.kind in ("multilabel", "regression"):
         targets = targets.reshape(len(targets), outputs)
+    layers = encoder.num_layers + 1
+    parts = {MIXTURE: slice(0, layers)}
+    parts |= {str(layer): slice(layer, layer + 1) for layer in range(layers)}
+    found = dict(known)
+    if found:
+        log(f"{len(found)} of {len(readings) * len(parts)} probes are done")
+    left = {
+        reading: [name for name in parts if f"{reading} {name}" not in found]
+        for reading in readings
+    }
+    readings = {reading: readings[reading] for reading in readings if left[reading]}
+    if not readings:
+        return found
     train_states = states_of(encoder, train, readings, batch_size)
     split_states = {
         split: states_of(encoder, data.rows[split], readings, batch_size)
         for split in data.eval_splits
     }
-    found: dict[str, dict[str, dict[str, float]]] = {}
     for reading in readings:
         states = train_states.pop(reading)
         shift, scale = standardize(states)
@@ -75,10 +95,8 @@ def scores(
             mean, targets, groups, outputs, loss, weights=weights
         )
         del mean
-        layers = len(states)
-        parts = {MIXTURE: slice(0, layers)}
-        parts |= {str(layer): slice(layer, layer + 1) for layer in range(layers)}
-        for name, part in parts.items():
+        for name in left[reading]:
+            part = parts[name]
             probe = linear.fit(
                 states[part],
                 targets,
@@ -94,6 +112,7 @@ def scores(
                 answers = task.decode(_by_row(logits, rows), rows, data.examples[split])
                 by_split[split] = task.score(answers, data.examples[split])
             found[f"{reading} {name}"] = by_split
+            keep(found)
             score = by_split[data.eval_splits[0]][task.main_metric]
             shares = " ".join(f"{share:.2f}" for share in probe.shares)
             more = f"  shares {shares}" if name == MIXTURE else ""

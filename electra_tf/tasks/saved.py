@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
+from electra_tf import files
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Task
+from electra_tf.tasks.encoding import LONG_TEXTS
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import TagSet
 from electra_tf.tasks.tagging import Tagging
-from electra_tf.tasks.text import Classification, MultiLabel, Regression
+from electra_tf.tasks.text import (
+    Classification,
+    LabeledTask,
+    MultiLabel,
+    Regression,
+)
 
 KINDS: dict[str, type[Task]] = {
     kind.kind: kind
@@ -19,27 +27,68 @@ KINDS: dict[str, type[Task]] = {
 }
 
 
+# Fields of tasks that are described under another name, or not at all.
+_NOT_SAID = {"labels", "name", "source", "submission", "tags"}
+
+
+def _check(about: Mapping[str, Any]) -> None:
+    """Refuses what no ``Task.to_json`` has said: files may come from anywhere.
+
+    What is not said has its default, but labels.
+    """
+    where = "the task"
+    name = about.get("kind")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ValueError(f"{where}: kind is {name!r}; known are {', '.join(KINDS)}.")
+    hints = typing.get_type_hints(kind)
+    shape: dict[str, Any] = {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(kind)
+        if field.name in about.keys() - _NOT_SAID
+    }
+    allowed = {
+        name: typing.get_args(hint)
+        for name, hint in shape.items()
+        if typing.get_origin(hint) is typing.Literal
+    }
+    if "long_texts" in shape:
+        allowed["long_texts"] = tuple(LONG_TEXTS)
+    counts = [name for name, hint in shape.items() if hint is int]
+    shape |= {"task": str, "text_names": list[str] | None}
+    if issubclass(kind, LabeledTask | Tagging):
+        shape["labels"] = list[str]
+    if kind is Tagging:
+        shape |= {"fallback": str | None, "rewritten": bool | None}
+    files.check_shape(about, shape, where)
+    for name, values in allowed.items():
+        if about[name] not in values:
+            known = ", ".join(values)
+            raise ValueError(f"{where}: {name} is {about[name]!r}, not of {known}.")
+    for name in counts:
+        if about[name] < 1:
+            raise ValueError(f"{where}: {name} is {about[name]}, not positive.")
+    if "labels" in shape and not about["labels"]:
+        raise ValueError(f"{where}: labels is empty.")
+
+
 def from_json(about: Mapping[str, Any]) -> Task:
     """The task that ``Task.to_json`` described; its source reads nothing.
 
     Fields that are not said have their defaults, and what is no field is left out.
-    ValueError: the kind is unknown, or the description lacks what is needed.
+    ValueError: no task has described itself so.
     """
-    name, kind = about.get("task"), KINDS.get(about.get("kind"))
-    if kind is None:
-        raise ValueError(
-            f"The task {name!r} is of the kind {about.get('kind')!r}; known are "
-            f"{', '.join(KINDS)}."
-        )
-    names = {field.name for field in dataclasses.fields(kind)} - {"labels"}
+    _check(about)
+    name, kind = about["task"], KINDS[about["kind"]]
+    names = {field.name for field in dataclasses.fields(kind)} - _NOT_SAID
     said = {key: _frozen(value) for key, value in about.items() if key in names}
     said |= {"name": name, "source": _no_source}
     if issubclass(kind, Tagging):
         said["tags"] = _tags(about)
-    elif "labels" in about:
+    elif issubclass(kind, LabeledTask):
         said["labels"] = _frozen(about["labels"])
     if "pair" in names:
-        said["pair"] = len(about.get("text_names", ())) == 2
+        said["pair"] = len(about.get("text_names") or ()) == 2
     if kind is Classification and name in glue.ROWS:
         scores = glue.ROWS[name].scores
         said |= {"main_metric": scores[0], "score_names": scores}
@@ -53,7 +102,7 @@ def _frozen(value: Any) -> Any:
 def _tags(about: Mapping[str, Any]) -> TagSet:
     learned = tuple(about["labels"])
     # Descriptions of older runs say neither of the two.
-    fallback = about.get("fallback", "O" if "O" in learned else learned[0])
+    fallback = about.get("fallback") or ("O" if "O" in learned else learned[0])
     is_bioes = about.get("encoding") == "bioes"
     return TagSet(learned, fallback, about.get("rewritten", is_bioes))
 

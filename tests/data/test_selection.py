@@ -1,7 +1,9 @@
 """Which documents are kept: by their own text, and beside all others."""
 
 import random
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,6 +201,27 @@ def test_beam_builds_the_same_records(corpus, tmp_path):
         build(corpus, local, **options)
         build(corpus, piped, beam=f"--runner=DirectRunner {flags}", **options)
         assert contents(local) == contents(piped)
+
+
+@pytest.mark.slow
+def test_spark_builds_the_same_records(corpus, tmp_path, monkeypatch):
+    runner = "beam_pyspark_runner.pyspark_runner"
+    pytest.importorskip(runner, reason="docs/data.md says what to install")
+    if not shutil.which("java"):
+        pytest.skip("Spark needs Java")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    threads = "--master local[2] --conf spark.default.parallelism=4 pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", threads)
+    options = {"selection": Selection(dedup="near"), "shard_megabytes": 0.02}
+    build(corpus, tmp_path / "local", **options)
+    flags = f"--runner={runner}.PySparkRunner"
+    build(corpus, tmp_path / "spark", beam=flags, **options)
+    assert contents(tmp_path / "local") == contents(tmp_path / "spark")
+    # Its processes have not moved.
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("waa wab\n\nwac\n")
+    with pytest.raises(ValueError, match=r"failed: FileNotFoundError: .*'a\.txt'$"):
+        build("a.txt", tmp_path / "out", beam=flags)
 
 
 @pytest.mark.slow

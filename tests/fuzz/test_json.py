@@ -3,6 +3,7 @@
 Each input is read, or refused by an error that becomes one line and names the file.
 """
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -11,25 +12,38 @@ from pathlib import Path
 import pytest
 
 from electra_tf import doctor, files
+from electra_tf.api.text_models import TextModel, load_text_model
 from electra_tf.config.commands import PredictConfig
 from electra_tf.config.fields import to_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import building, pipeline, prepared, records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.doctor.readers import is_run
+from electra_tf.folders import models
+from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.interop import networks
+from electra_tf.interop import networks, task_heads
 from electra_tf.interop.convert import find_format
 from electra_tf.interop.imported import Source
+from electra_tf.interop.model_card import model_card
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.serving import predictor
-from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks import (
+    Classification,
+    MultiLabel,
+    QuestionAnswering,
+    Tagging,
+    saved,
+)
+from electra_tf.tasks.sentences import SentenceSource, TagSet
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
 from tests.data.common import save_manifest
 from tests.fuzz import strange
+from tests.tasks import common
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden"
+SLOW = pytest.mark.slow
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
 
 
@@ -111,8 +125,10 @@ def test_parts_of_a_model(golden):
 
 
 def test_settings_of_a_run(tmp_path):
-    """Looked at by doctor and by what loads the models: flags, casing, vocabulary."""
+    """Looked at by doctor, by what loads the models, and by the card of an export."""
     VOCABULARY.save(tmp_path / "vocab.txt")
+    source = Source(str(GOLDEN / "classifier"))
+    imported = find_format(source).read(source)
     flags = json.loads(json.dumps(to_flat(PretrainConfig())))
     path = tmp_path / "config.json"
 
@@ -120,11 +136,13 @@ def test_settings_of_a_run(tmp_path):
         folder = PretrainingFolder(tmp_path)
         assert folder.flags.keys() <= flags.keys() | {"x"}
         assert all(isinstance(value, bool) for value in folder.casing.values())
+        model_card(dataclasses.replace(imported, run=folder.settings, scores={}))
         if is_run(tmp_path):
             doctor.examine(doctor.read(tmp_path))
 
     data = {"vocabulary_sha256": VOCABULARY.sha256, "lower_case": True}
-    count = survive(read, path, {"config": {}, "data": data})
+    told = {"config": {}, "data": data, "imported": {"format": "google_tf1"}}
+    count = survive(read, path, told)
     for name in flags:
         some = ("hidden_size", "learning_rate", "warmup_steps", "max_seq_length")
         config = {each: flags[each] for each in (name, *some)}
@@ -191,6 +209,52 @@ def test_questions(tmp_path):
     value = {"data": [{"paragraphs": [paragraph]}]}
     assert survive(lambda: source("train"), path, value) > 100
     assert survive(lambda: source("test"), path, value) > 100
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classification",
+        *(pytest.param(n, marks=SLOW) for n in ("multilabel", "tagging", "squad")),
+    ],
+)
+def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
+    """Read by what loads a model to use it, and by what converts it."""
+    given = {"name": "mine", "source": None}
+    task = {
+        "classification": lambda: Classification(labels=("a", "b"), **given),
+        "multilabel": lambda: MultiLabel(labels=("a", "b"), **given),
+        "tagging": lambda: Tagging(tags=TagSet(("O", "B-X"), "O"), **given),
+        "squad": lambda: QuestionAnswering(span_head="independent", **given),
+    }[kind]()
+    home = FinetuningFolder(tmp_path)
+    home.begin(task, common.tokenizer(), 16, {"config": {"text": ["text"]}}, 16)
+    network = task.build_model(common.encoder())
+    models.save(network, tmp_path / MODEL)
+    # The networks are not what is strange, and take most of the time.
+    monkeypatch.setattr(models, "load", lambda path, kind, hint="": network)
+    made = load_text_model(tmp_path)
+    assert made.task["kind"] == task.kind
+    monkeypatch.setattr(TextModel, "__init__", told := TellsTask())
+    monkeypatch.setattr(TextModel, "compile_default", lambda self: None)
+
+    def read():
+        load_text_model(tmp_path)
+        assert told.task.kind == task.kind
+        task_heads.read(Source(str(tmp_path)))
+
+    path = tmp_path / TASK
+    value = files.read_json(path)
+    assert survive(read, path, value) > 150
+    files.write_json(path, value)
+    assert survive(read, tmp_path / "config.json", {"config": {"text": ["a"]}}) > 50
+
+
+class TellsTask:
+    """Takes the place of a constructor of a model, and makes the task alone."""
+
+    def __call__(self, encoder, head, *, task, **values):
+        self.task = saved.from_json(task)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
