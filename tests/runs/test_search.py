@@ -242,7 +242,6 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(values, tmp_path, monke
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.slow
 def test_a_fifth_of_little_data_is_too_little(values, tmp_path):
     with pytest.raises(ValueError, match="too few for --search"):
         run(values, tmp_path / "few", train_fraction=0.5, search=("epochs",))
