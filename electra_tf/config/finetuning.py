@@ -26,7 +26,6 @@ from electra_tf.config.fields import (
     field,
     require,
 )
-from electra_tf.config.search import parse_axis
 
 
 def _is_range(values: tuple[str, ...]) -> bool:
@@ -379,9 +378,18 @@ class SearchConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = [parse_axis(text)[0] for text in self.search]
+        names = [name for name, _, _ in self.parsed()]
         for name in names:
             require(names.count(name) == 1, f"--search names {name} twice.")
+
+    def parsed(self) -> list[tuple[str, tuple[float, ...], bool]]:
+        """Each flag with its numbers; see ``parse_axis``."""
+        if not self.search:
+            return []
+        # Of runs that search only.
+        from electra_tf.config.search import parse_axis
+
+        return [parse_axis(text) for text in self.search]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -429,8 +437,7 @@ class FinetuneConfig:
             "--search trains the encoder and --frozen does not: leave one of them out. "
             "(The probes of --frozen choose their own strength.)",
         )
-        for text in self.search.search:
-            name, numbers, _ = parse_axis(text)
+        for name, numbers, _ in self.search.parsed():
             require(
                 name != "seed"
                 or (self.run.seeds == 1 and self.data.train_fraction == 1),

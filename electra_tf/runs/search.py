@@ -8,6 +8,7 @@ its number and the trials before, so a search that was killed goes on as if it w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -89,7 +90,10 @@ class Search:
             self.log(f"{number:5d}  {self._row(trial, done[: number + 1], widths)}")
         while len(done) < self.trials:
             began, number = time.monotonic(), len(done)
-            trial = attempt(number, self.proposal(done))
+            if (values := self.proposal(done)) is None:
+                self.log("search: there is nothing else to try")
+                break
+            trial = attempt(number, values)
             if trial is None:
                 return None
             took = round(time.monotonic() - began, 1)
@@ -107,21 +111,16 @@ class Search:
         scores = [sign * trial.score for trial in done]
         return scores.index(max(scores))
 
-    def proposal(self, done: Sequence[Trial]) -> dict[str, float]:
-        """The values of the trial that comes after these."""
+    def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
+        """The values of the trial that comes after these; None if nothing is new."""
         if not done and all(axis.has(self.first[axis.name]) for axis in self.axes):
             return {axis.name: self.first[axis.name] for axis in self.axes}
         # Optional, and slow to import.
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.TPESampler(
-            seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
-        )
-        study = optuna.create_study(
-            direction="maximize" if self.greater_is_better else "minimize",
-            sampler=sampler,
-        )
+        direction = "maximize" if self.greater_is_better else "minimize"
+        study = optuna.create_study(direction=direction)
         ways = {axis.name: _distribution(axis) for axis in self.axes}
         for trial in done:
             values = dict(trial.values)
@@ -132,7 +131,20 @@ class Search:
                         params=values, distributions=ways, value=trial.score
                     )
                 )
-        return dict(study.ask(ways).params)
+        # The same values would give the same score. What is best again and again is
+        # proposed again and again: then something at random.
+        random = optuna.samplers.RandomSampler
+        guided = functools.partial(
+            optuna.samplers.TPESampler, n_startup_trials=_AT_RANDOM
+        )
+        known = [dict(trial.values) for trial in done]
+        for attempt, sampler in enumerate([*[guided] * 5, *[random] * 100]):
+            study.sampler = sampler(
+                seed=(self.seed + len(done) + 1000 * attempt) % 2**31
+            )
+            if (values := dict(study.ask(ways).params)) not in known:
+                return values
+        return None
 
     def _read(self) -> list[Trial]:
         shape = {"trials": [_TRIAL]}

@@ -11,6 +11,7 @@ from tests import tiny
 BATCHES = 9
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_evaluating_each_draw(monkeypatch):
     monkeypatch.setattr(noise, "RESAMPLES", 3)
     model = tiny.electra()

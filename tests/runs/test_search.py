@@ -89,6 +89,17 @@ def test_a_search_is_longer_with_more_trials_and_may_look_for_the_least(tmp_path
     assert other[0].values["dropout"] in (0.0, 0.1, 0.3)
 
 
+def test_nothing_is_tried_twice(tmp_path):
+    """Of few values all are tried, once each; then the search is at its end."""
+    said, axis = [], Axis("epochs", values=(2.0, 4.0, 8.0))
+    common = (9, 0, "accuracy", True, {}, tmp_path)
+    search = Search([axis], {"epochs": 4.0}, *common, log=said.append)
+    done = search(lambda number, values: Trial(values, -values["epochs"]))
+    assert sorted(trial.values["epochs"] for trial in done) == [2, 4, 8]
+    assert done[search.best(done)].values == {"epochs": 2.0}
+    assert "search: there is nothing else to try" in said
+
+
 def test_what_the_flag_says():
     own = {"learning_rate": 1e-4, "epochs": 3.0, "dropout": 0.1, "seed": 2}
     texts = ("learning_rate", "epochs=2:8", "dropout=0/0.2", "seed")
@@ -242,7 +253,6 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(values, tmp_path, monke
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.slow
 def test_a_fifth_of_little_data_is_too_little(values, tmp_path):
     with pytest.raises(ValueError, match="too few for --search"):
         run(values, tmp_path / "few", train_fraction=0.5, search=("epochs",))
