@@ -19,7 +19,7 @@ from typing import Any
 if sys.argv[:1] == ["-m"]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def lazily(

@@ -49,6 +49,23 @@ def test_the_version_stands_in_one_place():
     assert re.fullmatch(r"\d+\.\d+\.\d+", electra_tf.__version__)
 
 
+def test_the_newest_release_of_the_changelog_is_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    found = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
+    assert len(found) == len(re.findall(r"^## ", text, re.MULTILINE))
+    assert found[0][0] == electra_tf.__version__
+    numbers = [tuple(map(int, version.split("."))) for version, _ in found]
+    assert numbers == sorted(numbers, reverse=True)
+    dates = [date for _, date in found]
+    assert dates == sorted(dates, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "README.md"])
+def test_lines_fit_into_a_window(name):
+    lines = (ROOT / name).read_text("utf-8").splitlines()
+    assert [line for line in lines if len(line) > 100] == []
+
+
 def test_every_module_with_a_command_has_a_script():
     """A command is a module whose `main` comes from `cli.command`."""
     commands = {

@@ -109,6 +109,13 @@ FOREIGN_FLAGS = {
     "clients",
     "requests",
     "tf_xla_persistent_cache_directory",
+    # Of pip (--no-deps), uvicorn and curl.
+    "no",
+    "app",
+    "fail",
+    "retry",
+    "show",
+    "silent",
 }
 
 

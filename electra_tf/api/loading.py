@@ -43,7 +43,7 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         ValueError: it is damaged, or none of these.
         OSError: it is not there.
 
-    Example:
+    Examples:
         >>> mini = et.load("mini")
         >>> mini.encode(["one text", "another one"]).shape
         (2, 256)
@@ -70,7 +70,7 @@ class PretrainedModel:
         tokenizer: its ``WordPiece``.
         max_seq_length: most tokens that are read of a text.
 
-    Example:
+    Examples:
         >>> mini = et.load("mini")  # or the folder of a run or of an import
         >>> mini.encoder.num_layers, mini.max_seq_length
         (4, 128)
@@ -161,7 +161,7 @@ class PretrainedModel:
 class ExportedModel:
     """A SavedModel, which answers and has nothing else inside; see ``load``.
 
-    Example:
+    Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
         >>> model.export("served")
         >>> exported = et.load("served")

@@ -60,7 +60,7 @@ class TextModel(TaskModel):
         max_seq_length: most tokens of a row, special ones included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
 
-    Example:
+    Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
         >>> isinstance(model, keras.Model)
         True
@@ -477,7 +477,7 @@ class TextClassifier(TextModel):
     Labels are names or numbers of classes; with several at a time, tuples of names or
     rows of 0 and 1; of a regression, numbers.
 
-    Example:
+    Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
         >>> texts, labels = (
         ...     ["I liked it.", "A waste of time."] * 16,
@@ -603,7 +603,7 @@ class TokenClassifier(TextModel):
     Labels are the tags of each text: a string with spaces between them, or a list of
     names. Long texts become several rows.
 
-    Example:
+    Examples:
         >>> model = et.TokenClassifier.from_preset("mini", ["O", "B-PER", "I-PER"])
         >>> tags = ["B-PER I-PER O O", ["B-PER", "O"]]  # in one string, or in a list
         >>> history = model.fit(["Ada Lovelace wrote it", "Ada wrote"], tags, verbose=0)
@@ -682,7 +682,7 @@ class QuestionAnswering(TextModel):
     ``answer`` and, if it is known, ``start``, the first character of the answer in its
     context; or a list of answers. An empty answer says that there is none.
 
-    Example:
+    Examples:
         >>> model = et.QuestionAnswering.from_preset("mini", max_seq_length=64)
         >>> texts = {"question": ["Who?"], "context": ["Ada wrote it."]}
         >>> history = model.fit(texts, {"answer": ["Ada"], "start": [0]}, verbose=0)

@@ -81,7 +81,7 @@ class SentenceVectors:
     ``max_seq_length`` is the most tokens that are read of a text, special ones
     included.
 
-    Example:
+    Examples:
         >>> mini = et.load("mini")
         >>> vectors = SentenceVectors(mini.encoder, mini.tokenizer, max_seq_length=128)
         >>> vectors(["one text", "another one"], pooling="mean", layer=-1).dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal
 
 from electra_tf.config.fields import (
@@ -447,6 +448,10 @@ class ConvertConfig(Group):
       python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face
       python -m electra_tf.convert --from=hf_cola --to=runs/cola_again
 
+      # And to the Hugging Face hub.
+      python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face \
+          --push_to_hub=me/my-cola
+
       # Half the size, to give away: every command reads it.
       python -m electra_tf.convert --from=runs/mine --to=small --float16
 
@@ -502,9 +507,29 @@ class ConvertConfig(Group):
         "Write weights with 16 bits, in half the space (electra_tf, hugging_face).",
     )
     overwrite: bool = field(False, "Replace an earlier conversion.")
+    push_to_hub: str | None = field(
+        None,
+        "owner/name: upload what was written (hugging_face) to this repository on the "
+        "Hugging Face hub, with the token of its client (HF_TOKEN, hf auth login).",
+    )
+    private: bool = field(False, "A repository that --push_to_hub makes is private.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            not self.push_to_hub or self.format == "hugging_face",
+            "--push_to_hub uploads what transformers loads: add --format=hugging_face "
+            f"(it is {self.format}).",
+        )
+        name = self.push_to_hub or "owner/name"
+        require(
+            bool(re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)),
+            f"--push_to_hub={name} is no repository: give owner/name.",
+        )
+        require(
+            bool(self.push_to_hub) or not self.private,
+            "--private is of --push_to_hub: give both.",
+        )
         require(
             not self.float16 or self.format in ("electra_tf", "hugging_face"),
             "--float16 goes with --format=electra_tf or hugging_face, got "

@@ -66,7 +66,7 @@ def open_corpus(
     Raises:
         ValueError: a spec names nothing, or an empty file.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> _ = Path("corpus.txt").write_text(
         ...     "A line.\nAnother one.\n\nA second document.\n"

@@ -46,7 +46,7 @@ class ExampleBuilder:
     Raises:
         ValueError: an unknown ``segmenting``, or ``max_seq_length`` is too small.
 
-    Example:
+    Examples:
         >>> import random
         >>> builder = et.data.ExampleBuilder(
         ...     16, cls_id=2, sep_id=3, rng=random.Random(0)

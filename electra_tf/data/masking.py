@@ -368,7 +368,7 @@ class Masking:
     Raises ValueError: a choice is unknown, what it needs is missing, the rate is out of
     range, or the slots cannot hold the positions that the rate asks for.
 
-    Example:
+    Examples:
         >>> from electra_tf.data.masking import row_keys
         >>> masking = et.data.Masking(10, 4, never_masked=(2, 3), max_seq_length=8)
         >>> ids = tf.constant([[2, 7, 8, 9, 3, 0, 0, 0]])

@@ -61,7 +61,7 @@ def expand_files(
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
     r"""Default masking for records that this library wrote, from their manifest.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from electra_tf.data import building
         >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
@@ -127,7 +127,7 @@ def pretraining_dataset(
             else, a manifest is needed and missing, ``seed`` is negative, a weight is
             none, or the workers cannot share a batch.
 
-    Example:
+    Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
         >>> masking = et.data.Masking(10, 4, never_masked=(2, 3), max_seq_length=8)
         >>> batches = et.data.pretraining_dataset(
@@ -322,7 +322,7 @@ def parse_batch(
     ``input_mask``, only the ids under its ones are kept; one without ``input_ids``, or
     with an id beyond the vocabulary, raises ``tf.errors.InvalidArgumentError``.
 
-    Example:
+    Examples:
         >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
         >>> (serialized,) = tf.data.TFRecordDataset("two.tfrecord").batch(2)
         >>> et.data.parse_batch(serialized)

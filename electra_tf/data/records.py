@@ -55,7 +55,7 @@ class Manifest:
             out, how many, by reason (``selection.REASONS``).
         eval: held-out shards; may be empty.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from electra_tf.data import building
         >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
@@ -116,7 +116,7 @@ _MANIFEST = {
 def read_manifest(folder: files.AnyPath) -> Manifest:
     r"""Reads ``manifest.json``; ValueError: none, damaged, or of a newer format.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from electra_tf.data import building
         >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
@@ -210,7 +210,7 @@ def serialize(example: Sequence[int]) -> bytes:
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
     """Writes the token ids of examples as one TFRecord file, whole or not at all.
 
-    Example:
+    Examples:
         >>> shard = et.data.write_shard("one.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
         >>> shard.records, shard.tokens
         (2, 7)

@@ -43,7 +43,7 @@ class WordPiece(tf.Module):
 
     Accents are removed only if the text is lower-cased too.
 
-    Example:
+    Examples:
         >>> tokens = (
         ...     "[PAD]",
         ...     "[UNK]",

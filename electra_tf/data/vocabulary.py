@@ -35,7 +35,7 @@ class Vocabulary:
     ``mask`` in the place of a hidden token. Raises ValueError: no tokens, or none but
     these, a token twice, an empty token, a special token missing.
 
-    Example:
+    Examples:
         >>> tokens = (
         ...     "[PAD]",
         ...     "[UNK]",
@@ -190,7 +190,7 @@ def train_vocabulary(
 
     Raises ValueError: the text is empty, or ``size`` is too small for its alphabet.
 
-    Example:
+    Examples:
         >>> lines = ["the cat sat on the mat", "the cat ran"] * 10
         >>> tokens = et.data.train_vocabulary(lines, size=40)
         >>> tokens[:5]

@@ -12,7 +12,7 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders.pretraining import CHECKPOINTS, METRICS
-from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
+from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_folder
 from electra_tf.interop.imported import Imported, Source
 
 # Format -> its module, see ``electra_tf.interop.imported``; asked in this order whether
@@ -83,6 +83,9 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
+    if options.push_to_hub:
+        address = hub.push(folder, options.push_to_hub, private=options.private)
+        log(f"uploaded to {address}")
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

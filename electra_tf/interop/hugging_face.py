@@ -17,7 +17,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.folders.models import HUGGING_FACE_FILES
-from electra_tf.interop import names, task_heads, tensor_files, tokenizer_files
+from electra_tf.interop import hub, names, task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.imported import (
     HEADS,
     Imported,
@@ -89,7 +89,7 @@ def detect(source: Source) -> bool:
     """Whether it is a folder with weights of ``transformers``, or a name on the hub."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return tensor_files.is_hub_name(source.path)
+        return hub.is_hub_name(source.path)
     if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         return True
     return "model_type" in files.read_json(folder / "config.json", {})
@@ -97,14 +97,14 @@ def detect(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's if it is known."""
-    folder = tensor_files.local_folder(source.path)
+    folder = hub.local_folder(source.path)
     first = _read_half(folder, source.heads, with_task=source.only is None)
     halves = {first.role: first}
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
     if other is not None and source.only != "discriminator":
-        second = _read_half(tensor_files.local_folder(other), source.heads)
+        second = _read_half(hub.local_folder(other), source.heads)
         if (first.role, second.role) != ("discriminator", "generator"):
             raise ValueError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; "

@@ -1,8 +1,7 @@
-"""Reads the tensors of a Hugging Face folder, and gets folders from the hub."""
+"""Reads the tensors of a Hugging Face folder."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import ml_dtypes
@@ -11,7 +10,6 @@ import numpy as np
 from electra_tf import files
 from electra_tf.folders.models import HUGGING_FACE_FILES
 
-_SMALL = ("*.json", "vocab.txt")
 _DTYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -20,38 +18,10 @@ _DTYPES = {
     "I64": np.int64,
     "I32": np.int32,
 }
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
-def is_hub_name(path: str) -> bool:
-    """Whether it may be a repository on the hub: owner/name, and no local path."""
-    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
-
-
-def local_folder(path: str) -> Path:
-    """The folder itself, or a downloaded copy of a repository on the hub."""
-    if Path(path).is_dir():
-        return Path(path)
-    if not is_hub_name(path):
-        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
-    from huggingface_hub import snapshot_download
-
-    try:
-        # Both kinds hold the same weights; pickles are only fetched where there are no
-        # safetensors.
-        for kind in ("*.safetensors", "pytorch_model*.bin"):
-            folder = Path(snapshot_download(path, allow_patterns=[*_SMALL, kind]))
-            if any(folder.glob(kind)):
-                break
-    except Exception as error:  # The client and its transport raise all kinds.
-        raise OSError(
-            f"{path} is no local folder, and cannot be had from the Hugging Face hub: "
-            f"{_first_line(error)} Download it elsewhere and give its folder."
-        ) from error
-    return folder
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, or its kind."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -112,7 +82,7 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
         # Never unpickles code.
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # Unpickling raises whatever it runs into.
-        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from error
+        raise ValueError(f"{path} cannot be read: {first_line(error)}") from error
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise ValueError(
             f"{path} holds more than the tensors of a model, such as the checkpoint of "

@@ -47,7 +47,7 @@ class TextEmbedding(Serializable, keras.layers.Layer):
 
     Raises ValueError for another ``position_init``.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16, max_positions=32)
         >>> ids = tf.constant([[2, 7, 3]])
         >>> table(ids, segment_ids=ids * 0).shape
@@ -242,7 +242,7 @@ class SharedWordEmbedding(_BorrowingEmbedding):
     share, where the original code shares all tables and the LayerNorm. Other arguments
     are those of ``TextEmbedding``.
 
-    Example:
+    Examples:
         >>> lender = et.layers.TextEmbedding(vocab_size=100, size=16)
         >>> own = et.layers.SharedWordEmbedding(lender, name="discriminators")
         >>> ids = tf.constant([[2, 7, 3]])
@@ -271,7 +271,7 @@ class DeltaEmbedding(_BorrowingEmbedding):
 
     The deltas are decayed like tables, that is, towards the shared values.
 
-    Example:
+    Examples:
         >>> generators = et.layers.TextEmbedding(vocab_size=100, size=16, dropout=0.0)
         >>> own = et.layers.DeltaEmbedding(generators, name="discriminators")
         >>> ids = tf.constant([[2, 7, 3]])

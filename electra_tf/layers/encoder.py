@@ -41,7 +41,7 @@ class TextEncoder(Serializable, keras.Model):
         ValueError: when the heads do not divide the hidden size, or the sequence is
             longer than the position table.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=30522, size=128)
         >>> encoder = et.TextEncoder(table, num_layers=12, hidden_size=256, num_heads=4)
         >>> encoder({"input_ids": tf.constant([[2, 7, 3]])}).shape

@@ -34,7 +34,7 @@ def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 class Dropout(Serializable, keras.layers.Layer):
     """Dropout whose mask is a pure function of the seed given to the call.
 
-    Example:
+    Examples:
         >>> dropout, ones = et.layers.Dropout(0.5), tf.ones([1, 4])
         >>> bool(tf.reduce_all(dropout(ones) == ones))  # nothing outside of training
         True
@@ -79,7 +79,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
     Arguments other than the ``embeddings``, whose word table is shared, are as in
     ``TransformerEncoderBlock``.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)
         >>> head = et.layers.MaskedLMHead(table)
         >>> hidden, positions = tf.zeros([1, 5, 32]), tf.constant([[1, 3]])
@@ -169,7 +169,7 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         initializer_range: standard deviation of the truncated normal initializer of
             the first kernel; the second is Glorot uniform, as in the original code.
 
-    Example:
+    Examples:
         >>> head = et.layers.ReplacedTokenHead(hidden_size=32)
         >>> head(tf.zeros([1, 5, 32])).shape  # a logit per token
         TensorShape([1, 5])

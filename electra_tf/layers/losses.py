@@ -30,7 +30,7 @@ def weighted_mean(
     the sum of ``weights`` over all replicas. The result, a float32 scalar, is 0 where
     the total is 0.
 
-    Example:
+    Examples:
         >>> values, weights = (
         ...     tf.constant([1.0, 3.0, 100.0]),
         ...     tf.constant([1.0, 1.0, 0.0]),
@@ -49,7 +49,7 @@ def weighted_mean(
 def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Negative log-likelihood of ids [...] under logits [..., V]; float32, in nats.
 
-    Example:
+    Examples:
         >>> logits, ids = tf.zeros([1, 2, 8]), tf.constant([[3, 5]])
         >>> et.losses.token_cross_entropy(logits, ids).numpy().round(3)  # the log of 8
         array([[2.079, 2.079]], dtype=float32)
@@ -77,7 +77,7 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
     Labels are boolean or numbers in [0, 1]; a positive logit favors label 1.
 
-    Example:
+    Examples:
         >>> loss = et.losses.binary_cross_entropy(
         ...     tf.constant([True]), tf.constant([0.0])
         ... )

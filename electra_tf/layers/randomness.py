@@ -30,7 +30,7 @@ _PHILOX_BITS, _PHILOX = 128, 1
 def split_seed(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
     """Derives ``count`` independent seeds from one; each has the words it has.
 
-    Example:
+    Examples:
         >>> first, second = et.layers.split_seed(tf.constant([1, 2]), 2)
         >>> first.shape, bool(tf.reduce_any(first != second))
         (TensorShape([2]), True)

@@ -22,7 +22,7 @@ def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
     Must be called outside of ``tf.while_loop`` and ``tf.cond`` when there is more than
     one replica: TensorFlow cannot synchronize replicas inside of them.
 
-    Example:
+    Examples:
         >>> float(et.losses.all_replicas_sum(tf.constant(2.0)))  # without a strategy
         2.0
     """

@@ -60,7 +60,7 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
     Raises:
         ValueError: in build, when the heads do not divide the hidden size.
 
-    Example:
+    Examples:
         >>> block = et.layers.TransformerEncoderBlock(intermediate_size=64, num_heads=2)
         >>> block(tf.zeros([1, 5, 32]), tf.ones([1, 5])).shape
         TensorShape([1, 5, 32])
@@ -215,7 +215,7 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
     (gradient checkpointing; Chen et al., 2016): memory of one block instead of all, for
     a second forward pass, and the same result, since dropout follows from the seeds.
 
-    Example:
+    Examples:
         >>> stack = et.layers.TransformerEncoder(
         ...     num_layers=2, hidden_size=32, num_heads=2, intermediate_size=64
         ... )

@@ -48,7 +48,7 @@ class RewardBaseline(keras.layers.Layer):
     Called, it returns the logits w . h_G, [..] of hidden [.., D]; at first all zero, a
     reward of ln 2.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> baseline = pretraining.RewardBaseline()
         >>> logits = baseline(tf.zeros([1, 2, 16]))
@@ -182,7 +182,7 @@ class ReinforceElectra(_AdversarialElectra):
     ``adversarial_weight`` w is a number in [0, 1] or a schedule; the sampler must have
     ``distribution`` as ``CategoricalSampler`` has.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
@@ -265,7 +265,7 @@ class GumbelElectra(_AdversarialElectra):
     ``adversarial_weight`` and the sampler are as in ``ReinforceElectra``. Tau is
     ``gumbel_temperature``, which must be positive as ``discriminator_weight`` must.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))

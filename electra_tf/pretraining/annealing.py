@@ -25,7 +25,7 @@ class LinearChange(Serializable):
 
     It begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 of them.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> change = pretraining.LinearChange(1.0, 0.0, steps=10, begin=5)
         >>> [float(change(tf.constant(step))) for step in (0, 5, 10, 20)]
@@ -55,7 +55,7 @@ class ExponentialDecay(Serializable):
     number of updates, and positive. After it 37 % of the distance are left, after five
     of it 0.7 %.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)
         >>> round(float(decay(tf.constant(100))), 3)

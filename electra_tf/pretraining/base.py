@@ -38,7 +38,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             gets must be divisible by it.
         seed: of everything random in the training step.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))

@@ -64,7 +64,7 @@ class Electra(PretrainingModel):
         special_ids: what the masking never chooses beside padding, [CLS], [SEP] and
             [MASK]: such tokens are told from the others in the metrics.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))

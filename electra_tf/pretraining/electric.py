@@ -80,7 +80,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     ``noise_logits``, over all real tokens (section 2, Algorithm 2, and the original
     code). ``replaced_fraction`` is the share of noise.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> energy = pretraining.NoiseContrastiveEstimation()
         >>> energy(tf.zeros([1, 4, 32])).shape  # of every token
@@ -120,7 +120,7 @@ class EnergyModel(Discriminator):
     Called, it gives E(x)_t [B, S] float32, which is no logit of "replaced": a high
     energy is an unlikely token. Arguments as ``Discriminator``.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=1)
@@ -148,7 +148,7 @@ class Electric(TwoTowerElectra):
     from the softmax of the logits it gets, as the default does: log q is taken from
     them.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
@@ -213,7 +213,7 @@ def pseudo_log_likelihood(
     ``tokenizer`` the run's ``WordPiece``. Texts are cut to ``max_seq_length``, [CLS]
     and [SEP] included. Returns float64 nats, one number per text.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> tokenizer = et.load("mini").tokenizer
         >>> table = et.layers.TextEmbedding(

@@ -28,7 +28,7 @@ class UnigramGenerator(Serializable, keras.Model):
     Nothing here is trained and no gradient exists; the distribution is a weight, so it
     is saved with the model and with every checkpoint.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> generator = pretraining.UnigramGenerator(5)
         >>> generator.set_counts(np.array([0, 0, 3, 1, 0]))

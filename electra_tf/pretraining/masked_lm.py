@@ -51,7 +51,7 @@ class MaskedLM(PretrainingModel):
     Trained alone it is BERT without next-sentence prediction; inside ``Electra`` it
     is the generator. The output matrix is the encoder's word table.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=2)
         >>> bert = et.MaskedLM(encoder)

@@ -73,7 +73,7 @@ class Objective(Serializable, keras.layers.Layer):
     ``loss`` updates, in the order they are shown. ``METRICS`` says how each of them
     is shown.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
         True
@@ -120,7 +120,7 @@ class Objective(Serializable, keras.layers.Layer):
 class Discriminator(Serializable, keras.Model):
     """An encoder and the trained objective layer on top of it, which owns the head.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
@@ -156,7 +156,7 @@ class ReplacedTokenDetector(Discriminator):
     Called with encoder inputs it returns rtd_logits [B, S] float32; > 0 is replaced.
     Its objective is the trained ``ReplacedTokenDetection``.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
@@ -216,7 +216,7 @@ class ReplacedTokenDetection(Objective):
 
     ``positions`` are "all" or "masked"; anything else is a ValueError.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
@@ -379,7 +379,7 @@ class SentenceDetection(Objective):
     of its tokens differs from the original: a row whose samples all happen to be right
     is as real as its tokens are. Rows of padding do not count.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> pretraining.SentenceDetection()(
         ...     tf.zeros([2, 4, 32])
@@ -456,7 +456,7 @@ class JointObjective(Objective):
 
     Scores, answers and the saved model are those of the first, whose loss has weight 1.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
@@ -654,7 +654,7 @@ class TokenPrediction(_TokenObjective):
     read in pretraining looks like what is read in fine-tuning. Weighted and averaged
     over the masked slots as the generator's loss is.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
@@ -711,7 +711,7 @@ class CopyingTokenPrediction(_TokenObjective):
     real tokens, [CLS] and [SEP] included. The logits of all tokens never exist at once
     (``layers/chunked.py``).
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))

@@ -23,7 +23,7 @@ class Phase:
     the model that is used and not trained. ``hand_over`` is called once, before the
     first step; whether it was is read from ``model.step``, which checkpoints hold.
 
-    Example:
+    Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1}
         >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))

@@ -96,7 +96,7 @@ class CategoricalSampler(Serializable):
             number, or a schedule (``electra_tf.pretraining.annealing``).
         disallow_correct: never draw the original token (appendix: no gain).
 
-    Example:
+    Examples:
         >>> logits = tf.math.log(tf.constant([[[0.001, 0.001, 0.998]]]))
         >>> ids, seed, step = tf.constant([[2]]), tf.constant([1, 2, 3]), tf.constant(0)
         >>> et.CategoricalSampler()(logits, ids, seed, step).shape
@@ -219,7 +219,7 @@ def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
 class GreedySampler(Serializable):
     """The generator's most probable token: the limit of temperature 0.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> logits, ids = tf.constant([[[0.0, 5.0, 1.0]]]), tf.constant([[2]])
         >>> seed, step = tf.constant([1, 2, 3]), tf.constant(0)
@@ -251,7 +251,7 @@ class LeaveRows(Serializable):
     ``sampler`` draws for the other rows. ``share`` is the probability of a row to be
     left as it was, 0.2 in the paper; one outside of [0, 1) raises a ValueError.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> sampler = pretraining.LeaveRows(pretraining.GreedySampler(), share=0.5)
         >>> logits, ids = tf.tile([[[0.0, 5.0, 1.0]]], [64, 1, 1]), tf.fill([64, 1], 2)

@@ -60,7 +60,7 @@ class TwoTowerGenerator(PretrainingModel):
     object, whose word table is the output matrix. ``special_ids`` are not predicted:
     [CLS], [SEP] and [MASK]. Other directions, or no special id, are a ValueError.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
@@ -194,7 +194,7 @@ class TwoTowerElectra(Electra):
     As ``Electra``, with one difference: the generator, which sees the whole text but
     for each token itself, learns from all candidates, not from the drawn ones alone.
 
-    Example:
+    Examples:
         >>> from electra_tf import pretraining
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
         >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}

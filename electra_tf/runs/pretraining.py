@@ -37,7 +37,7 @@ from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
 from electra_tf.systems.rows import metric_cards
-from electra_tf.training import callbacks, sinks
+from electra_tf.training import callbacks, sinks, tensorboard
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
     is_chief,
@@ -403,12 +403,14 @@ def finish(run: Run) -> None:
                 **{f"{sinks.TRIVIAL_PREFIX}{n}": v for n, v in baselines.items()},
             },
         )
-    artifacts = model.artifacts()
-    folder.save(artifacts)
-    sizes = {name: report.parameters(part) for name, part in artifacts.items()}
+    parts = model.artifacts()
+    folder.save(parts)
+    sizes = {name: report.parameters(part) for name, part in parts.items()}
     rows = report.held_out_rows(scores, intervals, baselines)
     card = pretraining_card(folder, sizes, rows)
     files.write_text(folder.path / layout.CARD, card)
+    board = folder.path / layout.TENSORBOARD
+    tensorboard.write_settings(board, folder.settings.get("config", {}))
     if folder.metrics():
         curves = folder.path / layout.CURVES
         plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)
@@ -416,6 +418,12 @@ def finish(run: Run) -> None:
         tokens = [cli.visible(token) for token in data.vocabulary.tokens]
         sample = text_sample(model, tokens, run.held_out)
         files.write_text(folder.path / layout.SAMPLES, sample)
+        tensorboard.write_text(board, run.num_steps, "samples", sample)
+        by_count = np.argsort(-np.asarray(data.token_counts), kind="stable")
+        frequent = by_count[: tensorboard.MOST_WORDS]
+        table = parts["encoder"].embeddings.word_table().numpy()
+        names = [tokens[token] for token in frequent]
+        tensorboard.write_words(board, names, table[frequent])
         run.log("held-out text, corrupted and judged (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))
     run.log(report.next_steps(folder))

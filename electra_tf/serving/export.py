@@ -39,7 +39,7 @@ class ServingModule(tf.Module):
     The task's ``serving_inputs`` and ``serving_outputs`` are exported; tokenizer and
     ``max_seq_length``, the most tokens of a row, are to be those of training.
 
-    Example:
+    Examples:
         >>> mini = et.load("mini")
         >>> task = et.tasks.Classification(
         ...     name="mood", source=None, labels=("bad", "good")
@@ -128,7 +128,7 @@ def export_saved_model(
     Returns:
         largest difference to the model on a test batch; None where it is the model.
 
-    Example:
+    Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
         >>> task = et.tasks.Classification(
         ...     name="mood", source=None, labels=("bad", "good")
@@ -160,7 +160,7 @@ class NumbersModule(tf.Module):
     Beside the numbers of the signature it returns what the model does, under its name
     or as ``logits``.
 
-    Example:
+    Examples:
         >>> task = et.tasks.Classification(
         ...     name="mood", source=None, labels=("bad", "good")
         ... )
@@ -235,7 +235,7 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
     Raises:
         ValueError: it cannot be converted, or the difference is above 1e-3.
 
-    Example:
+    Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
         >>> difference = model.export(
         ...     "mood.tflite", format="litert"
@@ -260,7 +260,7 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
 def require_onnx() -> None:
     """Raises a ValueError if a package that an ONNX export needs is missing.
 
-    Example:
+    Examples:
         >>> et.serving.require_onnx()
     """
     for name in ("tf2onnx", "onnx", "onnxruntime"):
@@ -277,7 +277,7 @@ def export_onnx(model: keras.Model, task: Task, path: str) -> float:
     As ``export_litert``, also in what is returned and raised; ``path`` is an ``.onnx``
     file. A package that is missing is a ValueError, too.
 
-    Example:
+    Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
         >>> difference = model.export("mood.onnx", format="onnx")  # calls this function
         >>> difference < 1e-4

@@ -33,7 +33,7 @@ class Predictor:
         ValueError: it is not a model with a string signature.
         OSError: there is none.
 
-    Example:
+    Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
         >>> model.export("mood")
         >>> predictor = et.serving.Predictor("mood")

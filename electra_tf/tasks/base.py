@@ -27,7 +27,7 @@ class Example:
 
     ``id`` names the example in predictions and submissions.
 
-    Example:
+    Examples:
         >>> et.tasks.Example("7", ("It rained.", "It was wet."), "entailment").texts
         ('It rained.', 'It was wet.')
     """
@@ -43,7 +43,7 @@ class Ragged:
 
     Row r is ``values[splits[r]:splits[r + 1]]``; splits are int64 [R + 1].
 
-    Example:
+    Examples:
         >>> column = et.tasks.Ragged.of([[2, 7, 3], [2, 3]])
         >>> len(column), column.lengths.tolist()
         (2, [3, 2])
@@ -106,7 +106,7 @@ class Rows:
         pad_id: id that pads input_ids.
         notes: what ``Task.decode`` needs to know about the rows and the model does not.
 
-    Example:
+    Examples:
         >>> examples = [
         ...     et.tasks.Example("1", ("I liked it.",), "good"),
         ...     et.tasks.Example("2", ("A waste of time.",), "bad"),
@@ -178,7 +178,7 @@ class Task:
         text_names: names of the text inputs in serving signatures.
         counted: what ``distribution`` counts, "examples" or "words".
 
-    Example:
+    Examples:
         >>> task = et.tasks.Classification(
         ...     name="mood", source=None, labels=("bad", "good")
         ... )

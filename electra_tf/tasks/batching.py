@@ -59,7 +59,7 @@ def make_batch(
 
     Returns inputs, targets (None if unknown) and sample weights (None if equal).
 
-    Example:
+    Examples:
         >>> examples = [
         ...     et.tasks.Example("1", ("I liked it.",), "good"),
         ...     et.tasks.Example("2", ("A waste of time.",), "bad"),

@@ -137,7 +137,7 @@ def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> Text
     "tfds:FOLDER" for data prepared by TensorFlow Datasets ("tfds:" for its default
     folder). ``log`` is told about lines that are skipped.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> Path("CoLA").mkdir()
         >>> for split in ("train", "dev"):

@@ -51,7 +51,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     weights, equal at the start; such a head is called with the list of these. Anything
     else is a ValueError. ``kwargs`` are those of ``keras.layers.Layer``.
 
-    Example:
+    Examples:
         >>> head = et.tasks.ClassificationHead(hidden_size=32, num_outputs=3)
         >>> ids = tf.constant([[2, 7, 3]])
         >>> head(tf.zeros([1, 3, 32]), {"input_mask": tf.ones_like(ids)}).shape
@@ -164,7 +164,7 @@ class HiddenClassificationHead(ClassificationHead):
 class TaggingHead(ClassificationHead):
     """One linear layer on every position, after dropout: tag_logits [B, S, C].
 
-    Example:
+    Examples:
         >>> head = et.tasks.TaggingHead(hidden_size=32, num_outputs=5)
         >>> ids = tf.constant([[2, 7, 3]])
         >>> head(tf.zeros([1, 3, 32]), {"input_mask": tf.ones_like(ids)}).shape
@@ -186,7 +186,7 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
     Dropout masks are a function of ``seed``, the number of training calls and the row
     of the global batch, on whatever device that is.
 
-    Example:
+    Examples:
         >>> encoder = et.load("mini").encoder
         >>> model = et.tasks.TaskModel(encoder, et.tasks.ClassificationHead(256, 3))
         >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape

@@ -54,7 +54,7 @@ class QuestionAnswering(Task):
         n_best: most candidates per question.
         beam_size: starts, and ends per start, that are looked at.
 
-    Example:
+    Examples:
         >>> task = et.tasks.QuestionAnswering(
         ...     name="mine", source=None, unanswerable=True, answerability=True
         ... )

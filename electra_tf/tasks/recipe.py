@@ -16,7 +16,7 @@ class Recipe:
     The (peak) learning rate and the decay per layer are by size of the encoder, see
     ``encoder_size``; ``reduction`` is the loss's over the batch, "sum" or "mean".
 
-    Example:
+    Examples:
         >>> et.tasks.RECIPES["paper"].learning_rate["small"]
         0.0003
     """
@@ -59,7 +59,7 @@ def layerwise_multipliers(
     its numbering kept a place for a pooler that had been removed.
     Raises ValueError: ``decay`` is not in (0, 1], or ``exponent`` is unknown.
 
-    Example:
+    Examples:
         >>> head = et.tasks.ClassificationHead(256, 2)
         >>> model = et.tasks.TaskModel(et.load("mini").encoder, head)
         >>> factors = et.tasks.layerwise_multipliers(model, decay=0.8)

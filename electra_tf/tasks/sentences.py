@@ -45,7 +45,7 @@ class Sentence:
     ``id`` is its sent_id, or its number in the file; ``tags`` are None where they are
     unknown; ``at`` says which of the lines are words, W numbers.
 
-    Example:
+    Examples:
         >>> sentence = et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O"), (), ())
         >>> dict(zip(sentence.words, sentence.tags, strict=True))
         {'Ada': 'B-PER', 'wrote': 'O'}
@@ -80,7 +80,7 @@ class SentenceSource:
     A column is named by its number from 0, negative from the end, or by its name in
     CoNLL-U and tables. Tags of ``unlabeled`` splits are not read.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> _ = Path("dev.conll").write_text("Ada B-PER\nwrote O\n\nIt O\nran O\n")
         >>> source = et.tasks.SentenceSource(

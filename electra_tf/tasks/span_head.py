@@ -47,7 +47,7 @@ class SpanHead(Serializable, keras.layers.Layer):
     ``hidden_size`` is D, ``dense_size`` H; ``beam_size`` starts, and ends of each, are
     kept; ``answerability`` asks for null_logits.
 
-    Example:
+    Examples:
         >>> head = et.tasks.SpanHead(hidden_size=256, beam_size=5)
         >>> model = et.tasks.TaskModel(et.load("mini").encoder, head)
         >>> ids = tf.constant([[2, 7, 3, 8, 9, 3]])

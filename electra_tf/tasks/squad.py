@@ -41,7 +41,7 @@ class Question:
     ``answers`` are (text, first character in the paragraph) of each right answer; empty
     if there is none in the paragraph; None where it is unknown.
 
-    Example:
+    Examples:
         >>> question = et.tasks.Question("1", "Who?", "Ada wrote it.", (("Ada", 0),))
         >>> answer, start = question.answers[0]
         >>> question.context[start : start + len(answer)]
@@ -74,7 +74,7 @@ class SquadSource:
     told how many training questions are left out: their answer is not where the file
     says.
 
-    Example:
+    Examples:
         >>> import json
         >>> from pathlib import Path
         >>> answers = [{"text": "Ada", "answer_start": 0}]

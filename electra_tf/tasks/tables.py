@@ -170,7 +170,7 @@ class TableSource:
     ``kind`` is "classification", "multilabel" or "regression". Labels of ``unlabeled``
     splits are not read.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> _ = Path("dev.csv").write_text("text,label\nI liked it.,good\n")
         >>> source = et.tasks.TableSource(

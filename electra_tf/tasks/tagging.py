@@ -97,7 +97,7 @@ class Tagging(Task):
         dropout: rate before the linear layer; the original code has none.
         tags: what is learned and answered; None until ``prepare``.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> _ = Path("train.conll").write_text("Ada B-PER\nwrote O\n\nIt O\nran O\n")
         >>> source = et.tasks.SentenceSource(

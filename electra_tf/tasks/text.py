@@ -288,7 +288,7 @@ class Classification(LabeledTask):
     names in ``SCORES``. ``class_weights`` "balanced" weights an example by N / (C *
     examples of its class), so that all classes have the same say.
 
-    Example:
+    Examples:
         >>> task = et.tasks.Classification(
         ...     name="mood", source=None, labels=("bad", "good")
         ... )
@@ -409,7 +409,7 @@ class MultiLabel(LabeledTask):
     label is given. With ``tune_threshold``, ``tune`` chooses it. ``main_metric`` is
     micro_f1, macro_f1 or exact_match.
 
-    Example:
+    Examples:
         >>> topics = ("sports", "weather", "money")
         >>> task = et.tasks.MultiLabel(name="topics", source=None, labels=topics)
         >>> task.main_metric
@@ -536,7 +536,7 @@ class Regression(TextTask):
     ``main_metric`` is spearman, pearson or mse; ``label_range`` the smallest and the
     largest label, None until ``prepare``.
 
-    Example:
+    Examples:
         >>> task = et.tasks.Regression(
         ...     name="alike", source=None, label_range=(0.0, 5.0)
         ... )

@@ -159,7 +159,7 @@ class AdamW(keras.optimizers.Optimizer):
         ValueError: unknown ``clipping``, a norm that is not positive, or (when built) a
             multiplier or group for a path that is missing or not unique.
 
-    Example:
+    Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")
         >>> optimizer = et.training.AdamW(0.1, weight_decay=0.0, bias_correction=True)
         >>> optimizer.apply([tf.constant([0.5, -0.5])], [weight])

@@ -35,7 +35,7 @@ class WarmupPolynomialDecay(
     Raises:
         ValueError: a number out of its range or an unknown ``combine``.
 
-    Example:
+    Examples:
         >>> rate = et.training.WarmupPolynomialDecay(
         ...     1e-3, total_steps=100, warmup_steps=10
         ... )

@@ -1,5 +1,6 @@
 """The docs build as a site, without a warning; notebooks run."""
 
+import json
 import os
 import subprocess
 import sys
@@ -30,6 +31,22 @@ def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert f": {page.name}\n" in text, page.name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_can_be_read_without_running(path):
+    """Stored as executed from top to bottom, with a picture and without an error."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert all(output["output_type"] != "error" for output in outputs)
+
+
+def test_ci_runs_the_slow_tests():
+    """Notebooks, the site, the tutorial and examples in docstrings are among them."""
+    assert "\npython -m pytest -m slow\n" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
 @pytest.mark.slow

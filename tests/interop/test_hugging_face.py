@@ -11,7 +11,7 @@ from safetensors.numpy import save as to_bytes
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.interop import hugging_face, networks, tensor_files, tokenizer_files
+from electra_tf.interop import hub, hugging_face, networks, tokenizer_files
 from electra_tf.interop.imported import Source
 from electra_tf.interop.run_folder import NAME as RUN_FOLDER
 from tests.interop.models import CASES, GOLDEN, same
@@ -308,10 +308,10 @@ def test_the_exact_gelu_has_two_names(folder):
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
     """The hub's own cache, without network, by the hub's own client."""
-    assert tensor_files.is_hub_name("google/electra-small-discriminator")
-    assert not tensor_files.is_hub_name("a/b/c")
-    assert not tensor_files.is_hub_name("single")
-    assert not tensor_files.is_hub_name(str(GOLDEN))
+    assert hub.is_hub_name("google/electra-small-discriminator")
+    assert not hub.is_hub_name("a/b/c")
+    assert not hub.is_hub_name("single")
+    assert not hub.is_hub_name(str(GOLDEN))
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -4,7 +4,6 @@ import importlib.util
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from electra_tf.serving import export as serving
 from electra_tf.tasks import Classification, MultiLabel, Regression
@@ -35,7 +34,8 @@ OUTPUTS["squad2"] = OUTPUTS["squad1"] | {"null_logits"}
 
 
 def run_litert(path):
-    runner = tf.lite.Interpreter(path).get_signature_runner()
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    runner = litert.Interpreter(path).get_signature_runner()
     return lambda inputs: runner(**inputs)
 
 

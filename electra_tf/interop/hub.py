@@ -1,0 +1,62 @@
+"""The Hugging Face hub: folders from there, and to there, by its own client."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from electra_tf.interop.tensor_files import first_line
+
+_SMALL = ("*.json", "vocab.txt")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def is_hub_name(path: str) -> bool:
+    """Whether it may be a repository on the hub: owner/name, and no local path."""
+    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
+
+
+def local_folder(path: str) -> Path:
+    """The folder itself, or a downloaded copy of a repository on the hub."""
+    if Path(path).is_dir():
+        return Path(path)
+    if not is_hub_name(path):
+        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
+    from huggingface_hub import snapshot_download
+
+    try:
+        # Both kinds hold the same weights; pickles are only fetched where there are no
+        # safetensors.
+        for kind in ("*.safetensors", "pytorch_model*.bin"):
+            folder = Path(snapshot_download(path, allow_patterns=[*_SMALL, kind]))
+            if any(folder.glob(kind)):
+                break
+    except Exception as error:  # The client and its transport raise all kinds.
+        raise OSError(
+            f"{path} is no local folder, and cannot be had from the Hugging Face hub: "
+            f"{first_line(error)} Download it elsewhere and give its folder."
+        ) from error
+    return folder
+
+
+def push(folder: Path, name: str, *, private: bool = False) -> str:
+    """Uploads a folder as one commit of a repository of models; returns its address.
+
+    The repository is made if it is not there, ``private`` or for everybody; files of
+    it that ``folder`` does not have stay. Who one is says the client's token
+    (``HF_TOKEN``, or ``hf auth login``). OSError: the hub cannot be reached or refuses.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="electra_tf")
+    try:
+        made = api.create_repo(name, private=private, exist_ok=True)
+        message = "Upload by electra_tf"
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+    except Exception as error:  # The client and its transport raise all kinds.
+        raise OSError(
+            f"--push_to_hub={name}: the Hugging Face hub did not take {folder}: "
+            f"{first_line(error)} The folder is written; log in (hf auth login, or "
+            "HF_TOKEN) and run `hf upload` with it."
+        ) from error
+    return str(made)

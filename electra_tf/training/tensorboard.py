@@ -1,0 +1,60 @@
+"""What TensorBoard shows beside scalars: text samples, hyperparameters, the projector.
+
+All is written at the end of a run, beside the scalars of ``sinks.TensorBoardScalars``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import files
+
+# The browser draws no more at a time.
+MOST_WORDS = 2_000
+_WORDS, _NAMES = "words.tsv", "words_names.tsv"
+
+
+def write_text(log_dir: str | os.PathLike, step: int, name: str, text: str) -> None:
+    """Adds text, shown as it is, to the held-out run of a folder."""
+    # Four blanks make Markdown leave a line as it is.
+    lines = "\n".join(f"    {line}" for line in text.splitlines())
+    with tf.summary.create_file_writer(str(Path(log_dir) / "eval")).as_default():
+        tf.summary.text(name, lines, step=step)
+
+
+def write_settings(log_dir: str | os.PathLike, settings: Mapping[str, Any]) -> None:
+    """Adds the hyperparameters of a run, which its held-out scalars belong to.
+
+    Values that are no number, truth value or string are written as strings.
+    """
+    from tensorboard.plugins.hparams import api
+
+    plain = {
+        name: value if isinstance(value, bool | int | float | str) else str(value)
+        for name, value in settings.items()
+    }
+    with tf.summary.create_file_writer(str(Path(log_dir) / "eval")).as_default():
+        api.hparams(plain, trial_id=Path(log_dir).resolve().parent.name)
+
+
+def write_words(
+    log_dir: str | os.PathLike, tokens: Sequence[str], vectors: np.ndarray
+) -> None:
+    """Writes vectors [N, E] of ``tokens`` for the projector, replacing earlier ones."""
+    from tensorboard.plugins import projector
+
+    folder = Path(log_dir) / "train"
+    rows = ("\t".join(f"{value:.4g}" for value in row) for row in vectors)
+    files.write_text(folder / _WORDS, "\n".join(rows) + "\n")
+    files.write_text(folder / _NAMES, "\n".join(tokens) + "\n")
+    config = projector.ProjectorConfig()
+    config.embeddings.add(
+        tensor_name="word_embeddings", tensor_path=_WORDS, metadata_path=_NAMES
+    )
+    projector.visualize_embeddings(str(folder), config)

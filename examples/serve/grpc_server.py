@@ -1,0 +1,90 @@
+"""A fine-tuned model behind gRPC, with the calls of TensorFlow Serving.
+
+    pip install grpcio && pip install --no-deps tensorflow-serving-api
+    python grpc_server.py --model=cola=runs/cola/saved_model --port=8500
+
+It answers ``PredictionService.Predict``, so that a client of TensorFlow Serving needs
+no change, and loads a SavedModel, so that it needs nothing of this library. It does not
+put requests together into batches, reload models, or know versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent import futures
+from typing import Any
+
+import grpc
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers the tokenizer's operations
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+MAX_BYTES = 256 * 1024  # of a request
+WORKERS = 4
+
+
+class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """Answers with signatures of SavedModels, by name."""
+
+    def __init__(self, folders: dict[str, str]):
+        # Kept: a signature does not keep its variables alive.
+        self.models = {name: tf.saved_model.load(f) for name, f in folders.items()}
+
+    def Predict(
+        self, request: predict_pb2.PredictRequest, context: grpc.ServicerContext
+    ) -> predict_pb2.PredictResponse:
+        """Answers of a batch; errors have the codes of TensorFlow Serving."""
+        spec = request.model_spec
+        if spec.name not in self.models:
+            known = ", ".join(self.models)
+            self._refuse(context, "NOT_FOUND", f"model {spec.name!r}; known: {known}")
+        signatures = self.models[spec.name].signatures
+        name = spec.signature_name or "serving_default"
+        if name not in signatures:
+            known = ", ".join(signatures)
+            self._refuse(context, "NOT_FOUND", f"signature {name!r}; known: {known}")
+        wanted = set(signatures[name].structured_input_signature[1])
+        if set(request.inputs) != wanted:
+            said = f"inputs must be {', '.join(sorted(wanted))}"
+            self._refuse(context, "INVALID_ARGUMENT", said)
+        try:
+            inputs = {key: tf.make_ndarray(x) for key, x in request.inputs.items()}
+            outputs = signatures[name](**{k: tf.constant(x) for k, x in inputs.items()})
+        except (TypeError, ValueError, tf.errors.OpError) as error:
+            said = str(error).partition("\n")[0]
+            self._refuse(context, "INVALID_ARGUMENT", said)
+        response = predict_pb2.PredictResponse(model_spec=spec)
+        for key, value in outputs.items():
+            response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+        return response
+
+    def _refuse(self, context: Any, code: str, said: str) -> None:
+        context.abort(getattr(grpc.StatusCode, code), said)  # raises
+
+
+def start(folders: dict[str, str], port: int) -> tuple[grpc.Server, int]:
+    """A running server, and its port; 0 takes a free one."""
+    options = [("grpc.max_receive_message_length", MAX_BYTES)]
+    pool = futures.ThreadPoolExecutor(WORKERS)
+    server = grpc.server(pool, options=options)
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Models(folders), server
+    )
+    port = server.add_insecure_port(f"[::]:{port}")
+    server.start()
+    return server, port
+
+
+def main() -> None:
+    """Serves until it is stopped."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", action="append", required=True, help="NAME=FOLDER")
+    parser.add_argument("--port", type=int, default=8500)
+    given = parser.parse_args()
+    server, port = start(dict(x.split("=", 1) for x in given.model), given.port)
+    print(f"listening at {port}", flush=True)
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Python in the pages runs: the blocks of a page in order, in one namespace."""
+
+import csv
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from electra_tf import finetune
+from electra_tf.serving import Predictor
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["The book was written by John.", "a", "Books were sent to each other by us."]
+# Pages with Python, and which test runs it.
+ELSEWHERE = {"extending.md": "tests/systems/test_outside_objective.py"}
+HERE = {"python.md", "serving.md", "keras_hub.md", "finetuning.md"}
+FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
+
+
+def blocks(page):
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def run(page, **names):
+    """Executes a page; returns its names."""
+    for code in blocks(page):
+        exec(compile(code, page, "exec"), names)
+    return names
+
+
+def test_every_page_with_python_is_run():
+    pages = (path.name for path in (ROOT / "docs").glob("*.md"))
+    assert {page for page in pages if blocks(page)} == HERE | ELSEWHERE.keys()
+    for test in (*ELSEWHERE.values(), *FILES.values()):
+        assert (ROOT / test).exists()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with what the pages take for granted: dev.csv, and runs/cola."""
+    place = tmp_path_factory.mktemp("pages")
+    table = place / "dev.csv"
+    with table.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["sentence", "acceptable"])
+        for number in range(32):
+            word = ("good", "bad")[number % 2]
+            rows.writerow([f"{TEXTS[number % 3]} It was {word}.", number % 2])
+    flags = {
+        **{"task": "classification", "text": "sentence", "label": "acceptable"},
+        **{"train": table, "eval": table, "encoder": "mini", "epochs": 1, "seeds": 1},
+        **{"output_dir": place / "runs" / "cola", "max_seq_length": 32},
+    }
+    # Exit code 1: nothing is learned from so little.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        arguments = [f"--{name}={value}" for name, value in flags.items()]
+        finetune.main([*arguments, "--export_litert", "--export_onnx"])
+    return place
+
+
+@pytest.mark.slow
+def test_python(place, monkeypatch):
+    monkeypatch.chdir(place)
+    names = run("python.md")
+    assert names["vectors"].shape == (2, 256)
+    assert (place / "served" / "saved_model.pb").is_file()
+
+
+@pytest.mark.slow
+def test_serving(place, monkeypatch):
+    """Two runtimes, with the tokenizer outside, answer as the SavedModel does."""
+    monkeypatch.chdir(place)
+    pytest.importorskip("ai_edge_litert")
+    pytest.importorskip("onnxruntime")
+    names = run("serving.md")
+    expected = Predictor("runs/cola")([{"text": text} for text in TEXTS])
+    inputs = names["ids_of"](TEXTS)
+    answers = {
+        "litert": names["litert"](**inputs),
+        "onnx": dict(
+            zip(names["outputs"], names["session"].run(None, inputs), strict=True)
+        ),
+    }
+    for answer in answers.values():
+        found = answer["probabilities"]
+        wanted = [
+            [row["probabilities"][label] for label in names["labels"]]
+            for row in expected
+        ]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_finetuning(place, monkeypatch):
+    import electra_tf as et
+
+    monkeypatch.chdir(place)
+    small, cola = place / "runs" / "small", place / "glue" / "CoLA"
+    small.mkdir()
+    cola.mkdir(parents=True)
+    et.load("mini").encoder.save(small / "encoder.keras")
+    shutil.copy(place / "runs" / "cola" / "vocab.txt", small)
+    lines = [f"x\t{number % 2}\t\t{TEXTS[number % 3]}\n" for number in range(32)]
+    for split in ("train", "dev"):
+        (cola / f"{split}.tsv").write_text("".join(lines))
+    names = run("finetuning.md")
+    assert names["inputs"]["input_ids"].shape == (32, 128)
+
+
+@pytest.mark.slow
+def test_keras_hub(place, monkeypatch):
+    pytest.importorskip("keras_hub")
+    import electra_tf as et
+    from electra_tf.interop import keras_hub
+
+    monkeypatch.chdir(place)
+    mini = et.load("mini")
+    encoder, vocabulary = mini.encoder, mini.tokenizer.vocabulary
+    keras_hub.write_preset(Path("my_preset"), encoder, vocabulary)
+    names = run("keras_hub.md", encoder=encoder, vocabulary=vocabulary)
+    assert names["model"].encoder.hidden_size == 256
+
+
+def test_what_the_table_of_features_names_is_there():
+    """Commands, names and files of our columns; flags are looked up in test_readme."""
+    import electra_tf as et
+
+    lines = (ROOT / "docs" / "ecosystem.md").read_text("utf-8").splitlines()
+    table = [line.split(" | ") for line in lines if line.startswith("| ")]
+    assert len({len(cells) for cells in table}) == 1
+    looked_up = 0
+    for _, ours, *_, tests in table[1:]:
+        for name in re.findall(r"`([^`]*)`", ours):
+            if found := re.match(r"python -m ([\w.]+)", name):
+                assert importlib.util.find_spec(found[1]), name
+            elif found := re.match(r"et\.(\w+)(?:\.(\w+))?", name):
+                value = getattr(et, found[1])
+                assert not found[2] or hasattr(value, found[2]), name
+            elif name.startswith("examples/"):
+                assert (ROOT / name).is_file(), name
+            else:
+                continue
+            looked_up += 1
+        for name in re.findall(r"`(tests/[^`]*)`", tests):
+            assert (ROOT / name).is_file(), name
+            looked_up += 1
+    assert looked_up > 30

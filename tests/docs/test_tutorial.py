@@ -1,0 +1,74 @@
+"""The tutorial's steps, one after the other, as whoever follows the site runs them."""
+
+import csv
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+STEP = re.compile(
+    r'```bash\n(?P<shell>.*?)```|```python title="(?P<name>[\w.]+)"\n(?P<code>.*?)```'
+    r"|<!-- (?P<copy>\w+\.py): the first block of (?P<page>\w+\.md) -->",
+    re.DOTALL,
+)
+
+
+def steps():
+    """The page as one script; files are written where they stand in it."""
+    for found in STEP.finditer(PAGE):
+        if found["shell"]:
+            yield found["shell"]
+            continue
+        code, name = found["code"], found["name"] or found["copy"]
+        if found["page"]:
+            other = (ROOT / "docs" / found["page"]).read_text("utf-8")
+            code = re.search(r"```python\n(.*?)```", other, re.DOTALL)[1]
+        yield f"cat > {name} <<'END_OF_FILE'\n{code}END_OF_FILE\n"
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_every_block_is_a_step():
+    assert len(list(steps())) == len(re.findall(r"^```\w", PAGE, re.MULTILINE)) + 1
+
+
+@pytest.mark.slow
+def test_the_steps_run(tmp_path):
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("fastapi")
+    for name in ("configs", "docs", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    script = "\n".join(["set -euo pipefail", *steps()])
+    script = script.replace("8000", str(free_port()))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout
+    assert done.returncode == 0, said[-2000:] + done.stderr[-4000:]
+    (predicted,) = re.findall(r'^\{"text": "it was a lovely film \.".*$', said, re.M)
+    assert json.loads(predicted)["label"] == "good"
+    (served,) = re.findall(r'\{"predictions":.*?\]\}', said)
+    labels = [answer["label"] for answer in json.loads(served)["predictions"]]
+    assert labels == ["good", "bad"]
+    assert "(2, 256)" in said
+    with open(tmp_path / "losses.csv") as file:
+        assert list(csv.DictReader(file))
+    results = json.loads((tmp_path / "runs/drawn/config.json").read_text())
+    assert results["config"]["objective"] == "drawn"

@@ -1,0 +1,81 @@
+"""The gRPC example, through TensorFlow Serving's own stubs."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.serving import Predictor
+from tests.golden.archive import unpack
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("tensorflow_serving.apis")
+SERVER = Path(__file__).parents[2] / "examples" / "serve" / "grpc_server.py"
+TEXTS = ["a large thing", "", "the small one"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A stub of the server, and the model's own answers."""
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+    model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
+    spec = importlib.util.spec_from_file_location("grpc_server", SERVER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    server, port = module.start({"mine": str(model / "saved_model")}, 0)
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        yield stub, Predictor(str(model))
+    server.stop(0).wait()
+
+
+def request(name="mine", signature="", **inputs):
+    from tensorflow_serving.apis import predict_pb2
+
+    asked = predict_pb2.PredictRequest()
+    asked.model_spec.name = name
+    asked.model_spec.signature_name = signature
+    for key, value in inputs.items():
+        asked.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+    return asked
+
+
+def test_strings_are_answered_as_the_model_does(served):
+    stub, predictor = served
+    found = stub.Predict(request(text=TEXTS), timeout=60).outputs
+    expected = predictor([{"text": text} for text in TEXTS])
+    labels = [label.decode() for label in tf.make_ndarray(found["label"])]
+    assert labels == [answer["label"] for answer in expected]
+    probabilities = [answer["probability"] for answer in expected]
+    np.testing.assert_allclose(
+        tf.make_ndarray(found["probability"]), probabilities, rtol=1e-5
+    )
+
+
+def test_ids_are_answered_too(served):
+    stub, _ = served
+    ids = np.array([[2, 7, 3]], np.int32)
+    inputs = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+    found = stub.Predict(request(signature="ids", **inputs), timeout=60).outputs
+    assert tf.make_ndarray(found["probabilities"]).sum() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ({"name": "other", "text": TEXTS}, "NOT_FOUND", "known: mine"),
+        ({"signature": "other", "text": TEXTS}, "NOT_FOUND", "serving_default"),
+        ({"texts": TEXTS}, "INVALID_ARGUMENT", "inputs must be text"),
+        ({"text": [1, 2]}, "INVALID_ARGUMENT", ""),
+        ({"text": ["a" * 300_000]}, "RESOURCE_EXHAUSTED", "larger than max"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(served, asked, code, said):
+    stub, _ = served
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.Predict(request(**asked), timeout=60)
+    assert refused.value.code() == getattr(grpc.StatusCode, code)
+    assert said in refused.value.details()

@@ -1,0 +1,191 @@
+"""Folders to the hub and back, through its own client, against a stand-in here."""
+
+import base64
+import contextlib
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+import pytest
+
+from electra_tf import convert as command
+from tests.interop.models import GOLDEN, same
+from tests.interop.test_convert import refused, run
+from tests.interop.test_hugging_face import read
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The calls of the hub's HTTP API that pushing and fetching a model make.
+
+    Weights go by Git LFS, as on the hub; only the token ``good`` may write.
+    """
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, body=b"", status=200, **headers):
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        headers.setdefault("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def body(self):
+        return self.rfile.read(int(self.headers["Content-Length"] or 0))
+
+    def do_POST(self):
+        server, path, body = self.server, unquote(self.path), self.body()
+        server.calls.append(path)
+        if self.headers.get("Authorization") != "Bearer good":
+            self.answer({"error": "Invalid username or password."}, 401)
+        elif path == "/api/repos/create":
+            asked = json.loads(body)
+            owner = asked.get("organization") or "someone"
+            server.private = asked.get("private", asked.get("visibility") == "private")
+            self.answer({"url": f"{server.url}/{owner}/{asked['name']}"})
+        elif path == "/api/validate-yaml":
+            # The head of a model card.
+            card = json.loads(body)["content"]
+            self.answer({"errors": [], "warnings": []}, 200 if card else 400)
+        elif path.endswith("/preupload/main"):
+            modes = [
+                {
+                    "path": file["path"],
+                    "uploadMode": "lfs" if "safetensors" in file["path"] else "regular",
+                    "shouldIgnore": False,
+                }
+                for file in json.loads(body)["files"]
+            ]
+            self.answer({"files": modes})
+        elif path.endswith("/info/lfs/objects/batch"):
+            objects = [
+                {
+                    **entry,
+                    "actions": {"upload": {"href": f"{server.url}/lfs/{entry['oid']}"}},
+                }
+                for entry in json.loads(body)["objects"]
+            ]
+            self.answer({"transfer": "basic", "objects": objects})
+        elif path.endswith("/commit/main"):
+            self.commit(map(json.loads, body.splitlines()))
+        else:
+            self.answer({"error": path}, 404)
+
+    def commit(self, lines):
+        server = self.server
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                server.files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                server.files[value["path"]] = server.blobs[value["oid"]]
+        url = f"{server.url}/someone/electra-tiny/commit/{COMMIT}"
+        self.answer({"success": True, "commitOid": COMMIT, "commitUrl": url})
+
+    def do_PUT(self):
+        content = self.body()
+        oid = self.path.rpartition("/")[2]
+        assert hashlib.sha256(content).hexdigest() == oid
+        self.server.blobs[oid] = content
+        self.answer()
+
+    def do_GET(self):
+        path = unquote(self.path).partition("?")[0]
+        files = self.server.files
+        name = path.rpartition(f"/resolve/{COMMIT}/")[2]
+        if "/api/models/someone/electra-tiny/tree/" in path:
+            listed = [
+                {"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+                for name, content in files.items()
+            ]
+            self.answer(listed)
+        elif path.startswith("/api/models/someone/electra-tiny"):
+            siblings = [{"rfilename": name} for name in files]
+            self.answer({"id": "x/y", "sha": COMMIT, "siblings": siblings})
+        elif name in files:
+            etag = f'"{hashlib.sha256(files[name]).hexdigest()}"'
+            self.answer(files[name], ETag=etag, X_Repo_Commit=COMMIT)
+        else:
+            self.answer({"error": "not found"}, 404, X_Error_Code="EntryNotFound")
+
+    do_HEAD = do_GET
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    server.files, server.blobs, server.calls, server.private = {}, {}, [], None
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    monkeypatch.setenv("HF_TOKEN", "good")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A folder of this library, with both networks."""
+    folder = tmp_path_factory.mktemp("ours") / "imported"
+    run(GOLDEN / "equal", folder)
+    return folder
+
+
+def test_what_is_pushed_comes_back_by_name(hub, ours, tmp_path):
+    flags = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    said = run(ours, tmp_path / "out", *flags, "--private")
+    assert f"uploaded to {hub.url}/someone/electra-tiny" in said
+    assert hub.private is True
+    out = tmp_path / "out"
+    written = {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
+    assert hub.files == written
+    assert hub.calls[0] == "/api/repos/create"
+    assert any(path.endswith("/info/lfs/objects/batch") for path in hub.calls)
+    run("someone/electra-tiny", tmp_path / "back")
+    assert same(read("someone/electra-tiny"), read(GOLDEN / "equal"))
+
+
+def test_a_refusal_says_what_is_left_to_do(hub, ours, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "bad")
+    flags = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    message = refused(ours, tmp_path / "out", *flags)
+    assert "did not take" in message
+    assert "401" in message
+    assert "hf auth login" in message
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert not hub.files
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--push_to_hub=me/mine"], "--format=hugging_face"),
+        (["--push_to_hub=mine", "--format=hugging_face"], "owner/name"),
+        (["--private"], "--push_to_hub"),
+    ],
+)
+def test_flags_that_do_not_go_together(flags, said, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped, contextlib.redirect_stdout(None):
+        command.main([f"--from={GOLDEN / 'equal'}", f"--to={tmp_path / 'x'}", *flags])
+    assert said in str(stopped.value.code)
