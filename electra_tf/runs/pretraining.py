@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
