@@ -111,9 +111,10 @@ class Counts:
     def put(self, content: bytes) -> None:
         """Reads one input."""
         self.path.write_bytes(content)
-        began = time.perf_counter()
+        # Of the processor: what else the machine does is not the parser's.
+        began = time.process_time()
         end = self._judge(self._read, self.path)
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         self.slowest = max(self.slowest, took)
         if took > self._limit:
             end = f"took {took:.1f} s"
