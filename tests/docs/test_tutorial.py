@@ -62,11 +62,13 @@ def test_the_steps_run(tmp_path):
     )
     said = done.stdout
     assert done.returncode == 0, said[-2000:] + done.stderr[-4000:]
-    (predicted,) = re.findall(r'^\{"text": "it was a lovely film \.".*$', said, re.M)
-    assert json.loads(predicted)["label"] == "good"
+    (predicted,) = re.findall(
+        r'^\{"text": "the sailor rowed to the island \.".*$', said, re.M
+    )
+    assert json.loads(predicted)["label"] == "sea"
     (served,) = re.findall(r'\{"predictions":.*?\]\}', said)
     labels = [answer["label"] for answer in json.loads(served)["predictions"]]
-    assert labels == ["good", "bad"]
+    assert labels == ["sea", "war"]
     assert "(2, 256)" in said
     with open(tmp_path / "losses.csv") as file:
         assert list(csv.DictReader(file))
