@@ -36,7 +36,8 @@ _Styles = Mapping[str, dict[str, str]]
 def draw(scores: Scores, path: str | os.PathLike) -> bool:
     """Draws means with t intervals, and seeds as dots; False: there is no score yet."""
     names = [row.name for row in scores.plan.rows]
-    shown = [name for name in names if scores.all(name, scores.main)]
+    # Without probes there is no column.
+    shown = [n for n in names if scores.columns and scores.all(n, scores.main)]
     if not shown:
         return False
     has_curves = len(scores.plan.config.points) > 1

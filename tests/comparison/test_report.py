@@ -151,6 +151,8 @@ def test_an_empty_store_and_no_probes(tmp_path):
     assert "| electra" in text
     assert "Scores" not in markdown(plan(probe=()), Store(tmp_path))
     assert not picture.draw(Scores(plan(), Store(tmp_path)), tmp_path / "a.png")
+    without = plan(probe=())
+    assert not picture.draw(Scores(without, Store(tmp_path)), tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
 
 

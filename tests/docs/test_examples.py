@@ -17,13 +17,22 @@ PACKAGE = Path(et.__file__).parent
 # What an example may use without importing it.
 GIVEN = {"et": et, "keras": keras, "np": np, "tf": tf}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-# They train or export.
+# They train, export, or trace a network.
 LONG = {
     "electra_tf.api.loading",
     "electra_tf.api.text_models",
+    "electra_tf.api.texts",
+    "electra_tf.data.pipeline",
     "electra_tf.pretraining.electra",
+    "electra_tf.pretraining.electric",
+    "electra_tf.pretraining.objectives",
     "electra_tf.serving.export",
     "electra_tf.serving.predictor",
+    "electra_tf.tasks.batching",
+    "electra_tf.tasks.heads",
+    "electra_tf.tasks.recipe",
+    "electra_tf.tasks.span_head",
+    "electra_tf.tasks.text",
 }
 # Formats of conversions, which are described in docs/weights.md.
 NO_EXAMPLE = {"electra_tf.interop"}
