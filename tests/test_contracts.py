@@ -1,0 +1,172 @@
+"""What every public layer and model does: what Keras asks of one, class by class.
+
+Configs go round in ``test_surface.py``; here are the eager and the symbolic call, a
+step, mixed precision, and saving. Optimizer and schedule have their own tests.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from tests import tiny
+from tests.test_surface import EXAMPLES
+
+IDS = tf.constant([[2, 7, 9, 8, 3], [2, 5, 3, 0, 0]])
+MASK = tf.cast(IDS > 0, tf.int32)
+INPUTS = {"input_ids": IDS, "input_mask": MASK, "segment_ids": IDS * 0}
+HIDDEN = tf.random.stateless_normal([2, 5, 8], [1, 2])
+POSITIONS = tf.constant([[1, 3], [1, 0]])
+CLOZE = {
+    **INPUTS,
+    "masked_input_ids": IDS,
+    "masked_lm_positions": POSITIONS,
+    "masked_lm_ids": POSITIONS,
+    "masked_lm_weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
+}
+
+
+def embedded():
+    return ((IDS,), {"segment_ids": IDS * 0})
+
+
+def one(*arguments):
+    return lambda: (arguments, {})
+
+
+BATCH = lambda: ((tiny.batch(),), {})  # noqa: E731
+# Class -> positional and named arguments of a call.
+CALLS = {
+    "Dropout": one(HIDDEN),
+    "MaskedLMHead": one(HIDDEN, POSITIONS),
+    "ReplacedTokenHead": one(HIDDEN),
+    "TextEmbedding": embedded,
+    "DeltaEmbedding": embedded,
+    "SharedWordEmbedding": embedded,
+    "TransformerEncoder": one(HIDDEN, MASK),
+    "TransformerEncoderBlock": one(HIDDEN, MASK),
+    "TextEncoder": one(INPUTS),
+    "MaskedLM": one(CLOZE),
+    "ReplacedTokenDetection": one(HIDDEN),
+    "TokenPrediction": one(HIDDEN, INPUTS),
+    "CopyingTokenPrediction": one(HIDDEN, INPUTS),
+    "SentenceDetection": one(HIDDEN),
+    "JointObjective": one(HIDDEN, INPUTS),
+    "NoiseContrastiveEstimation": one(HIDDEN),
+    "Discriminator": one(INPUTS),
+    "ReplacedTokenDetector": one(INPUTS),
+    "EnergyModel": one(INPUTS),
+    "RewardBaseline": one(HIDDEN),
+    "UnigramGenerator": one(CLOZE),
+    "TwoTowerGenerator": one(CLOZE),
+    "Electra": BATCH,
+    "ReinforceElectra": BATCH,
+    "GumbelElectra": BATCH,
+    "TwoTowerElectra": BATCH,
+    "Electric": BATCH,
+    "ClassificationHead": one([HIDDEN] * 3, INPUTS),
+    "HiddenClassificationHead": one([HIDDEN] * 3, INPUTS),
+    "TaggingHead": one([HIDDEN] * 3, INPUTS),
+    "SpanHead": one(HIDDEN, INPUTS),
+    "IndependentSpanHead": one(HIDDEN, INPUTS),
+    "TaskModel": one(INPUTS),
+}
+ELSEWHERE = {
+    "AdamW": "tests/training/test_optimizers.py",
+    "WarmupPolynomialDecay": "tests/training/test_schedules.py",
+    "TextClassifier": "tests/api/test_text_models.py",
+    "TokenClassifier": "tests/api/test_text_models.py",
+    "QuestionAnswering": "tests/api/test_text_models.py",
+}
+
+
+def test_every_class_has_a_contract():
+    assert CALLS.keys() | ELSEWHERE.keys() == EXAMPLES.keys()
+
+
+def called(name):
+    keras.utils.set_random_seed(0)
+    part, (arguments, named) = EXAMPLES[name](), CALLS[name]()
+    return part, arguments, named, tf.nest.flatten(part(*arguments, **named))
+
+
+def symbols(values):
+    return tf.nest.map_structure(
+        lambda x: keras.KerasTensor(x.shape, dtype=x.dtype.name), values
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_eager_and_symbolic_calls_agree(name):
+    part, arguments, named, eager = called(name)
+    assert part.built
+    assert all(np.isfinite(np.array(x, np.float64)).all() for x in eager)
+    again = tf.nest.flatten(part(*symbols(arguments), **symbols(named)))
+    for found, wanted in zip(again, eager, strict=True):
+        assert found.dtype == wanted.dtype.name
+        assert len(found.shape) == len(wanted.shape)
+        pairs = zip(found.shape, wanted.shape, strict=True)
+        # What follows from a length is not always known symbolically.
+        assert all(known in (None, size) for known, size in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_a_step_moves_what_is_trained(name):
+    part, arguments, named, _ = called(name)
+    trained = part.trainable_variables
+    if not trained:
+        assert name in ("Dropout", "UnigramGenerator")
+        return
+    with tf.GradientTape() as tape:
+        outputs = tf.nest.flatten(part(*arguments, **named))
+        numbers = [x for x in outputs if x.dtype.is_floating]
+        # A plain sum of normalized numbers has no gradient.
+        loss = tf.add_n([tf.reduce_sum(tf.square(x - 0.5)) for x in numbers])
+    gradients = tape.gradient(loss, [v.value for v in trained])
+    pairs = [(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None]
+    assert pairs
+    before = [variable.numpy() for _, variable in pairs]
+    optimizer = et.training.AdamW(0.1, weight_decay=0.0)
+    optimizer.apply(*map(list, zip(*pairs, strict=True)))
+    moved = [
+        (old != v.numpy()).any() for old, (_, v) in zip(before, pairs, strict=True)
+    ]
+    assert np.mean(moved) > 0.5
+    assert all(np.isfinite(v.numpy()).all() for _, v in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_mixed_precision(name):
+    *_, whole = called(name)
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        part, *_, mixed = called(name)
+        assert all(v.dtype != "bfloat16" for v in part.variables)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    for found, wanted in zip(mixed, whole, strict=True):
+        assert found.shape == wanted.shape
+        assert np.isfinite(np.array(tf.cast(found, tf.float32))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_saved_answers_the_same(name, tmp_path):
+    part, arguments, named, expected = called(name)
+    if isinstance(part, keras.Model):
+        part.save(tmp_path / "saved.keras")
+        loaded = keras.saving.load_model(tmp_path / "saved.keras")
+    else:
+        config = keras.saving.serialize_keras_object(part)
+        loaded = keras.saving.deserialize_keras_object(config)
+        loaded(*arguments, **named)
+        loaded.set_weights(part.get_weights())
+    assert type(loaded) is type(part)
+    found = tf.nest.flatten(loaded(*arguments, **named))
+    for one_, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one_, other)
