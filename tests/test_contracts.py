@@ -67,7 +67,7 @@ CALLS = {
     "Electric": BATCH,
     "ClassificationHead": one([HIDDEN] * 3, INPUTS),
     "HiddenClassificationHead": one([HIDDEN] * 3, INPUTS),
-    "TaggingHead": one([HIDDEN] * 3, INPUTS),
+    "TaggingHead": one(HIDDEN, INPUTS),
     "SpanHead": one(HIDDEN, INPUTS),
     "IndependentSpanHead": one(HIDDEN, INPUTS),
     "TaskModel": one(INPUTS),
@@ -154,8 +154,10 @@ def test_mixed_precision(name):
         assert np.isfinite(np.array(tf.cast(found, tf.float32))).all()
 
 
+# Deltas add to the table of a lender, which is saved with the model of both
+# (tests/golden/recipes.py, tests/end_to_end/test_objectives.py).
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [n for n in CALLS if n != "DeltaEmbedding"])
 def test_what_is_saved_answers_the_same(name, tmp_path):
     part, arguments, named, expected = called(name)
     if isinstance(part, keras.Model):

@@ -132,7 +132,8 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         self, hidden: Any, *others: Any, **options: Any
     ) -> keras.KerasTensor:
         """Returns the shape of the result of ``call``."""
-        read = hidden.shape[: 2 if self.every_position else 1]
+        first, *_ = tf.nest.flatten(hidden)
+        read = first.shape[: 2 if self.every_position else 1]
         return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
 
 
