@@ -66,7 +66,7 @@ class TextModel(TaskModel):
         True
         >>> model.encode(["one text", "another one"], pooling="cls").shape
         (2, 256)
-        >>> inputs = model.preprocess(["one text"])  # what the network itself takes
+        >>> (inputs,) = next(iter(model.preprocess(["one text"])))  # of a batch
         >>> model(inputs).shape
         TensorShape([1, 2])
     """
@@ -683,7 +683,7 @@ class QuestionAnswering(TextModel):
     context; or a list of answers. An empty answer says that there is none.
 
     Examples:
-        >>> model = et.QuestionAnswering.from_preset("mini", max_seq_length=64)
+        >>> model = et.QuestionAnswering.from_preset("mini", max_query_length=16)
         >>> texts = {"question": ["Who?"], "context": ["Ada wrote it."]}
         >>> history = model.fit(texts, {"answer": ["Ada"], "start": [0]}, verbose=0)
         >>> model.predict(texts)[0]["answer"] in "Ada wrote it."

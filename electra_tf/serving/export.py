@@ -47,7 +47,7 @@ class ServingModule(tf.Module):
         >>> served = et.serving.ServingModule(
         ...     task.build_model(mini.encoder), task, mini.tokenizer, max_seq_length=128
         ... )
-        >>> answer = served.text_signature(text=tf.constant(["Lovely."]))
+        >>> answer = served.text_signature()(text=tf.constant(["Lovely."]))
         >>> answer["probabilities"].shape
         TensorShape([1, 2])
     """
