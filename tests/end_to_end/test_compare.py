@@ -97,7 +97,12 @@ def test_it_leaves_what_it_promises(table, whole):
     assert min(costs) == pytest.approx(max(costs), rel=0.02)
     text = (folder / "table.md").read_text()
     assert text in output
-    assert "## Against electra" in text
+    # Thirty steps teach nobody enough to be ranked.
+    assert "**Below threshold: electra (AUC " in text
+    assert "## Against" not in text
+    again = run(table, folder, "--threshold_auc=0", "--threshold_nats=0")
+    assert rows(folder) == found
+    assert "## Against electra" in again
     assert (folder / "scores.png").stat().st_size < 300_000
     assert not list(folder.rglob("checkpoints"))
     assert not list(folder.rglob("model.keras"))
