@@ -19,7 +19,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import models
 from electra_tf.folders.settings import CONFIG, check_same
-from electra_tf.tasks import plots, saved
+from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 from electra_tf.tasks.heads import TaskModel
@@ -183,6 +183,9 @@ class FinetuningFolder:
 
     def about(self) -> dict[str, Any]:
         """What task.json says; a ValueError if it is damaged."""
+        # Imported late: a run that starts from a pretrained encoder does not need it.
+        from electra_tf.tasks import saved
+
         about = files.read_json(self.path / TASK, shape=_TASK)
         try:
             saved.from_json(about)
