@@ -1,4 +1,13 @@
-"""From text to TFRecords: corpora, vocabularies, tokenizer, examples, records."""
+r"""From text to TFRecords: corpora, vocabularies, tokenizer, examples, records.
+
+Examples of this package go on from here:
+
+    >>> from pathlib import Path
+    >>> from electra_tf.data import building
+    >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
+    >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
+    >>> manifest = et.data.read_manifest("records")
+"""
 
 from electra_tf import lazily
 

@@ -67,7 +67,6 @@ def open_corpus(
         ValueError: a spec names nothing, or an empty file.
 
     Examples:
-        >>> from pathlib import Path
         >>> _ = Path("corpus.txt").write_text(
         ...     "A line.\nAnother one.\n\nA second document.\n"
         ... )

@@ -59,14 +59,9 @@ def expand_files(
 
 
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
-    r"""Default masking for records that this library wrote, from their manifest.
+    """Default masking for records that this library wrote, from their manifest.
 
     Examples:
-        >>> from pathlib import Path
-        >>> from electra_tf.data import building
-        >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
-        >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
-        >>> manifest = et.data.read_manifest("records")
         >>> masking = et.data.masking_for(manifest, mask_rate=0.2)
         >>> masking.max_predictions_per_seq
         3

@@ -56,11 +56,6 @@ class Manifest:
         eval: held-out shards; may be empty.
 
     Examples:
-        >>> from pathlib import Path
-        >>> from electra_tf.data import building
-        >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
-        >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
-        >>> manifest = et.data.read_manifest("records")
         >>> sum(shard.records for shard in manifest.train) > 0
         True
     """
@@ -114,13 +109,9 @@ _MANIFEST = {
 
 
 def read_manifest(folder: files.AnyPath) -> Manifest:
-    r"""Reads ``manifest.json``; ValueError: none, damaged, or of a newer format.
+    """Reads ``manifest.json``; ValueError: none, damaged, or of a newer format.
 
     Examples:
-        >>> from pathlib import Path
-        >>> from electra_tf.data import building
-        >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
-        >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
         >>> manifest = et.data.read_manifest("records")
         >>> manifest.settings["max_seq_length"], manifest.vocabulary["special_ids"]
         (16, [0, 1, 2, 3, 4])

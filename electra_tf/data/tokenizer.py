@@ -44,17 +44,8 @@ class WordPiece(tf.Module):
     Accents are removed only if the text is lower-cased too.
 
     Examples:
-        >>> tokens = (
-        ...     "[PAD]",
-        ...     "[UNK]",
-        ...     "[CLS]",
-        ...     "[SEP]",
-        ...     "[MASK]",
-        ...     "hello",
-        ...     "wor",
-        ...     "##ld",
-        ... )
-        >>> vocabulary = et.data.Vocabulary(tokens)
+        >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()
+        >>> vocabulary = et.data.Vocabulary(tuple(tokens))
         >>> tokenizer = et.data.WordPiece(vocabulary)
         >>> tokenizer.tokenize(tf.constant(["Hello world"]))
         <tf.RaggedTensor [[5, 6, 7]]>

@@ -36,17 +36,8 @@ class Vocabulary:
     these, a token twice, an empty token, a special token missing.
 
     Examples:
-        >>> tokens = (
-        ...     "[PAD]",
-        ...     "[UNK]",
-        ...     "[CLS]",
-        ...     "[SEP]",
-        ...     "[MASK]",
-        ...     "hello",
-        ...     "wor",
-        ...     "##ld",
-        ... )
-        >>> vocabulary = et.data.Vocabulary(tokens)
+        >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()
+        >>> vocabulary = et.data.Vocabulary(tuple(tokens))
         >>> len(vocabulary), vocabulary.cls_id, vocabulary.ids["hello"]
         (8, 2, 5)
     """

@@ -1,4 +1,18 @@
-"""Pretraining models: what is trained, and on what question."""
+"""Pretraining models: what is trained, and on what question.
+
+Examples of this package go on from here:
+
+    >>> from electra_tf import pretraining
+    >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
+    >>> small = {"num_layers": 1, "num_heads": 1}
+    >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
+    >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
+    >>> left, right = (
+    ...     et.TextEncoder(table, hidden_size=16, direction=direction, **small)
+    ...     for direction in ("left_to_right", "right_to_left")
+    ... )
+    >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
+"""
 
 from electra_tf.pretraining.adversarial import (
     GumbelElectra,

@@ -49,7 +49,6 @@ class RewardBaseline(keras.layers.Layer):
     reward of ln 2.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> baseline = pretraining.RewardBaseline()
         >>> logits = baseline(tf.zeros([1, 2, 16]))
         >>> baseline.value(logits).numpy().round(3)  # in nats
@@ -183,11 +182,6 @@ class ReinforceElectra(_AdversarialElectra):
     ``distribution`` as ``CategoricalSampler`` has.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> model = pretraining.ReinforceElectra(generator, discriminator)
     """
 
@@ -266,11 +260,6 @@ class GumbelElectra(_AdversarialElectra):
     ``gumbel_temperature``, which must be positive as ``discriminator_weight`` must.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> model = pretraining.GumbelElectra(
         ...     generator, discriminator, gumbel_temperature=0.5
         ... )

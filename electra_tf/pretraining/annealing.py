@@ -26,7 +26,6 @@ class LinearChange(Serializable):
     It begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 of them.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> change = pretraining.LinearChange(1.0, 0.0, steps=10, begin=5)
         >>> [float(change(tf.constant(step))) for step in (0, 5, 10, 20)]
         [1.0, 1.0, 0.5, 0.0]
@@ -56,7 +55,6 @@ class ExponentialDecay(Serializable):
     of it 0.7 %.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)
         >>> round(float(decay(tf.constant(100))), 3)
         1.368

@@ -39,11 +39,6 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         seed: of everything random in the training step.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> model = et.Electra(generator, discriminator, gradient_accumulation_steps=2)
         >>> isinstance(model, pretraining.PretrainingModel)
         True

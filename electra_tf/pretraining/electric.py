@@ -81,7 +81,6 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     code). ``replaced_fraction`` is the share of noise.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> energy = pretraining.NoiseContrastiveEstimation()
         >>> energy(tf.zeros([1, 4, 32])).shape  # of every token
         TensorShape([1, 4])
@@ -121,11 +120,8 @@ class EnergyModel(Discriminator):
     energy is an unlikely token. Arguments as ``Discriminator``.
 
     Examples:
-        >>> from electra_tf import pretraining
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=1)
         >>> model = pretraining.EnergyModel(
-        ...     encoder, pretraining.NoiseContrastiveEstimation()
+        ...     discriminator, pretraining.NoiseContrastiveEstimation()
         ... )
         >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
         TensorShape([1, 4])
@@ -149,15 +145,6 @@ class Electric(TwoTowerElectra):
     them.
 
     Examples:
-        >>> from electra_tf import pretraining
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
-        >>> left = et.TextEncoder(table, direction="left_to_right", **small)
-        >>> right = et.TextEncoder(table, direction="right_to_left", **small)
-        >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
-        >>> discriminator = et.TextEncoder(
-        ...     table, num_layers=1, hidden_size=32, num_heads=1
-        ... )
         >>> model = pretraining.Electric(towers, discriminator)
     """
 
@@ -214,12 +201,11 @@ def pseudo_log_likelihood(
     and [SEP] included. Returns float64 nats, one number per text.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> tokenizer = et.load("mini").tokenizer
         >>> table = et.layers.TextEmbedding(
         ...     len(tokenizer.vocabulary), 16, max_positions=32
         ... )
-        >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=1)
+        >>> encoder = et.TextEncoder(table, hidden_size=32, **small)
         >>> model = pretraining.EnergyModel(
         ...     encoder, pretraining.NoiseContrastiveEstimation()
         ... )

@@ -29,7 +29,6 @@ class UnigramGenerator(Serializable, keras.Model):
     is saved with the model and with every checkpoint.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> generator = pretraining.UnigramGenerator(5)
         >>> generator.set_counts(np.array([0, 0, 3, 1, 0]))
     """

@@ -74,7 +74,6 @@ class Objective(Serializable, keras.layers.Layer):
     is shown.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
         True
     """
@@ -121,11 +120,6 @@ class Discriminator(Serializable, keras.Model):
     """An encoder and the trained objective layer on top of it, which owns the head.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> model = pretraining.Discriminator(
         ...     discriminator, pretraining.SentenceDetection()
         ... )
@@ -157,10 +151,6 @@ class ReplacedTokenDetector(Discriminator):
     Its objective is the trained ``ReplacedTokenDetection``.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
         >>> detector = et.ReplacedTokenDetector(
         ...     discriminator, et.ReplacedTokenDetection()
         ... )
@@ -217,10 +207,6 @@ class ReplacedTokenDetection(Objective):
     ``positions`` are "all" or "masked"; anything else is a ValueError.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
         >>> question = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
         >>> model = et.Electra(generator, discriminator, objective=question)
         >>> question(tf.zeros([1, 4, 32])).shape  # a logit per token
@@ -380,7 +366,6 @@ class SentenceDetection(Objective):
     is as real as its tokens are. Rows of padding do not count.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> pretraining.SentenceDetection()(
         ...     tf.zeros([2, 4, 32])
         ... ).shape  # a logit per row
@@ -457,11 +442,6 @@ class JointObjective(Objective):
     Scores, answers and the saved model are those of the first, whose loss has weight 1.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> both = pretraining.JointObjective(
         ...     et.ReplacedTokenDetection(), pretraining.SentenceDetection(), weight=0.5
         ... )
@@ -655,11 +635,6 @@ class TokenPrediction(_TokenObjective):
     over the masked slots as the generator's loss is.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> question = pretraining.TokenPrediction(table)  # "Replace MLM" of Table 5
         >>> model = et.Electra(generator, discriminator, objective=question)
     """
@@ -712,11 +687,6 @@ class CopyingTokenPrediction(_TokenObjective):
     (``layers/chunked.py``).
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> question = pretraining.CopyingTokenPrediction(table)  # "All-Tokens MLM"
         >>> model = et.Electra(generator, discriminator, objective=question)
     """

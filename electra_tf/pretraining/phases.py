@@ -24,11 +24,6 @@ class Phase:
     first step; whether it was is read from ``model.step``, which checkpoints hold.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
-        >>> from electra_tf import pretraining
         >>> first = pretraining.Phase("generator", generator, steps=100)
         >>> second = pretraining.Phase(
         ...     "both",

@@ -220,7 +220,6 @@ class GreedySampler(Serializable):
     """The generator's most probable token: the limit of temperature 0.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> logits, ids = tf.constant([[[0.0, 5.0, 1.0]]]), tf.constant([[2]])
         >>> seed, step = tf.constant([1, 2, 3]), tf.constant(0)
         >>> int(pretraining.GreedySampler()(logits, ids, seed, step)[0, 0])
@@ -252,7 +251,6 @@ class LeaveRows(Serializable):
     left as it was, 0.2 in the paper; one outside of [0, 1) raises a ValueError.
 
     Examples:
-        >>> from electra_tf import pretraining
         >>> sampler = pretraining.LeaveRows(pretraining.GreedySampler(), share=0.5)
         >>> logits, ids = tf.tile([[[0.0, 5.0, 1.0]]], [64, 1, 1]), tf.fill([64, 1], 2)
         >>> sampled = sampler(logits, ids, tf.constant([1, 2, 3]), tf.constant(0))

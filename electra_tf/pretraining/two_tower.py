@@ -61,11 +61,6 @@ class TwoTowerGenerator(PretrainingModel):
     [CLS], [SEP] and [MASK]. Other directions, or no special id, are a ValueError.
 
     Examples:
-        >>> from electra_tf import pretraining
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
-        >>> left = et.TextEncoder(table, direction="left_to_right", **small)
-        >>> right = et.TextEncoder(table, direction="right_to_left", **small)
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
         >>> towers.count_params() > 0
         True
@@ -195,15 +190,6 @@ class TwoTowerElectra(Electra):
     for each token itself, learns from all candidates, not from the drawn ones alone.
 
     Examples:
-        >>> from electra_tf import pretraining
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1, "hidden_size": 16}
-        >>> left = et.TextEncoder(table, direction="left_to_right", **small)
-        >>> right = et.TextEncoder(table, direction="right_to_left", **small)
-        >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
-        >>> discriminator = et.TextEncoder(
-        ...     table, num_layers=1, hidden_size=32, num_heads=1
-        ... )
         >>> model = pretraining.TwoTowerElectra(towers, discriminator)
     """
 

@@ -75,6 +75,10 @@ def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     given = {**vars(module), **GIVEN}
+    # What the docstring of its package makes, for all examples in it.
+    package = importlib.import_module(module.__package__)
+    for example in doctest.DocTestParser().get_examples(package.__doc__):
+        exec(example.source, given)
     found = doctest.DocTestFinder().find(module, globs=given)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     said = []
