@@ -29,6 +29,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import pretraining as layout
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.folders.pretraining_card import pretraining_card
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.pretraining.phases import Phase, remaining
@@ -378,53 +379,62 @@ def finish(run: Run) -> None:
     """Evaluates on the held-out text, saves the models, draws, says what is next."""
     for phase in run.phases:
         phase.release()
-    folder, model, data = run.folder, run.model, run.data
-    scores, intervals, baselines = {}, {}, {}
-    if run.held_out is None:
-        run.log("no held-out records: nothing to evaluate on")
-    else:
-        scores, intervals = held_out.evaluate(model, run.held_out)
-        mask_id = data.vocabulary.mask_id if run.reads_mask else None
-        trivial = TrivialBaselines(data.token_counts, mask_id)
-        for batch in run.held_out:
-            labels = model.detection_labels(batch)
-            trivial.update(*tf.nest.map_structure(lambda x: x.numpy(), (batch, labels)))
-        baselines = trivial.scores(scores, metric_cards())
-        run.log(report.held_out_table(scores, baselines))
+    folder, last_step = run.folder, run.num_steps
+    scores, intervals, baselines = _judged(run)
     if not run.is_chief:
         return
     if scores:
-        record = sinks.MetricsLog(
-            folder.path / layout.METRICS, first_step=run.num_steps
-        )
-        record(
-            run.num_steps,
-            {
-                **{f"{sinks.EVAL_PREFIX}{n}": v for n, v in scores.items()},
-                **{f"{sinks.TRIVIAL_PREFIX}{n}": v for n, v in baselines.items()},
-            },
-        )
-    parts = model.artifacts()
+        numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
+        numbers |= {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}
+        metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=last_step)
+        metrics(last_step, numbers)
+    parts = run.model.artifacts()
     folder.save(parts)
     sizes = {name: report.parameters(part) for name, part in parts.items()}
     rows = report.held_out_rows(scores, intervals, baselines)
     card = pretraining_card(folder, sizes, rows)
     files.write_text(folder.path / layout.CARD, card)
-    board = folder.path / layout.TENSORBOARD
-    tensorboard.write_settings(board, folder.settings.get("config", {}))
     if folder.metrics():
         curves = folder.path / layout.CURVES
         plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)
+    board = folder.path / layout.TENSORBOARD
+    tensorboard.write_settings(board, folder.settings.get("config", {}))
+    _write_words(run, parts["encoder"], board)
     if run.held_out is not None:
-        tokens = [cli.visible(token) for token in data.vocabulary.tokens]
-        sample = text_sample(model, tokens, run.held_out)
+        tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
+        sample = text_sample(run.model, tokens, run.held_out)
         files.write_text(folder.path / layout.SAMPLES, sample)
-        tensorboard.write_text(board, run.num_steps, "samples", sample)
-        by_count = np.argsort(-np.asarray(data.token_counts), kind="stable")
-        frequent = by_count[: tensorboard.MOST_WORDS]
-        table = parts["encoder"].embeddings.word_table().numpy()
-        names = [tokens[token] for token in frequent]
-        tensorboard.write_words(board, names, table[frequent])
+        tensorboard.write_text(board, last_step, "samples", sample)
         run.log("held-out text, corrupted and judged (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))
     run.log(report.next_steps(folder))
+
+
+def _judged(
+    run: Run,
+) -> tuple[dict[str, float], held_out.Intervals, dict[str, float]]:
+    """Held-out scores, their intervals, and the scores of trivial predictors, by name.
+
+    All are empty where there is no held-out text.
+    """
+    if run.held_out is None:
+        run.log("no held-out records: nothing to evaluate on")
+        return {}, {}, {}
+    scores, intervals = held_out.evaluate(run.model, run.held_out)
+    mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
+    trivial = TrivialBaselines(run.data.token_counts, mask_id)
+    for batch in run.held_out:
+        labels = run.model.detection_labels(batch)
+        trivial.update(*tf.nest.map_structure(lambda x: x.numpy(), (batch, labels)))
+    baselines = trivial.scores(scores, metric_cards())
+    run.log(report.held_out_table(scores, baselines))
+    return scores, intervals, baselines
+
+
+def _write_words(run: Run, encoder: TextEncoder, board: Path) -> None:
+    """Gives the embeddings of the most frequent tokens to TensorBoard's projector."""
+    by_count = np.argsort(-np.asarray(run.data.token_counts), kind="stable")
+    frequent = by_count[: tensorboard.MOST_WORDS]
+    names = [cli.visible(run.data.vocabulary.tokens[token]) for token in frequent]
+    vectors = encoder.embeddings.word_table().numpy()[frequent]
+    tensorboard.write_words(board, names, vectors)
