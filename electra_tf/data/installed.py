@@ -10,18 +10,22 @@ occurs twice, anywhere, is kept once.
 from __future__ import annotations
 
 import ast
+import concurrent.futures
 import functools
 import gc
 import hashlib
 import importlib.metadata
 import inspect
 import itertools
+import json
 import os
 import platform
 import re
+import subprocess
+import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _SKIPPED_FOLDERS = frozenset(
@@ -65,6 +69,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
 
 
+# Starting a process takes about as long as reading this many modules.
+_MODULES_WORTH_A_PROCESS = 200
+
 _read: list[list[str]] = []  # Reading takes seconds; a build needs it twice.
 
 
@@ -75,9 +82,9 @@ def documents() -> Iterator[list[str]]:
         return
     seen: set[bytes] = set()
     modules = []
-    for path in _source_files():
+    for texts in _modules(_source_files()):
         paragraphs = []
-        for text in _module_paragraphs(path):
+        for text in texts:
             # Hashes take less memory than the texts.
             key = hashlib.blake2b(text.casefold().encode(), digest_size=12).digest()
             if key not in seen:
@@ -123,6 +130,44 @@ def _source_files() -> list[Path]:
         # Folders have one start, so their paths sort as the parts below it.
         files += sorted(below, key=lambda path: path.parts)
     return files
+
+
+def _modules(paths: Sequence[Path]) -> Iterator[list[str]]:
+    """Paragraphs of each module, in this order, read by a process for each core."""
+    count = min(os.cpu_count() or 1, 1 + len(paths) // _MODULES_WORTH_A_PROCESS)
+    # Dealt like cards, because modules of one package are alike.
+    hands = [paths[number::count] for number in range(count)]
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        others = [threads.submit(_in_a_process, hand) for hand in hands[1:]]
+        own = [list(_module_paragraphs(path)) for path in hands[0]]
+        read = [own, *(other.result() for other in others)]
+    for turn in itertools.zip_longest(*read):
+        yield from (texts for texts in turn if texts)
+
+
+# A fork of a process that runs TensorFlow hangs, and where processes are spawned, a
+# script without ``if __name__ == "__main__"`` is run again: a command it is.
+_COMMAND = (
+    "import json, pathlib, sys; from electra_tf.data import installed as i; "
+    "paths = map(pathlib.Path, json.load(sys.stdin)); "
+    "json.dump([list(i._module_paragraphs(path)) for path in paths], sys.stdout)"
+)
+
+
+def _in_a_process(paths: Sequence[Path]) -> list[list[str]]:
+    """Paragraphs of each module, read by another process."""
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND],
+        input=json.dumps([str(path) for path in paths]),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        # Killed, perhaps, for want of memory: one process is slower, and enough.
+        return [list(_module_paragraphs(path)) for path in paths]
+    return json.loads(done.stdout)
 
 
 def _module_paragraphs(path: Path) -> Iterator[str]:

@@ -1,3 +1,7 @@
+import os
+import shutil
+import subprocess
+import sys
 import sysconfig
 import textwrap
 
@@ -80,6 +84,24 @@ def test_modules_are_documents_without_repetition():
     (source,) = open_corpus(["installed"])
     assert list(source.documents()) == expected
     assert list(source.documents()) == expected, "the second reading is from memory"
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("python", [sys.executable, shutil.which("false")])
+def test_processes_read_what_one_reads(monkeypatch, python):
+    alone = list(installed._modules(installed._source_files()))
+    commands = []
+    run = subprocess.run
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(installed, "_MODULES_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setattr(
+        *(subprocess, "run", lambda c, **k: commands.append(c) or run(c, **k))
+    )
+    # Also where the processes fail.
+    assert list(installed._modules(installed._source_files())) == alone
+    assert len(alone) == 3
+    assert len(commands) == 2
 
 
 @pytest.mark.slow
