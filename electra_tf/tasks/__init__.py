@@ -3,6 +3,14 @@
 Importing this package registers all classes of saved task models with Keras. The names
 of the command line are the table ``TASKS`` of ``runs/finetuning_tasks.py``; GLUE's are
 the rows of ``glue.ROWS``, the others are for the user's own data or bring theirs.
+
+Examples of this package go on from here:
+
+    >>> examples = [
+    ...     et.tasks.Example("1", ("I liked it.",), "good"),
+    ...     et.tasks.Example("2", ("A waste of time.",), "bad"),
+    ... ]
+    >>> task = et.tasks.Classification(name="mood", source=None, labels=("bad", "good"))
 """
 
 from electra_tf.tasks.base import Example, Ragged, Rows, Task

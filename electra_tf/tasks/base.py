@@ -107,13 +107,6 @@ class Rows:
         notes: what ``Task.decode`` needs to know about the rows and the model does not.
 
     Examples:
-        >>> examples = [
-        ...     et.tasks.Example("1", ("I liked it.",), "good"),
-        ...     et.tasks.Example("2", ("A waste of time.",), "bad"),
-        ... ]
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
         >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
         >>> len(rows), rows.targets["label"].tolist()
         (2, [1, 0])
@@ -179,9 +172,6 @@ class Task:
         counted: what ``distribution`` counts, "examples" or "words".
 
     Examples:
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
         >>> isinstance(task, et.tasks.Task), task.main_metric
         (True, 'accuracy')
     """

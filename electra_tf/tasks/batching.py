@@ -60,13 +60,6 @@ def make_batch(
     Returns inputs, targets (None if unknown) and sample weights (None if equal).
 
     Examples:
-        >>> examples = [
-        ...     et.tasks.Example("1", ("I liked it.",), "good"),
-        ...     et.tasks.Example("2", ("A waste of time.",), "bad"),
-        ... ]
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
         >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
         >>> inputs, targets, weights = et.tasks.make_batch(
         ...     rows, np.array([0, 1]), length=8
