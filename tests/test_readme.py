@@ -16,6 +16,8 @@ from electra_tf.features import PRETRAINING
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+TREE = (ROOT / "docs" / "architecture.md").read_text()
+PYTHON = (ROOT / "docs" / "python.md").read_text()
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -28,8 +30,14 @@ def test_ci_runs_the_readme_test_command_literally():
     assert "configs/tasks/tiny.cfg" in script
 
 
-def test_python_example_runs(tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_readme_is_a_page():
+    assert README.count("\n") <= 130
+    assert len(re.findall(r"!\[[^]]+\]\(docs/images/", README)) == 1
+
+
+def test_pretraining_example_runs(tmp_path, monkeypatch):
+    """Other Python of the docs, the README's too: tests/docs/test_pages.py."""
+    code = re.findall(r"```python\n(.*?)```", PYTHON, re.DOTALL)[-1]
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 17
     monkeypatch.chdir(tmp_path)
     sentence = "the quick brown fox jumps over a lazy dog near the river bank"
@@ -45,27 +53,27 @@ def test_python_example_runs(tmp_path, monkeypatch):
     )
     code = code.replace("steps_per_epoch=100", "steps_per_epoch=2")
     code = code.replace("batch_size=32", "batch_size=4")
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "python.md", "exec"), {})
     encoder = keras.saving.load_model(tmp_path / "encoder.keras")
     assert encoder.hidden_size == 128
 
 
 def test_file_tree_names_what_exists():
-    tree = re.search(r"```\nrun_pretraining\.py.*?```", README, re.DOTALL)[0]
+    tree = re.search(r"```\nrun_pretraining\.py.*?```", TREE, re.DOTALL)[0]
     pattern = r"^ {0,2}((?:[\w*]+(?:\.py|/) ?)+)(?: {2,}|$)"
     names = re.findall(pattern, tree, re.MULTILINE)
     found = [name for group in names for name in group.split()]
     assert len(found) > 20
     for name in found:
         matches = [*ROOT.glob(name), *(ROOT / "electra_tf").glob(name)]
-        assert matches, f"README names {name}, which does not exist"
+        assert matches, f"the file tree names {name}, which does not exist"
     # And the other way round: every module and folder of the package is in the tree.
     for path in (ROOT / "electra_tf").iterdir():
         name = f"{path.name}/" if path.is_dir() else path.name
         if name.startswith("__") or name == "py.typed":
             continue
         listed = any(path in (ROOT / "electra_tf").glob(x.strip("/")) for x in found)
-        assert listed, f"{name} is missing from the README's file tree"
+        assert listed, f"{name} is missing from the file tree"
 
 
 def test_links_lead_somewhere():

@@ -40,6 +40,11 @@ class Source:
     ``generator`` is where the generator is, if it is somewhere else. None for attention
     heads is what the source says. ``only`` "discriminator" or "generator" leaves the
     other one out.
+
+    Examples:
+        >>> from electra_tf.interop import Source
+        >>> Source("electra_small", num_heads=4).heads
+        {'discriminator': 4, 'generator': None}
     """
 
     path: str
@@ -72,7 +77,23 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes, dropout and initializer of one encoder, named as its arguments."""
+    """Sizes, dropout and initializer of one encoder, named as its arguments.
+
+    Examples:
+        >>> from electra_tf.interop import Sizes
+        >>> sizes = Sizes(
+        ...     vocab_size=100,
+        ...     embedding_size=4,
+        ...     max_positions=8,
+        ...     num_segments=2,
+        ...     num_layers=1,
+        ...     hidden_size=4,
+        ...     num_heads=2,
+        ...     intermediate_size=8,
+        ... )
+        >>> print(sizes)
+        1 layers x 4, 2 heads, feed-forward 8, embeddings 100 x 4, 8 positions
+    """
 
     vocab_size: int
     embedding_size: int
@@ -149,6 +170,23 @@ class Tower:
     """One network: an encoder and its head, which is empty if the source has none.
 
     Both are float32 arrays, named and shaped as ``encoder_shapes`` and ``HEADS`` say.
+
+    Examples:
+        >>> from electra_tf.interop import Tower, imported
+        >>> sizes = imported.Sizes(
+        ...     vocab_size=100,
+        ...     embedding_size=4,
+        ...     max_positions=8,
+        ...     num_segments=2,
+        ...     num_layers=1,
+        ...     hidden_size=4,
+        ...     num_heads=2,
+        ...     intermediate_size=8,
+        ... )
+        >>> shapes = imported.encoder_shapes(sizes)
+        >>> arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        >>> sorted(Tower(sizes, arrays, head={}).embeddings)[-1]
+        'embeddings/word_embeddings'
     """
 
     sizes: Sizes
@@ -207,6 +245,13 @@ class Imported:
     Raises:
         ValueError: there is no tower, a generator lacks its head, a tower does not fit
             its sizes, or the embeddings that two towers share differ.
+
+    Examples:
+        >>> from electra_tf.interop import Imported
+        >>> Imported(format="mine", source="an_empty_folder")
+        Traceback (most recent call last):
+            ...
+        ValueError: an_empty_folder holds neither tower of an ELECTRA model.
     """
 
     format: str

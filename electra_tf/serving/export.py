@@ -232,7 +232,8 @@ class NumbersModule(tf.Module):
 def export_litert(model: keras.Model, task: Task, path: str) -> float:
     """Writes a LiteRT (TFLite) model of the ids signature, and checks it first.
 
-    Its outputs are those of a ``NumbersModule``. ``path`` is a ``.tflite`` file.
+    Its outputs are those of a ``NumbersModule``. ``path`` is a ``.tflite`` file. It is
+    run by ``ai-edge-litert`` where that is installed, else by TensorFlow's older copy.
 
     Returns:
         largest difference to the model on a test batch.
@@ -248,6 +249,11 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
         >>> difference < 1e-4
         True
     """
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        # TensorFlow's own copy, which warns that this one takes its place.
+        Interpreter = tf.lite.Interpreter
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
         signature = module.function().get_concrete_function()
@@ -256,8 +262,7 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
             content = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
         except Exception as error:  # Of a private class.
             raise _cannot("LiteRT", "--export_litert", error) from error
-    interpreter = tf.lite.Interpreter(model_content=content)
-    runner = interpreter.get_signature_runner()
+    runner = Interpreter(model_content=content).get_signature_runner()
     difference = module.difference(lambda inputs: runner(**inputs))
     return _write_checked(path, content, difference, "LiteRT")
 

@@ -1,7 +1,7 @@
 """A small HTTP server for a fine-tuned model: batches, health, limits.
 
     pip install fastapi uvicorn
-    MODEL=runs/cola uvicorn app:app --port 8000
+    MODEL=runs/cola python -m uvicorn --app-dir examples/serve app:app --port 8000
 
     curl localhost:8000/predict -H 'content-type: application/json' \
         -d '{"texts": ["The book was written by John."]}'

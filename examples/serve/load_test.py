@@ -46,4 +46,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except httpx.HTTPError as error:
+        raise SystemExit(f"error: {error}: is a server running at --url?") from None

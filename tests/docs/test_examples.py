@@ -34,15 +34,13 @@ LONG = {
     "electra_tf.tasks.span_head",
     "electra_tf.tasks.text",
 }
-# Formats of conversions, which are described in docs/weights.md.
-NO_EXAMPLE = {"electra_tf.interop"}
 
 
 def public():
     """Public classes and functions by the module that has their examples."""
     homes = {}
     names = {**NAMES, "electra_tf.serving": et.serving.__all__}
-    for package in names.keys() - NO_EXAMPLE:
+    for package in names:
         for name in names[package]:
             value = getattr(importlib.import_module(package), name)
             if not inspect.ismodule(value) and hasattr(value, "__module__"):

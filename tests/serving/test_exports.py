@@ -1,6 +1,8 @@
 """LiteRT and ONNX files against the Keras model, for every kind of task."""
 
 import importlib.util
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -93,8 +95,20 @@ def test_litert_agrees_with_the_model(tmp_path, kind):
     task = KINDS[kind]()
     model = task.build_model(common.encoder())
     path = str(tmp_path / "model.tflite")
-    assert serving.export_litert(model, task, path) < 1e-4
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        assert serving.export_litert(model, task, path) < 1e-4
     check(task, model, run_litert(path))
+
+
+@pytest.mark.slow
+def test_litert_needs_no_package_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    task = KINDS["regression"]()
+    model = task.build_model(common.encoder())
+    path = tmp_path / "model.tflite"
+    with pytest.warns(UserWarning, match="ai_edge_litert"):
+        assert serving.export_litert(model, task, str(path)) < 1e-4
+    assert path.stat().st_size
 
 
 @pytest.mark.slow

@@ -1,0 +1,52 @@
+"""Every command line in the docs has flags that exist, with values that are allowed."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from electra_tf import cli
+from electra_tf.config import fields
+from electra_tf.config.listing import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SCRIPTS = {"run_pretraining.py": "pretrain", "run_finetuning.py": "finetune"}
+COMMAND = re.compile(r"python (?:-m electra_tf\.([\w.]+)|(run_\w+\.py))([^|<>&]*)")
+# What stands for something else, flags of a plugin, and a file that a diff there makes
+# (test_extending.py).
+LEFT_OUT = ("...", "--help", "--plugin", "$", "configs/medium.cfg")
+
+
+def command_lines(text):
+    """Commands in blocks and in cells of tables, as (name, arguments)."""
+    blocks = re.findall(r"^```(?:bash|)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks += re.findall(r"^    \S.*(?:\n {4}.*)*", text, re.MULTILINE)
+    rows = re.findall(r"^\|.*", text, re.MULTILINE)
+    cells = re.findall(r"`(python [^`]*--[^`]*)`", "\n".join(rows))
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    for line in [*lines, *cells]:
+        for module, script, rest in COMMAND.findall(line):
+            if not any(mark in rest for mark in LEFT_OUT):
+                name = module or SCRIPTS[script]
+                yield name, shlex.split(rest, comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_commands_of_a_page_can_be_read(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name, arguments in command_lines(page.read_text("utf-8")):
+        assert name in COMMANDS, name
+        given = [word for word in arguments if word.startswith("--")]
+        config = cli.parse(COMMANDS[name], given)
+        values = fields.to_flat(config)
+        for _, leaf in fields.fields(type(config)):
+            if leaf.metadata["required"]:
+                assert values[leaf.name], (name, arguments, leaf.name)
+
+
+def test_there_are_many():
+    found = [name for page in PAGES for name, _ in command_lines(page.read_text())]
+    assert len(found) > 70
+    assert set(found) == set(COMMANDS)

@@ -1,0 +1,70 @@
+"""The diffs of docs/extending.md, applied to a copy of the package, do what it says."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
+
+
+def applied(folder):
+    """Applies each diff below ``folder``; returns the files that they change."""
+    changed = []
+    for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL):
+        after = None
+        for line in diff.splitlines():
+            if line.startswith(("--- a/", "+++ b/")):
+                path, after = folder / line[6:], None
+                changed.append(path)
+            elif line.startswith(" "):
+                after = line[1:] + "\n"
+                assert path.read_text("utf-8").count(after) == 1, (path, after)
+            elif line.startswith("+"):
+                text = path.read_text("utf-8") if path.exists() else ""
+                before, found, rest = text.partition(after) if after else (text, "", "")
+                after = (after or "") + line[1:] + "\n"
+                path.write_text(before + found + line[1:] + "\n" + rest, "utf-8")
+    return changed
+
+
+@pytest.mark.slow
+def test_diffs_make_an_objective_a_task_and_a_size(tmp_path):
+    for name in ("configs", "electra_tf"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    assert len(applied(tmp_path)) == 4
+    # The class of the page, without its row for a plugin.
+    code = re.search(r"```python\n(.*?)\nrow = ", PAGE, re.DOTALL)[1]
+    code = code.replace("import pretraining, systems", "import pretraining")
+    (tmp_path / "electra_tf" / "pretraining" / "drawn.py").write_text(code)
+    glue = tmp_path / "STS-B"
+    glue.mkdir()
+    row = "0\tone\tanother\t2.5"
+    for split in ("train", "dev"):
+        (glue / f"{split}.tsv").write_text(f"{row}\n{row}\n")  # a header, a row
+    pretrain = [sys.executable, "-m", "electra_tf.pretrain", "--dry_run"]
+    task = (
+        "from electra_tf.tasks import glue_task\n"
+        "task = glue_task('similarity', 'STS-B')\n"
+        "print(task.main_metric, task.examples('dev')[0].texts)"
+    )
+    for command, said in (
+        ([*pretrain, "--flagfile=configs/tiny.cfg", "--objective=drawn"], "drawn"),
+        ([*pretrain, "--flagfile=configs/medium.cfg"], "512"),
+        ([sys.executable, "-c", task], "pearson"),
+    ):
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr[-2000:])
+        assert said in done.stdout, (command, done.stdout)
