@@ -1,5 +1,6 @@
 """Four logical CPU devices, a cache for XLA, quiet TensorFlow, fixed seeds."""
 
+import gc
 import os
 
 from electra_tf.config import startup
@@ -23,3 +24,17 @@ tf.config.set_logical_device_configuration(
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     keras.utils.set_random_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Frees what a file has left, and looks at the rest no more.
+
+    After some hundred tests a full collection would walk through millions of objects
+    that stay, for many seconds each time.
+    """
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return done

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -19,7 +20,7 @@ from tests.end_to_end.test_pretraining import (
     assert_same_bits,
     command,
     final_weights,
-    run,
+    run_here,
 )
 from tests.strategy import free_ports
 
@@ -34,7 +35,7 @@ tf.config.set_logical_device_configuration(
 sys.argv = ["run_pretraining.py", *sys.argv[1:]]
 runpy.run_path("run_pretraining.py", run_name="__main__")
 """
-SHORT = ["--num_train_steps=6", "--save_checkpoint_steps=3", "--num_layers=1"]
+SHORT = ["--num_train_steps=6", "--save_checkpoint_steps=3"]
 
 
 def start(text, model_dir, *flags, devices=1, environment=None):
@@ -89,7 +90,7 @@ def assert_close(first, second):
 @pytest.fixture(scope="module")
 def one_device(text, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("one")
-    finish(start(text, model_dir))
+    run_here(text, model_dir, *SHORT)
     return model_dir
 
 
@@ -128,7 +129,7 @@ def test_a_checkpoint_of_four_workers_goes_on_elsewhere(
         path.unlink()
     if count == 1:
         flags = [f"--records={text / 'data' / 'train-*.tfrecord'}"]
-        outputs = [finish(start(text, folder, *flags))]
+        outputs = [run_here(text, folder, *SHORT, *flags)]
     else:
         outputs = run_workers(text, [folder] * count)
     assert "resuming after step 3" in outputs[0]
@@ -136,7 +137,8 @@ def test_a_checkpoint_of_four_workers_goes_on_elsewhere(
 
 
 # Some seconds of steps, so that a run can be hit in its middle.
-LONGER = ["--num_train_steps=90", "--keep_checkpoints=2"]
+STEPS = 36
+LONGER = [f"--num_train_steps={STEPS}", "--keep_checkpoints=2"]
 
 
 def kill_one(workers, victim, model_dir):
@@ -167,7 +169,7 @@ def test_a_killed_worker_stops_the_job_and_nothing_is_lost(text, victim, tmp_pat
         outputs = run_workers(text, [one] * 2, *LONGER)
         assert "resuming after step" in outputs[0]
         run_workers(text, [whole] * 2, *LONGER)
-        assert_same_bits(final_weights(whole, 90), final_weights(one, 90))
+        assert_same_bits(final_weights(whole, STEPS), final_weights(one, STEPS))
 
 
 def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
@@ -182,12 +184,19 @@ def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
 def test_accumulation_on_the_command_line_equals_the_big_batch(
     text, one_device, tmp_path
 ):
-    finish(start(text, tmp_path, "--gradient_accumulation_steps=4"))
+    run_here(text, tmp_path, *SHORT, "--gradient_accumulation_steps=4")
     assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
 
 
+@pytest.fixture
+def _float32_again():
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.mark.usefixtures("_float32_again")
 def test_bfloat16_and_xla_run(text, tmp_path):
-    output = run(
+    output = run_here(
         text,
         tmp_path,
         "--mixed_precision=bfloat16",
@@ -198,6 +207,8 @@ def test_bfloat16_and_xla_run(text, tmp_path):
     assert "generator loss" in output
 
 
+@pytest.mark.usefixtures("_float32_again")
 def test_float16_runs_on_one_device(text, tmp_path):
-    output = run(text, tmp_path, "--mixed_precision=float16", "--num_train_steps=4")
+    flags = ("--mixed_precision=float16", "--num_train_steps=4")
+    output = run_here(text, tmp_path, *flags)
     assert "generator loss" in output

@@ -1,13 +1,18 @@
 """Electric, ELECTRA-TT and the masking rules as a user runs them."""
 
 import json
+import shutil
 
 import pytest
 
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.runs import finetuning
-from tests.end_to_end.test_pretraining import assert_same_bits, final_weights, run
+from tests.end_to_end.test_pretraining import (
+    assert_same_bits,
+    final_weights,
+    run_here,
+)
 
 
 @pytest.mark.slow
@@ -16,7 +21,7 @@ from tests.end_to_end.test_pretraining import assert_same_bits, final_weights, r
 )
 def test_a_run_and_fine_tuning(text, tmp_path, flags):
     folder = tmp_path / "run"
-    output = run(text, folder, *flags, "--gradient_accumulation_steps=2")
+    output = run_here(text, folder, *flags, "--gradient_accumulation_steps=2")
     for word in ("generator loss (nats)", "discriminator AUC", "tokens replaced"):
         assert word in output
     for name in ("encoder", "generator", "discriminator"):
@@ -56,11 +61,11 @@ def test_the_mask_rate_of_a_resumed_run(text, tmp_path):
         "--mask_rate_steps=20",
         "--gradient_accumulation_steps=2",
     ]
-    run(text, tmp_path / "whole", *flags)
-    run(text, tmp_path / "parts", *flags)
+    run_here(text, tmp_path / "whole", *flags)
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
     for path in (tmp_path / "parts" / "checkpoints").glob("ckpt-[23]*"):
         path.unlink()
-    output = run(text, tmp_path / "parts", *flags)
+    output = run_here(text, tmp_path / "parts", *flags)
     assert "resuming after step 15" in output
     whole, parts = (final_weights(tmp_path / name) for name in ("whole", "parts"))
     assert_same_bits(whole, parts)
@@ -68,10 +73,10 @@ def test_the_mask_rate_of_a_resumed_run(text, tmp_path):
 
 @pytest.mark.slow
 def test_rare_tokens_and_dry_runs(text, tmp_path):
-    output = run(text, tmp_path / "rare", "--mask_select=rare_tokens")
+    output = run_here(text, tmp_path / "rare", "--mask_select=rare_tokens")
     assert "generator loss (nats)" in output
-    single = run(text, tmp_path / "dry", "--dry_run")
-    double = run(text, tmp_path / "dry", "--objective=electric", "--dry_run")
+    single = run_here(text, tmp_path / "dry", "--dry_run")
+    double = run_here(text, tmp_path / "dry", "--objective=electric", "--dry_run")
 
     def flops(output):
         line = next(x for x in output.splitlines() if x.startswith("FLOPs per step"))

@@ -20,6 +20,7 @@ from tests.reference import step
 HEADS = {"electra": 2, "generator": 1}
 FLAGS = [
     *SIZES,
+    "--num_layers=2",
     "--num_train_steps=2",
     "--log_steps=1",
     "--max_eval_batches=1",

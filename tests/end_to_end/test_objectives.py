@@ -20,6 +20,8 @@ SHORTER = {
     "two_stage_no_copy": ["--generator_steps=3"],
     "reinforce_annealed": ["--adversarial_start=1", "--adversarial_steps=3"],
     "mask_rate_decay": ["--mask_rate_steps=4"],
+    # Half of one layer is one.
+    "generator_shallow": ["--num_layers=2"],
 }
 SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
 COMBINATIONS = {

@@ -193,8 +193,9 @@ def test_fast_electra_takes_a_generator_and_leaves_it_alone(text, whole, tmp_pat
 def test_two_stages_killed_in_the_first_and_in_the_second(text, tmp_path):
     """As a user runs it, with SIGKILL (pitfall 45 of docs/fidelity.md)."""
     run(text, tmp_path / "whole", *TWO_STAGE)
+    killed = tmp_path / "killed"
     for step in (5, 20):
-        folder = tmp_path / str(step)
-        start_and_signal(text, folder, signal.SIGKILL, step, *TWO_STAGE)
-        assert "resuming after step" in run(text, folder, *TWO_STAGE)
-        assert_same_bits(final_weights(tmp_path / "whole"), final_weights(folder))
+        code, _ = start_and_signal(text, killed, signal.SIGKILL, step, *TWO_STAGE)
+        assert code == -signal.SIGKILL
+    assert "resuming after step" in run(text, killed, *TWO_STAGE)
+    assert_same_bits(final_weights(tmp_path / "whole"), final_weights(killed))

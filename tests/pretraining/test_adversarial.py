@@ -30,8 +30,8 @@ SEED = tf.constant([1, 2])
 KINDS = {"reinforce": ReinforceElectra, "gumbel": GumbelElectra}
 
 
-def make(kind, *, tied=False, dropout=0.0, scale=0.2, **kwargs):
-    plain = tiny.electra(tied=tied, dropout=dropout)
+def make(kind, *, tied=False, dropout=0.0, num_layers=2, scale=0.2, **kwargs):
+    plain = tiny.electra(tied=tied, dropout=dropout, num_layers=num_layers)
     model = KINDS[kind](plain.generator, plain.discriminator, **kwargs)
     # Distinctive values everywhere: initial zeros and ones hide mistakes.
     randomize(model.trainable_variables, stddev=scale)
@@ -219,6 +219,7 @@ def test_fit_with_accumulation_logs_the_game_and_saves(kind, tmp_path):
         kind,
         tied=True,
         dropout=0.1,
+        num_layers=1,
         scale=0.02,
         adversarial_weight=LinearChange(0.0, 1.0, 2, begin=1),
         gradient_accumulation_steps=2,
@@ -247,7 +248,7 @@ def test_fit_with_accumulation_logs_the_game_and_saves(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiles_with_xla(kind):
-    model = make(kind, dropout=0.1, scale=0.02)
+    model = make(kind, dropout=0.1, num_layers=1, scale=0.02)
     model.compile(optimizer=et.training.AdamW(1e-3), jit_compile=True)
     history = model.fit(tiny.dataset(2), verbose=0, shuffle=False).history
     assert all(np.isfinite(values).all() for values in history.values())
@@ -259,7 +260,7 @@ def test_two_replicas_equal_one_device():
     results = []
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
-            model = make("reinforce", tied=True, scale=0.02, dropout=0.1)
+            model = make("reinforce", tied=True, num_layers=1, scale=0.02, dropout=0.1)
             model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
         history = model.fit(tiny.dataset(2, lengths), verbose=0, shuffle=False).history
         results.append(([v.numpy() for v in model.trainable_variables], history))

@@ -1,5 +1,7 @@
 """The training step: definition, gradients, equivalences."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -13,6 +15,9 @@ from electra_tf.pretraining.metrics import BucketAUC
 from tests import tiny
 from tests.layers.helpers import randomize
 from tests.strategy import two_cpus
+
+# What is tested here lies above the encoders, and is traced in half of the time.
+electra = functools.partial(tiny.electra, num_layers=1)
 
 
 def sgd():
@@ -39,7 +44,7 @@ def gradients(model, batch, *, training=False):
 
 
 def test_fit_evaluate_and_metric_names():
-    model = tiny.electra(dropout=0.1)
+    model = electra(dropout=0.1)
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
     history = model.fit(tiny.dataset(3), epochs=2, verbose=0, shuffle=False)
     assert set(history.history) == {
@@ -66,7 +71,7 @@ def test_fit_evaluate_and_metric_names():
 
 @pytest.mark.parametrize("positions", ["all", "masked"])
 def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
-    model = tiny.electra(
+    model = electra(
         special_ids=(tiny.CLS, tiny.SEP, tiny.MASK),
         question=lambda _: et.ReplacedTokenDetection(positions, name="objective"),
     )
@@ -115,7 +120,7 @@ def test_bucket_auc_is_scikit_learns():
 
 def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
     """Sanity value of section 1.10 of the facts: 44.98 at V = 30522."""
-    loss, _ = gradients(tiny.electra(), tiny.batch())
+    loss, _ = gradients(electra(), tiny.batch())
     assert float(loss) == pytest.approx(np.log(tiny.VOCAB) + 50 * np.log(2), rel=0.1)
 
 
@@ -124,7 +129,7 @@ def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
 def test_accumulation_equals_the_whole_batch(count):
     results = []
     for steps in (1, count):
-        model = tiny.electra(dropout=0.1, gradient_accumulation_steps=steps)
+        model = electra(dropout=0.1, gradient_accumulation_steps=steps)
         model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
         history = model.fit(tiny.dataset(3), verbose=0, shuffle=False)
         results.append((weights(model), history.history))
@@ -134,7 +139,7 @@ def test_accumulation_equals_the_whole_batch(count):
 
 
 def test_accumulation_needs_divisible_rows():
-    model = tiny.electra(gradient_accumulation_steps=3)
+    model = electra(gradient_accumulation_steps=3)
     model.compile(optimizer=sgd())
     with pytest.raises(ValueError, match="divisible by it, got 4"):
         model.fit(tiny.dataset(1), verbose=0, shuffle=False)
@@ -152,7 +157,7 @@ def test_two_replicas_equal_one_device(accumulation):
     results = []
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
-            model = tiny.electra(dropout=0.1, gradient_accumulation_steps=accumulation)
+            model = electra(dropout=0.1, gradient_accumulation_steps=accumulation)
             model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
         history = model.fit(tiny.dataset(4, lengths), verbose=0, shuffle=False)
         logs = model.evaluate(tiny.dataset(2, lengths), verbose=0, return_dict=True)
@@ -171,7 +176,7 @@ def test_replicas_draw_different_noise():
     """Stateless noise must not repeat on every replica (Keras trap K7)."""
     strategy = two_cpus()
     with strategy.scope():
-        model = tiny.electra(dropout=0.5)
+        model = electra(dropout=0.5)
     batch = tiny.batch()
 
     @tf.function
@@ -194,7 +199,7 @@ def test_no_gradient_from_discriminator_to_generator():
 
     (pitfall 15 of docs/fidelity.md)
     """
-    model = tiny.electra(tied=False, generator_weight=0.0)
+    model = electra(tied=False, generator_weight=0.0)
     _, grads = gradients(model, tiny.batch())
     own = {id(v) for v in model.generator.trainable_variables}
     seen = 0
@@ -214,7 +219,7 @@ def test_embeddings_receive_both_gradients():
     (pitfall 19 of docs/fidelity.md)
     """
     for generator_weight, discriminator_weight in ((1.0, 0.0), (0.0, 1.0)):
-        model = tiny.electra(
+        model = electra(
             generator_weight=generator_weight,
             discriminator_weight=discriminator_weight,
         )
@@ -227,14 +232,14 @@ def test_embeddings_receive_both_gradients():
 
 def test_tied_by_identity_and_projections_distinct():
     """Tied by identity: embeddings, nothing else (pitfall 19 of docs/fidelity.md)."""
-    model = tiny.electra()
+    model = electra()
     first = model.generator.encoder
     second = model.discriminator
     assert first.embeddings is second.embeddings
     assert first.projection[0] is not second.projection[0]
     paths = [v.path for v in model.trainable_variables]
     assert len(paths) == len(set(paths))
-    table = tiny.electra(tied=False)
+    table = electra(tied=False)
     shared = sum(v.shape.num_elements() for v in model.trainable_variables)
     untied = sum(v.shape.num_elements() for v in table.trainable_variables)
     embeddings = sum(
@@ -250,7 +255,7 @@ def test_padding_does_not_change_the_loss():
     """
     results = []
     for extra in (0, 4):
-        model = tiny.electra(sampler=GreedySampler())
+        model = electra(sampler=GreedySampler())
         model.compile(optimizer=sgd())
         batch = tiny.batch((24, 9, 17, 5))
         batch = {k: tf.pad(v, [[0, extra], [0, 0]]) for k, v in batch.items()}
@@ -268,7 +273,7 @@ def test_padding_columns_do_not_change_the_loss():
         for name, value in batch.items()
     }
     assert wide["input_ids"].shape == (4, 32)
-    model = tiny.electra(sampler=GreedySampler())
+    model = electra(sampler=GreedySampler())
     first, _ = gradients(model, batch)
     second, _ = gradients(model, wide)
     assert float(first) == pytest.approx(float(second), rel=1e-6)
@@ -276,7 +281,7 @@ def test_padding_columns_do_not_change_the_loss():
 
 def test_discriminator_denominator_counts_cls_and_sep():
     """Denominator: every real token, specials too (pitfall 28 of docs/fidelity.md)."""
-    totals = tiny.electra().loss_totals(tiny.batch((24, 9, 17, 5)))
+    totals = electra().loss_totals(tiny.batch((24, 9, 17, 5)))
     assert float(totals["tokens"]) == 24 + 9 + 17 + 5
 
 
@@ -285,7 +290,7 @@ def test_losses_against_numpy():
 
     (pitfalls 26 and 28 of docs/fidelity.md)
     """
-    model = tiny.electra(sampler=GreedySampler())
+    model = electra(sampler=GreedySampler())
     batch = tiny.batch((24, 9, 17, 5))
     terms = model.compute_losses(
         batch, model.loss_totals(batch), seed=tf.constant([0, 0]), training=False
@@ -316,7 +321,7 @@ def test_losses_against_numpy():
 
 
 def test_dropout_off_in_evaluation_and_samples_repeat():
-    model = tiny.electra(dropout=0.3)
+    model = electra(dropout=0.3)
     model.compile(optimizer=sgd())
     first = model.evaluate(tiny.dataset(2), verbose=0, return_dict=True)
     second = model.evaluate(tiny.dataset(2), verbose=0, return_dict=True)
@@ -327,7 +332,7 @@ def test_dropout_off_in_evaluation_and_samples_repeat():
 def test_jit_compile_equals_plain():
     results = []
     for jit_compile in (False, True):
-        model = tiny.electra(dropout=0.1, sampler=GreedySampler())
+        model = electra(dropout=0.1, sampler=GreedySampler())
         model.compile(
             optimizer=et.training.AdamW(1e-3, clip_norm=1.0), jit_compile=jit_compile
         )
@@ -340,7 +345,7 @@ def test_jit_compile_equals_plain():
 def test_steps_per_execution_equals_single_steps():
     results = []
     for count in (1, 3):
-        model = tiny.electra(dropout=0.1)
+        model = electra(dropout=0.1)
         model.compile(optimizer=sgd(), steps_per_execution=count)
         model.fit(tiny.dataset(6), verbose=0, shuffle=False)
         results.append(weights(model))
@@ -350,7 +355,7 @@ def test_steps_per_execution_equals_single_steps():
 def test_mixed_bfloat16_keeps_float32_logits_and_weights():
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        model = tiny.electra(dropout=0.1)
+        model = electra(dropout=0.1)
     finally:
         keras.mixed_precision.set_global_policy("float32")
     batch = tiny.batch()
@@ -364,7 +369,7 @@ def test_mixed_bfloat16_keeps_float32_logits_and_weights():
 
 
 def test_save_and_load_keeps_ties_optimizer_and_outputs(tmp_path):
-    model = tiny.electra()
+    model = electra()
     model.compile(optimizer=et.training.AdamW(1e-3))
     model.fit(tiny.dataset(2), verbose=0, shuffle=False)
     model.save(tmp_path / "electra.keras")
@@ -382,7 +387,7 @@ def test_save_and_load_keeps_ties_optimizer_and_outputs(tmp_path):
 
 
 def test_parts_save_alone(tmp_path):
-    model = tiny.electra()
+    model = electra()
     batch = tiny.batch()
     model.discriminator.save(tmp_path / "encoder.keras")
     model.generator.save(tmp_path / "generator.keras")
@@ -409,7 +414,7 @@ def test_masked_lm_alone_is_bert():
 
 
 def test_wrong_batch_is_named():
-    model = tiny.electra()
+    model = electra()
     batch = tiny.batch()
     del batch["masked_lm_ids"]
     with pytest.raises(ValueError, match="lacks masked_lm_ids"):

@@ -235,7 +235,7 @@ def test_two_replicas_equal_one_device():
     results = []
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
-            model = tiny.two_tower(Electric, dropout=0.1)
+            model = tiny.two_tower(Electric, dropout=0.1, num_layers=1)
             model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
         history = model.fit(tiny.dataset(3, lengths), verbose=0, shuffle=False)
         weights = [v.numpy() for v in model.trainable_variables]
@@ -250,7 +250,9 @@ def test_two_replicas_equal_one_device():
 def test_jit_compile_equals_plain():
     results = []
     for jit_compile in (False, True):
-        model = tiny.two_tower(Electric, dropout=0.1, sampler=GreedySampler())
+        model = tiny.two_tower(
+            Electric, dropout=0.1, num_layers=1, sampler=GreedySampler()
+        )
         model.compile(et.training.AdamW(1e-3), jit_compile=jit_compile)
         model.fit(tiny.dataset(3), verbose=0, shuffle=False)
         results.append([v.numpy() for v in model.trainable_variables])

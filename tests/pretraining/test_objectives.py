@@ -1,5 +1,7 @@
 """Every question to a discriminator: definitions, gradients, saving."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -22,6 +24,9 @@ from tests.layers.helpers import randomize
 from tests.reference import encoder as reference_encoder
 from tests.reference import objectives as reference
 from tests.strategy import two_cpus
+
+# What is tested here lies above the encoders, and is traced in half of the time.
+electra = functools.partial(tiny.electra, num_layers=1)
 
 WIDTH = 8
 LENGTHS = (24, 9, 17, 5, 0)
@@ -70,7 +75,7 @@ def named(variables):
 
 
 def totals_of(batch):
-    return tiny.electra().loss_totals(batch)
+    return electra().loss_totals(batch)
 
 
 def reference_loss(name, objective, table, hidden, corrupted):
@@ -237,7 +242,7 @@ def gradients(model, batch):
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_no_gradient_from_discriminator_to_generator(name):
     """Generator weight 0, own tables: its variables get exactly nothing."""
-    model = tiny.electra(tied=False, generator_weight=0.0, question=QUESTIONS[name])
+    model = electra(tied=False, generator_weight=0.0, question=QUESTIONS[name])
     own = {id(v) for v in model.generator.trainable_variables}
     moved = 0
     for variable, gradient in zip(
@@ -256,7 +261,7 @@ def test_no_gradient_from_discriminator_to_generator(name):
 @pytest.mark.parametrize("name", NEW)
 def test_trains_saves_and_loads(name, tmp_path):
     """The loss falls; model and parts come back with ties, and go on alike."""
-    model = tiny.electra(question=QUESTIONS[name])
+    model = electra(question=QUESTIONS[name])
     model.compile(optimizer=et.training.AdamW(3e-3))
     data = tiny.dataset(10)
     before = model.evaluate(data, verbose=0, return_dict=True)
@@ -291,7 +296,7 @@ def test_two_replicas_equal_one_device(name):
     results = []
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
-            model = tiny.electra(
+            model = electra(
                 dropout=0.1,
                 gradient_accumulation_steps=2,
                 question=QUESTIONS[name],
@@ -308,7 +313,7 @@ def test_two_replicas_equal_one_device(name):
 @pytest.mark.parametrize("name", NEW)
 def test_loading_keeps_the_tie(name, tmp_path):
     """The head comes back on the table of the discriminator that comes back."""
-    model = tiny.electra(question=QUESTIONS[name])
+    model = electra(question=QUESTIONS[name])
     model.save(tmp_path / "electra.keras")
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
     assert len(loaded.trainable_variables) == len(model.trainable_variables)
@@ -351,7 +356,7 @@ def test_sentence_loss_equals_the_definition():
     objective.build((None, None, 8))
     randomize(objective.variables)
     hidden = tf.constant(np.random.default_rng(0).normal(size=(5, 24, 8)), tf.float32)
-    totals = tiny.electra().loss_totals(corrupted.batch)
+    totals = electra().loss_totals(corrupted.batch)
     assert float(totals["rows"]) == 4
     unit = {v.path.split("/")[-1]: v.numpy() for v in objective.variables}
     expected = reference.sentence(
@@ -395,9 +400,7 @@ def test_share_is_checked():
 
 
 def test_joint_loss_is_the_weighted_sum_and_its_metrics_are_both():
-    model = tiny.electra(
-        question=lambda _: joint(), sampler=LeaveRows(GreedySampler(), 0.5)
-    )
+    model = electra(question=lambda _: joint(), sampler=LeaveRows(GreedySampler(), 0.5))
     model.compile(optimizer=keras.optimizers.SGD(0.01))
     logs = model.evaluate(tiny.dataset(3), verbose=0, return_dict=True)
     expected = logs["generator_loss"] + 50 * (
@@ -415,7 +418,7 @@ def test_joint_loss_is_the_weighted_sum_and_its_metrics_are_both():
 
 
 def test_generator_gets_nothing_from_the_sentence_loss():
-    model = tiny.electra(
+    model = electra(
         tied=False, generator_weight=0.0, question=lambda _: joint(weight=1e3)
     )
     batch = tiny.batch()
@@ -428,7 +431,7 @@ def test_generator_gets_nothing_from_the_sentence_loss():
 
 
 def test_joint_save_and_load(tmp_path):
-    model = tiny.electra(question=lambda _: joint(), sampler=LeaveRows(GreedySampler()))
+    model = electra(question=lambda _: joint(), sampler=LeaveRows(GreedySampler()))
     model.save(tmp_path / "electra.keras")
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
     assert isinstance(loaded.sampler, LeaveRows)

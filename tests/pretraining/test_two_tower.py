@@ -189,7 +189,10 @@ def test_accumulation_equals_the_whole_batch():
     results = []
     for steps in (1, 2):
         model = tiny.two_tower(
-            TwoTowerElectra, dropout=0.1, gradient_accumulation_steps=steps
+            TwoTowerElectra,
+            dropout=0.1,
+            num_layers=1,
+            gradient_accumulation_steps=steps,
         )
         model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
         model.fit(tiny.dataset(3), verbose=0, shuffle=False)
