@@ -104,10 +104,18 @@ def assert_config(found, expected, kind=PretrainConfig):
     assert found == {**new, **expected}
 
 
-def assert_goes_on(runs, stored, name, whole):
+def in_a_process(name, *arguments):
+    return commands.start(commands.line(name, *arguments), ".")
+
+
+def in_this_one(name, *arguments):
+    code, out, err = commands.call(name, *arguments)
+    return code, out + err
+
+
+def assert_goes_on(runs, stored, name, whole, run=in_this_one):
     step, flags = recipes.STOPPED[name]
-    command = commands.line("run_pretraining", *recipes.pretraining(name, *flags))
-    code, said = commands.start(command, runs)
+    code, said = run("run_pretraining", *recipes.pretraining(name, *flags))
     assert code == 0, said[-3000:]
     assert f"resuming after step {step}" in said
     tolerance = 0 if machine.is_the_same() else 1e-4
@@ -126,7 +134,7 @@ def assert_goes_on(runs, stored, name, whole):
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on(runs, stored):
-    assert_goes_on(runs, stored, "electra", "finished")
+    assert_goes_on(runs, stored, "electra", "finished", in_a_process)
     names = tf.train.list_variables(str(runs / "electra" / "checkpoints" / "ckpt-12"))
     expected = (HERE / "checkpoint.txt").read_text().splitlines()
     assert [name for name, _ in names] == expected
@@ -247,29 +255,14 @@ def test_records_are_built_as_they_were(runs):
 # -- Saved models ----------------------------------------------------------------------
 
 
-# Those of the default run: every kind of file that a run leaves, once.
-QUICK = (
-    "all_tokens_mlm/[dw]*",
-    "electra/*",
-    "electric/[dw]*",
-    "gdes/[ew]*",
-    "mlm/*",
-    "replace_mlm/[dw]*",
-    "sentence/[dw]*",
-    "tasks/*",
-    "two_tower/[gw]*",
-    "unigram/[gw]*",
-)
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     return archive.unpack("models", tmp_path_factory.mktemp("models"))
 
 
-def answers(folder, *patterns):
+def answers(folder):
     """What stored models say now, and what they said."""
-    command = [sys.executable, str(HERE / "answers.py"), str(folder), "now", *patterns]
+    command = [sys.executable, str(HERE / "answers.py"), str(folder), "now"]
     code, said = commands.start(command, folder)
     assert code == 0, said[-3000:]
     found = []
@@ -291,15 +284,6 @@ def assert_same_outputs(found, expected):
             np.testing.assert_allclose(
                 found[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name
             )
-
-
-@pytest.mark.slow
-def test_saved_models_answer_as_they_did(models):
-    (found, numbers), (expected, expected_numbers) = answers(models, *QUICK)
-    assert len(found) == 1 + 26
-    assert len({name.partition(":")[0] for name in numbers}) == 26 - 9
-    assert_same_models(found, expected)
-    assert_same_outputs(numbers, expected_numbers)
 
 
 @pytest.mark.slow

@@ -1,16 +1,14 @@
 """What stored models answer, found out with ``import electra_tf`` alone.
 
-    python answers.py MODELS OUT [PATTERN ...]
+    python answers.py MODELS OUT
 
 Loads every MODELS/*/*.keras, asks it, trains those called whole.keras a step, and
-writes OUT.json (classes, parameters, variables) and OUT.npz (numbers). With patterns
-such as 'electra/*' it is quicker: only those models, and nothing is trained.
+writes OUT.json (classes, parameters, variables) and OUT.npz (numbers).
 
 A process of its own for all of them: no other module of the library may have been
 imported before, or loading would find classes that a user's program lacks.
 """
 
-import fnmatch
 import json
 import os
 import sys
@@ -25,8 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 
-def main(folder, out, *patterns):
-    """Asks all models, or those whose names fit one of the patterns."""
+def main(folder, out):
+    """Asks all models."""
     folder = Path(folder)
     described = {
         "registered": sorted(
@@ -38,15 +36,11 @@ def main(folder, out, *patterns):
     numbers = {}
     for path in sorted(folder.glob("*/*.keras")):
         name = str(path.relative_to(folder).with_suffix(""))
-        if patterns and not any(fnmatch.fnmatch(name, x) for x in patterns):
-            continue
         # Or names that Keras counts would depend on what was loaded before.
         keras.utils.clear_session()
         keras.utils.set_random_seed(0)
         model = keras.saving.load_model(path)
         described[name] = describe(model)
-        if patterns and path.stem == "whole":
-            continue
         own = folder / "inputs" / f"{path.stem}.npz"
         inputs = own if own.exists() else folder / "inputs" / "pretraining.npz"
         batch = {key: tf.constant(value) for key, value in np.load(inputs).items()}

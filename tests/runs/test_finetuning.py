@@ -172,9 +172,9 @@ def test_progress_has_rate_and_time_left(shared):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, pretrained):
+def run_values(tmp_path_factory, pretrained):
     folder = tmp_path_factory.mktemp("run")
-    values = {
+    return {
         "task": "classification",
         "encoder": pretrained,
         "train": table(folder / "train.csv", common.sentiment(64)),
@@ -194,9 +194,13 @@ def finished(tmp_path_factory, pretrained):
         "train_batch_size": 16,
         "log_steps": 40,
     }
+
+
+@pytest.fixture(scope="module")
+def finished(run_values):
     said = []
-    finetuning.run(config(**values), said.append)
-    return values, Path(values["output_dir"]), said
+    finetuning.run(config(**run_values), said.append)
+    return run_values, Path(run_values["output_dir"]), said
 
 
 def test_a_run_learns_and_reports(finished):
@@ -260,10 +264,9 @@ def test_what_is_refused_costs_no_earlier_run(finished, capsys):
     assert after == before
 
 
-def test_a_prepared_run_holds_no_config(finished, tmp_path):
-    values, _, _ = finished
+def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     ready = finetuning.prepare(
-        config(**{**values, "output_dir": str(tmp_path / "new")}), lambda line: None
+        config(**{**run_values, "output_dir": str(tmp_path / "new")}), lambda line: None
     )
     held = list(reachable(ready))
     assert any(value is ready.trainer.model for value in held)
@@ -275,10 +278,9 @@ def test_a_prepared_run_holds_no_config(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_overwrite_replaces_the_run_also_in_bfloat16(finished, pretrained, tmp_path):
-    values, _, _ = finished
+def test_overwrite_replaces_the_run_also_in_bfloat16(run_values, tmp_path):
     new = {
-        **values,
+        **run_values,
         "output_dir": str(tmp_path / "out"),
         "seeds": 1,
         "epochs": 0.3,
