@@ -47,6 +47,11 @@ def test_diffs_make_an_objective_a_task_and_a_size(tmp_path):
     row = "0\tone\tanother\t2.5"
     for split in ("train", "dev"):
         (glue / f"{split}.tsv").write_text(f"{row}\n{row}\n")  # a header, a row
+    text = "the quick brown fox {} jumps over a lazy dog near the river bank\n"
+    blank = ("\n" if number % 5 == 0 else "" for number in range(400))
+    lines = (text.format(number) + end for number, end in enumerate(blank))
+    (tmp_path / "text.txt").write_text("".join(lines))
+    small = ["--corpus=text.txt", "--vocab_size=100", "--max_seq_length=32"]
     pretrain = [sys.executable, "-m", "electra_tf.pretrain", "--dry_run"]
     task = (
         "from electra_tf.tasks import glue_task\n"
@@ -54,8 +59,11 @@ def test_diffs_make_an_objective_a_task_and_a_size(tmp_path):
         "print(task.main_metric, task.examples('dev')[0].texts)"
     )
     for command, said in (
-        ([*pretrain, "--flagfile=configs/tiny.cfg", "--objective=drawn"], "drawn"),
-        ([*pretrain, "--flagfile=configs/medium.cfg"], "512"),
+        ([*pretrain, "--flagfile=configs/medium.cfg", *small], "12 layers x 512"),
+        (
+            [*pretrain, "--flagfile=configs/tiny.cfg", "--objective=drawn", *small],
+            "nothing was trained",
+        ),
         ([sys.executable, "-c", task], "pearson"),
     ):
         done = subprocess.run(
