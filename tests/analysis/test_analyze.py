@@ -160,6 +160,7 @@ def test_models_that_cannot_be_asked(data, tmp_path):
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_a_comparison_is_one_folder(flags, tmp_path):
     """The discriminator of a comparison is asked, and its masked LM beside it."""
     compared = tmp_path / "compared"
