@@ -176,7 +176,7 @@ class Search:
             Trial(
                 {name: row["values"][name] for name in axes},
                 # JSON has no numbers that are not finite.
-                math.nan if row["score"] is None else row["score"],
+                math.nan if row.get("score") is None else row["score"],
                 row["failure"],
                 row["seconds"],
             )

@@ -140,7 +140,9 @@ def test_a_trial_that_diverged_is_the_worst(tmp_path):
 
     search(2)
     stored = json.loads((tmp_path / "search.json").read_text(), parse_constant=fail)
-    assert stored["trials"][0]["score"] is None
+    assert stored["trials"][0].pop("score", 0) is None
+    # Nor need it be there.
+    (tmp_path / "search.json").write_text(json.dumps(stored))
     made, done = search(4)
     np.testing.assert_array_equal([trial.score for trial in done], scores)
     assert made.best(done) == 3
