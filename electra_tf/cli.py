@@ -217,6 +217,10 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         if name.startswith("-") and len(name) > _LONGEST_FLAG:
             # Absl would look for names like it, letter by letter.
             raise ValueError(f"Unknown flag {name[:40]}... --help lists all flags.")
+        written = argument.encode("utf-8", "backslashreplace").decode()
+        if written != argument:
+            # TensorFlow and JSON name no such file.
+            raise ValueError(f"{written} is not UTF-8: convert it, or rename the file.")
     try:
         rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
     except flags.UnrecognizedFlagError as error:

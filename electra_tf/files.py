@@ -56,6 +56,10 @@ _NAMES = {
     tuple: "a list",
     typing.Literal: "a text",
 }
+_PLURALS = {
+    **{int: "integers", float: "numbers", str: "texts"},
+    **{dict: "objects", list: "lists", tuple: "lists"},
+}
 
 _NONE = type(None)
 # After this time another change shows in a file's time, on every usual file system.
@@ -231,7 +235,9 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
             check_shape(value, shape[1], where)
     elif not fits(value, shape):
         said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
-        raise ValueError(f"{where} is {said}.")
+        # Of the whole file, and not of a place in it.
+        it = ": it" if where.endswith(" is damaged") else ""
+        raise ValueError(f"{where}{it} is {said}.")
 
 
 def fits(value: Any, shape: Any) -> bool:
@@ -266,9 +272,10 @@ def _name_of(shape: Any) -> str:
     kind = typing.get_origin(shape) or (shape if isinstance(shape, type) else None)
     kind = kind or (dict if isinstance(shape, Mapping) else list)
     name = _NAMES.get(kind, "a value of another kind")
-    return name + (
-        f" with {_name_of(inner[-1])} each" if kind is dict and inner else ""
-    )
+    if kind not in (dict, list) or not inner:
+        return name
+    inside = typing.get_origin(inner[-1]) or inner[-1]
+    return f"{name} of {_PLURALS.get(inside, 'values')}"
 
 
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:

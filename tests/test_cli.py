@@ -83,6 +83,7 @@ def test_every_kind_of_flag_is_read():
         ("--coun=3", "Unknown flag --coun. Did you mean --count?"),
         # Absl compares names letter by letter, and recursively.
         ("--" + "9" * 5000, "Unknown flag --99999"),
+        ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("stray", "unexpected arguments"),

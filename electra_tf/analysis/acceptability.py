@@ -10,6 +10,7 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,6 +21,7 @@ from electra_tf.analysis.measures import Rate, bars, roc_auc
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.rerank import AGGREGATES
 from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.runs import scores
 
 _RESAMPLES = 1_000
@@ -89,9 +91,13 @@ def draw(axis: Axes, found: Mapping[str, Preferred]) -> None:
 def section(subject: Subject) -> Section:
     """Sources against references, of the files of ``--errors`` that have some."""
     config, inspector = subject.config, subject.inspector
-    models = {"detection": inspector.detector}
+    models: dict[str, tuple[str, Any, WordPiece]] = {
+        "detection": ("detection", inspector.detector, inspector.tokenizer)
+    }
     if inspector.home.has_model("generator"):
-        models["masked_lm"] = inspector.generator
+        models["masked_lm"] = ("masked_lm", inspector.generator, inspector.tokenizer)
+    for who, other in subject.masked_lms.items():
+        models[who] = ("masked_lm", other.generator, other.tokenizer)
     longest = longest_row(inspector, inspector.detector.encoder) - 2
     tables, pictures, notes, numbers = [], [], [], {}
     for spec in config.errors:
@@ -105,21 +111,21 @@ def section(subject: Subject) -> Section:
         texts = sorted({text for each in read for text in (each.source, *each.others)})
         found: dict[str, Preferred] = {}
         costs: dict[str, float] = {}
-        for method, model in models.items():
+        for who, (method, model, tokenizer) in models.items():
             began = time.monotonic()
             values = scores.token_scores(
                 method,
                 model,
-                inspector.tokenizer,
+                tokenizer,
                 texts,
                 batch_size=config.batch_size,
                 log=subject.log,
             )
-            costs[method] = time.monotonic() - began
+            costs[who] = time.monotonic() - began
             for by, aggregate in AGGREGATES.items():
                 known = dict(zip(texts, map(aggregate, values), strict=True))
                 try:
-                    found[f"{method} {by}"] = prefer(
+                    found[f"{who} {by}"] = prefer(
                         np.array([known[each.source] for each in read]),
                         [np.array([known[t] for t in each.others]) for each in read],
                         config.seed,
@@ -131,7 +137,7 @@ def section(subject: Subject) -> Section:
             f"{found['detection mean'].auc.count:,} references."
         )
         # Not the best of the ways, which would be luck in part.
-        for way in (f"{method} mean" for method in models):
+        for way in (f"{who} mean" for who in models):
             auc, pairs = found[way].auc, found[way].pairs
             notes.append(
                 f"{name}: {way} prefers the reference in {pairs.rate:.1%} of the pairs "
@@ -141,7 +147,7 @@ def section(subject: Subject) -> Section:
         rows = [
             (
                 *(way, each.auc.rate, each.auc.low, each.auc.high, each.pairs.rate),
-                *(each.pairs.low, each.pairs.high, costs[way.split(" ")[0]]),
+                *(each.pairs.low, each.pairs.high, costs[way.rpartition(" ")[0]]),
             )
             for way, each in found.items()
         ]

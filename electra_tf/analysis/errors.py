@@ -36,7 +36,7 @@ from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.analysis.tuned import fine_tune, gain
 from electra_tf.cli import Log
-from electra_tf.pretraining import ReplacedTokenDetector
+from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.tagging import WordRows, word_rows
 
@@ -112,18 +112,38 @@ def tuned_scores(
     log: Log = lambda line: None,
 ) -> np.ndarray:
     """As ``word_scores``, float64 [N], of another detector with the same tokens."""
-    longest = longest_row(inspector, detector.encoder)
+    shared = {"batch_size": batch_size, "log": log}
+    return _scores_of("replaced", inspector, detector, sentences, **shared)
+
+
+def masked_lm_scores(
+    inspector: Inspector,
+    sentences: Sequence[Sequence[str]],
+    *,
+    batch_size: int = 32,
+    log: Log = lambda line: None,
+) -> np.ndarray:
+    """As ``generator`` of ``word_scores``, float64 [N], of another folder's model."""
+    shared = {"batch_size": batch_size, "log": log}
+    model = inspector.generator
+    return _scores_of("masked_lm", inspector, model, sentences, **shared)
+
+
+def _scores_of(
+    method: str,
+    inspector: Inspector,
+    model: ReplacedTokenDetector | MaskedLM,
+    sentences: Sequence[Sequence[str]],
+    **options: Any,
+) -> np.ndarray:
+    longest = longest_row(inspector, model.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
-    scores = row_scores(
-        "replaced",
-        detector,
-        inspector.vocabulary,
-        rows,
-        batch_size=batch_size,
-        log=log,
-    )
-    return _of_words(pieces, sentences, {TUNED: scores})[TUNED]
+    scores = row_scores(method, model, inspector.vocabulary, rows, **options)
+    # What fits well is not suspicious.
+    sign = -1 if method == "masked_lm" else 1
+    by_row = {method: [sign * values for values in scores]}
+    return _of_words(pieces, sentences, by_row)[method]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,15 +283,14 @@ def section(subject: Subject) -> Section:
             "put some into with --tagged."
         )
     notes, tables, pictures, numbers = [], [], [], {}
+    shared = {"batch_size": config.batch_size, "log": log}
     for name, marked in sets.items():
+        words = [each.words for each in marked]
         scores = word_scores(
-            subject.inspector,
-            [each.words for each in marked],
-            subject.counts,
-            seed=config.seed,
-            batch_size=config.batch_size,
-            log=log,
+            subject.inspector, words, subject.counts, seed=config.seed, **shared
         )
+        for other, inspector in subject.masked_lms.items():
+            scores[other] = masked_lm_scores(inspector, words, **shared)
         try:
             found = {who: evaluate(marked, s, config.seed) for who, s in scores.items()}
         except ValueError as error:

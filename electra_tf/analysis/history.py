@@ -29,6 +29,12 @@ def stages(subject: Subject, others: Sequence[Inspector]) -> Iterator[Stage]:
         yield from course.checkpoints(subject.inspector)
         return
     every = [*others, subject.inspector]
+    folders = [each.folder.resolve() for each in every]
+    if twice := [each for each in folders if folders.count(each) > 1]:
+        raise ValueError(
+            f"--beside: {twice[0]} is there twice, or is the --model, which is the "
+            "last stage in any case."
+        )
     names = short_names([each.folder for each in every])
     for name, inspector in zip(names, every, strict=True):
         yield Stage(name, inspector, inspector.detector)
@@ -97,7 +103,10 @@ def section(subject: Subject) -> Section:
         by_stage = {}
         for stage, own in scores[name].items():
             known = ~np.isnan(own)
-            more, low, high = gain(marked, own, scores[name][last], config.seed)
+            try:
+                more, low, high = gain(marked, own, scores[name][last], config.seed)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
             by_stage[stage] = {
                 "average_precision": detection(
                     wrong[known], own[known]

@@ -242,7 +242,10 @@ class Inspector:
     def _why_missing(self) -> str:
         if any(self.folder.glob("*.keras")):
             if self.flags.get("objective") == "mlm":
-                return ": it was pretrained with --objective=mlm. --fill works there."
+                return (
+                    ": it was pretrained with --objective=mlm. --fill of inspect works "
+                    "there, and --only=representations of analyze."
+                )
             return (
                 ". Verdicts need discriminator.keras, --fill needs generator.keras, "
                 "--corrupt needs both; an import has what its source had."

@@ -23,7 +23,12 @@ from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.marked import Tagged
 from electra_tf.analysis.measures import Rate, bars, binned, roc_auc
 from electra_tf.analysis.report import Picture, Section, Table
-from electra_tf.analysis.subject import Subject, longest_row, short_names
+from electra_tf.analysis.subject import (
+    Subject,
+    encoders_in,
+    longest_row,
+    short_names,
+)
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen, linear
@@ -386,9 +391,7 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
     """
     folders = [subject.inspector.folder]
     for given in map(Path, subject.config.encoders):
-        inside = sorted(path.parent for path in given.rglob("encoder.keras"))
-        # Below a finished run are its earlier points.
-        inside = [each for each in inside if not {*each.parents} & {*inside}]
+        inside = encoders_in(given)
         if not inside:
             raise ValueError(
                 f"--encoders: {given} has no encoder.keras, nor has a folder in it: "

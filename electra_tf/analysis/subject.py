@@ -23,10 +23,12 @@ from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.corpora import open_corpus
-from electra_tf.folders.pretraining import DATA
+from electra_tf.folders.pretraining import DATA, PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 
 _COUNTED_RECORDS = 20_000
+# What makes a folder that of a comparison.
+_COMPARED = "results.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +57,12 @@ def short_names(folders: Sequence[Path]) -> list[str]:
         else str(folder)
         for folder in folders
     ]
+
+
+def encoders_in(folder: Path) -> list[Path]:
+    """All folders in it that have an encoder, but for points along a run among them."""
+    inside = sorted(path.parent for path in folder.rglob("encoder.keras"))
+    return [each for each in inside if not {*each.parents} & {*inside}]
 
 
 def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
@@ -127,12 +135,44 @@ def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
 
 
 class Subject:
-    """The model, the flags and the text of an analysis, each read when needed."""
+    """The model, the flags and the text of an analysis, each read when needed.
+
+    Where ``--model`` is the folder of a comparison, the first run in it that has a
+    discriminator is the model, and all runs are ``--encoders`` beside it.
+
+    ValueError: no run of the comparison has kept its models; else as of ``Inspector``.
+    """
 
     def __init__(self, config: AnalyzeConfig, log: Log):
+        self._compared: list[Path] = []
+        if ((folder := named(config.model)) / _COMPARED).is_file():
+            self._compared = encoders_in(folder)
+            if not self._compared:
+                raise ValueError(
+                    f"{folder} is a comparison whose runs have kept no models: compare "
+                    "with --keep=models, or --keep=all."
+                )
+            asked = next(filter(_has_discriminator, self._compared), self._compared[0])
+            log(f"of the comparison {folder}, {asked.relative_to(folder)} is asked")
+            others = (config.model, *config.encoders)
+            config = dataclasses.replace(config, model=str(asked), encoders=others)
         self.config = config
         self.log = log
         self.inspector = Inspector(config.model, log, **fields.tokenization(config))
+
+    @functools.cached_property
+    def masked_lms(self) -> dict[str, Inspector]:
+        """The runs of the comparison that are nothing but a masked LM, by short name.
+
+        A generator of another discriminator is none.
+        """
+        names = short_names(self._compared)
+        homes = dict(zip(names, map(PretrainingFolder, self._compared), strict=True))
+        return {
+            f"masked LM {name}": Inspector(home.path, self.log)
+            for name, home in homes.items()
+            if home.has_model("generator") and not home.has_model("discriminator")
+        }
 
     @functools.cached_property
     def text(self) -> Text:
@@ -161,3 +201,7 @@ class Subject:
     def counts(self) -> np.ndarray:
         """How often each token occurs, [V]; ValueError: there is no text to count."""
         return self.text.counts
+
+
+def _has_discriminator(folder: Path) -> bool:
+    return PretrainingFolder(folder).has_model("discriminator")

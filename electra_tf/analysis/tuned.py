@@ -101,7 +101,7 @@ def gain(
     """By how much the average precision grows, and the ends of its 95 % interval.
 
     A paired bootstrap over sentences, of scores [words of all sentences]; words that
-    have none in either are left out.
+    have none in either are left out. ValueError: no word is wrong.
     """
     wrong = np.array([kind != RIGHT for each in marked for kind in each.kinds])
     owner = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
@@ -115,6 +115,7 @@ def gain(
         )
         return new - old
 
+    found = difference(np.flatnonzero(known))
     rng = np.random.default_rng(seed)
     drawn = []
     while len(drawn) < _RESAMPLES:
@@ -123,4 +124,4 @@ def gain(
         # In a resample of very few sentences all may be right.
         drawn += [difference(at)] if wrong[at].any() else []
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return difference(np.flatnonzero(known)), float(low), float(high)
+    return found, float(low), float(high)

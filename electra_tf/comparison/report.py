@@ -193,7 +193,7 @@ def _held_out_table(scores: Scores) -> str:
         return ""
     lines = []
     for system, runs in losses.items():
-        cells = ([run[name] for run in runs if name in run] for name in names)
+        cells = ([x for run in runs if (x := run.get(n)) is not None] for n in names)
         lines.append([system, *map(spread, cells)])
     return (
         "## Held-out text\n\nA column compares systems only where they solve the same "

@@ -22,6 +22,21 @@ RUNS = "runs"
 ENCODER = "encoder.keras"
 _ABSENT = "(absent)"
 
+# What every line says, and what those say that are about no failure.
+_ABOUT = {"kind": str, "system": str, "seed": int, "probe": str | None}
+_NUMBERS = dict[str, float | None]  # None: not a number.
+_SAID = {
+    "pretrain": {
+        "train_seconds": float,
+        "held_out": _NUMBERS,
+        "trivial": (None, _NUMBERS),
+    },
+    "probe": {
+        **{"probe": str, "metric": str, "score": float | None, "baseline": float},
+        **{"scores": list, "failed_seeds": list},
+    },
+}
+
 Row = dict[str, Any]
 
 
@@ -32,7 +47,10 @@ def encoder_folder(run_folder: str | os.PathLike, point: float) -> Path:
 
 
 class Store:
-    """The folder of a comparison, created if it is not there."""
+    """The folder of a comparison, created if it is not there.
+
+    ValueError: a line of results.jsonl says something else than this library writes.
+    """
 
     def __init__(self, folder: str | os.PathLike):
         self.folder = Path(folder)
@@ -42,6 +60,11 @@ class Store:
         if rows and not self.path.read_bytes().endswith(b"\n"):
             # A kill cut the last line short; other readers may not skip it as we do.
             files.write_json_lines(self.path, rows)
+        for number, row in enumerate(rows, 1):
+            where = f"{self.path}: result {number}"
+            files.check_shape(row, _ABOUT, where)
+            said = {} if "failure" in row else _SAID.get(row["kind"], {})
+            files.check_shape(row, said, where)
         self._rows = {_key(row): row for row in rows}
 
     def add(self, row: Row) -> None:
@@ -86,7 +109,8 @@ class Store:
         # As they will be read again: tuples become lists.
         settings = json.loads(json.dumps(settings))
         path = self.folder / SETTINGS
-        noted = files.read_json(path) if path.exists() else {}
+        both = {"systems": (None, dict[str, dict]), "probes": (None, dict[str, dict])}
+        noted = files.read_json(path, {}, shape=both)
         changed = {
             kind: {
                 name: lines
@@ -95,8 +119,8 @@ class Store:
             }
             for kind in ("systems", "probes")
         }
-        both = itertools.chain(*(names.items() for names in changed.values()))
-        lines = [f"{name}: --{line}" for name, lines in both for line in lines]
+        every = itertools.chain(*(names.items() for names in changed.values()))
+        lines = [f"{name}: --{line}" for name, lines in every for line in lines]
         if lines and not overwrite:
             raise ValueError(
                 f"{path} was written with other settings:\n  "

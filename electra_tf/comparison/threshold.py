@@ -30,8 +30,9 @@ def below(plan: Plan, runs: dict[str, list[Row]]) -> dict[str, str]:
     for system, rows in runs.items():
         if system == UNTRAINED:
             continue
-        gains = [_gain(row) for row in rows if _NATS in row.get("trivial", {})]
-        aucs = [row["held_out"][_AUC] for row in rows if _AUC in row["held_out"]]
+        # What is not a number is null in the file.
+        gains = [gain for row in rows if (gain := _gain(row)) is not None]
+        aucs = [x for row in rows if (x := row["held_out"].get(_AUC)) is not None]
         if aucs and fmean(aucs) < plan.config.threshold_auc:
             found[system] = f"AUC {fmean(aucs):.3f}"
         elif gains and fmean(gains) < plan.config.threshold_nats:
@@ -39,11 +40,12 @@ def below(plan: Plan, runs: dict[str, list[Row]]) -> dict[str, str]:
     return found
 
 
-def _gain(row: Row) -> float:
+def _gain(row: Row) -> float | None:
     """By how many nats a masked LM is better than the best trivial predictor."""
+    found, trivial = row["held_out"].get(_NATS), row.get("trivial") or {}
     names = (_NATS, f"{_NATS}{COPYING}")
-    trivial = min(row["trivial"][name] for name in names if name in row["trivial"])
-    return trivial - row["held_out"][_NATS]
+    known = [x for name in names if (x := trivial.get(name)) is not None]
+    return min(known) - found if known and found is not None else None
 
 
 def explain(plan: Plan, below: dict[str, str]) -> str:

@@ -225,6 +225,7 @@ class AnalyzeConfig(Group):
       python -m electra_tf.analyze --model=runs/small --output=report
       python -m electra_tf.analyze --model=imported --output=report \
           --text=my_text/ --only=calibration
+      python -m electra_tf.analyze --model=compared --output=report
 
     Trains nothing without --tune. Writes report.html, which needs no network, and
     report.json. Parts whose data is not there are left out, and that is said.
@@ -240,10 +241,15 @@ class AnalyzeConfig(Group):
     length, piece, position; and is its generator weak there?
     representations: layers, heads and linear probes on --tagged, beside --encoders; the
     one part that a masked LM has too.
+
+    Of a comparison (python -m electra_tf.compare) the first discriminator is asked;
+    masked LMs beside it look for errors too, and representations are those of all.
     """
 
     model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
+        None,
+        "Folder of a pretraining run, of an import or of a comparison; or mini.",
+        required=True,
     )
     output: str | None = field(None, "Folder to write the report to.", required=True)
     overwrite: bool = field(False, "Replace a report that is there.")
@@ -335,11 +341,12 @@ class AnalyzeConfig(Group):
         Raises:
             ValueError: they are not whole numbers above 0.
         """
-        found = {int(text) if text.isdecimal() else -1 for text in self.tune} - {0}
+        # Nine digits are more sentences than anybody has; int refuses thousands.
+        found = {int(text[:9]) if text.isdecimal() else -1 for text in self.tune} - {0}
         require(
             all(size > 0 for size in found),
             "--tune must be whole numbers of sentences, such as 300 or 30,100,300; got "
-            f"{','.join(self.tune)}.",
+            f"{','.join(self.tune)[:60]}.",
         )
         return tuple(sorted(found))
 

@@ -51,10 +51,10 @@ OUTPUTS = (
         for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
     ),
 )
+# By split and name.
+_SCORES = dict[str, dict[str, float]]
 # What is said of a seed that is trained and scored.
-_RESULT = {"seed": int, "scores": dict[str, dict], "failure": str}
-# Scores of frozen probes by name, split and score.
-_PROBES = dict[str, dict[str, dict[str, float]]]
+_RESULT = {"seed": int, "scores": _SCORES, "failure": str}
 # What every task.json says; the rest is the task's own (``Task.to_json``).
 _TASK = {
     **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
@@ -194,8 +194,16 @@ class FinetuningFolder:
         return about
 
     def load(self) -> TaskModel:
-        """Loads the task model; a ValueError if it is damaged."""
-        return models.load(self.path / MODEL, TaskModel)
+        """Loads the task model; ValueError: it is damaged, or is of another task."""
+        from electra_tf.tasks import saved
+
+        task = saved.from_json(self.about())
+        model = models.load(self.path / MODEL, TaskModel)
+        try:
+            saved.check_head(task, model.head)
+        except ValueError as error:
+            raise ValueError(f"{self.path / TASK} is damaged: {error}") from error
+        return model
 
     def vocabulary(self) -> Vocabulary:
         """The vocabulary that the model was trained with; ValueError if another."""
@@ -257,10 +265,13 @@ class FinetuningFolder:
         """Folder of the trained weights of a seed, kept of the best one."""
         return self.path / CHECKPOINTS / f"weights-{seed}"
 
-    def done(self) -> list[dict[str, Any]]:
-        """What ``finish_seed`` has got of each seed."""
+    def done(self, main: tuple[str, str]) -> list[dict[str, Any]]:
+        """What ``finish_seed`` has got of each seed.
+
+        ValueError: a file is damaged, or lacks the split and the score of ``main``.
+        """
         found = (self.path / CHECKPOINTS).glob("done-*.json")
-        results = [files.read_json(path, shape=_RESULT) for path in found]
+        results = [_scored(files.read_json(p, shape=_RESULT), p, main) for p in found]
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
@@ -276,9 +287,18 @@ class FinetuningFolder:
             if path != self.weights(best):
                 files.remove(path)
 
-    def probes(self, seed: int) -> dict[str, dict[str, dict[str, float]]]:
-        """What ``keep_probes`` was given last of a seed; empty if nothing."""
-        return files.read_json(self._probes(seed), {}, shape=_PROBES)
+    def probes(
+        self, seed: int, main: tuple[str, str]
+    ) -> dict[str, dict[str, dict[str, float]]]:
+        """What ``keep_probes`` was given last of a seed; empty if nothing.
+
+        ValueError: the file is damaged, or lacks the split and the score of ``main``.
+        """
+        path = self._probes(seed)
+        found = files.read_json(path, {}, shape=dict[str, _SCORES])
+        for scores in found.values():
+            _scored({"scores": scores}, path, main)
+        return found
 
     def keep_probes(self, seed: int, found: Mapping[str, Mapping]) -> None:
         """Writes which frozen probes of a seed are done, in order, with scores."""
@@ -294,8 +314,8 @@ class FinetuningFolder:
             row
             for row in rows
             if row.get("seed") != seed
-            or ("step" in row and row["step"] <= step)
-            or ("epoch" in row and row["epoch"] <= epoch)
+            or _is_until(row.get("step"), step)
+            or _is_until(row.get("epoch"), epoch)
         ]
         if len(kept) < len(rows):
             files.write_json_lines(self.path / METRICS, kept)
@@ -314,3 +334,15 @@ class FinetuningFolder:
     def _drop_state(self) -> None:
         for name in (CHECKPOINTS, SEARCHING):
             files.remove(self.path / name)
+
+
+def _scored(row: dict[str, Any], path: Path, main: tuple[str, str]) -> dict[str, Any]:
+    """A row whose scores have the split and the score that decide."""
+    split, name = main
+    wanted = {"scores": {split: {name: float}}}
+    files.check_shape(row, wanted, f"{path} is damaged")
+    return row
+
+
+def _is_until(value: Any, last: int) -> bool:
+    return isinstance(value, int | float) and value <= last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from electra_tf import files
@@ -28,6 +29,17 @@ _SETTINGS = {
     "max_seq_length": "tokens per row",
 }
 _MOST_LABELS = 30
+# What results.json says, as far as the card repeats it.
+_SCORES = dict[str, float]
+_SEED = {"seed": int, "scores": dict[str, _SCORES], "failure": str}
+_REPORT = {
+    "main_split": str | None,
+    "seeds": (None, [_SEED]),
+    "intervals": (None, dict[str, tuple[float, float]]),
+    "classes": (None, dict[str, _SCORES]),
+    "examples": (None, dict[str, int]),
+}
+_OVER_SEEDS = dict.fromkeys(("median", "mean", "std", "baseline"), float)
 # What a baseline does, by kind of task.
 _BASELINES = {
     "tagging": "gives each word its most frequent tag",
@@ -50,12 +62,13 @@ def task_facts(
 ) -> str:
     """Markdown sections on the model of a finished run; what is unknown is left out.
 
-    ``report`` is what results.json says, or is going to say.
+    ``report`` is what results.json says, or is going to say. ValueError: task.json or
+    results.json is damaged.
     """
     about = folder.about()
     settings = files.read_json(folder.path / CONFIG, {})
     if report is None:
-        report = files.read_json(folder.path / RESULTS, {})
+        report = _report(folder.path / RESULTS)
     flags, numbers = (_section(settings, name) for name in ("config", "settings"))
     labels = about.get("labels") or ()
     shown = ", ".join(f"`{label}`" for label in labels[:_MOST_LABELS])
@@ -81,9 +94,10 @@ def task_facts(
         data.append("* examples: " + ", ".join(f"{n} {s}" for s, n in counts.items()))
     recipe = [*_named(flags, _RECIPE), *_named(numbers, _SETTINGS)]
     if searched := flags.get("search"):
+        trials = f"{flags.get('search_trials')} trials"
         recipe.append(
-            f"* {_said(searched)}: the best of {flags['search_trials']} trials on a "
-            "fifth of the training data (`search.json`)"
+            f"* {_said(searched)}: the best of {trials} on a fifth of the training "
+            "data (`search.json`)"
         )
     return "".join(
         f"## {title}\n\n" + "\n".join(lines) + "\n\n"
@@ -96,6 +110,27 @@ def task_facts(
         )
         if lines
     )
+
+
+def _report(path: Path) -> dict[str, Any]:
+    """What results.json says, with all that the card repeats; nothing if it is not."""
+    report = files.read_json(path, {}, shape=_REPORT)
+    if (split := report.get("main_split")) is None:
+        return report
+    where = f"{path} is damaged"
+    files.check_shape(report, {"main_metric": str, "exported_seed": int}, where)
+    by_seed = {each["seed"]: each["scores"] for each in report.get("seeds") or ()}
+    scores = by_seed.get(report["exported_seed"], {})
+    main = {split: {report["main_metric"]: float}}
+    files.check_shape(scores, main, f"{where}: seed {report['exported_seed']}")
+    over_seeds = dict.fromkeys(scores[split], _OVER_SEEDS)
+    files.check_shape(report, {"summary": {split: over_seeds}}, where)
+    if report.get("classes"):
+        files.check_shape(report, {"calibration_error": float}, where)
+        row = dict.fromkeys(("precision", "recall", "f1", "support"), float)
+        rows = dict.fromkeys(report["classes"], row)
+        files.check_shape(report, {"classes": rows}, where)
+    return report
 
 
 def _scores(report: Mapping[str, Any], kind: str) -> list[str]:

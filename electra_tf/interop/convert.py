@@ -36,6 +36,9 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     have is a ValueError, as is a folder to write to that holds something else; a file
     that is missing or cannot be written is an OSError.
     """
+    if options.push_to_hub:
+        # Before anything is read: what is missing is not found out at the end.
+        hub.client(f"--push_to_hub={options.push_to_hub}")
     target = FORMATS[options.format]
     # A relative path such as "." has no name of its own to put beside it.
     folder = Path(options.to).resolve()

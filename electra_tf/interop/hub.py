@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 from electra_tf.interop.tensor_files import first_line
 
@@ -22,8 +23,7 @@ def local_folder(path: str) -> Path:
         return Path(path)
     if not is_hub_name(path):
         raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
-    from huggingface_hub import snapshot_download
-
+    snapshot_download = client(path).snapshot_download
     try:
         # Both kinds hold the same weights; pickles are only fetched where there are no
         # safetensors.
@@ -39,6 +39,20 @@ def local_folder(path: str) -> Path:
     return folder
 
 
+def client(asked: str) -> ModuleType:
+    """The hub's client, which is not installed with this library.
+
+    ValueError: it is missing; the message begins with what was ``asked``.
+    """
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ValueError(
+            f"{asked} needs the package huggingface_hub: pip install huggingface_hub."
+        ) from error
+    return huggingface_hub
+
+
 def push(folder: Path, name: str, *, private: bool = False) -> str:
     """Uploads a folder as one commit of a repository of models; returns its address.
 
@@ -46,9 +60,7 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
     it that ``folder`` does not have stay. Who one is says the client's token
     (``HF_TOKEN``, or ``hf auth login``). OSError: the hub cannot be reached or refuses.
     """
-    from huggingface_hub import HfApi
-
-    api = HfApi(library_name="electra_tf")
+    api = client(f"--push_to_hub={name}").HfApi(library_name="electra_tf")
     try:
         made = api.create_repo(name, private=private, exist_ok=True)
         message = "Upload by electra_tf"

@@ -132,7 +132,7 @@ def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
                 data,
                 config.run.eval_batch_size,
                 log,
-                folder.probes(seed),
+                folder.probes(seed, (main, data.task.main_metric)),
                 functools.partial(folder.keep_probes, seed),
             )
             probes[seed] = found
@@ -647,8 +647,9 @@ def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
         if not _resumes(config, FinetuningFolder(trials), about):
             numbers = chosen.max_seq_length, about, start.trained_length
             folder.begin(data.task, start.tokenizer, *numbers)
-            FinetuningFolder(trials).checkpoints.mkdir(parents=True)
+            # Its checkpoints last: with them it counts as begun.
             FinetuningFolder(trials).describe(about)
+            FinetuningFolder(trials).checkpoints.mkdir()
         search = Search(
             axes=flags,
             first={axis.name: own[axis.name] for axis in flags},
@@ -712,7 +713,10 @@ def train(ready: Run) -> Trained | None:
     else:
         about = ready.max_seq_length, ready.described, ready.trained_length
         folder.begin(task, ready.tokenizer, *about, keep=ready.keeps)
-    results = [SeedResult(**result) for result in folder.done()]
+    results = [
+        SeedResult(done["seed"], done["scores"], done["failure"])
+        for done in folder.done((main, task.main_metric))
+    ]
     if results:
         ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")
 

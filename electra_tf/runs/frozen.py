@@ -72,7 +72,8 @@ def scores(
     layers = encoder.num_layers + 1
     parts = {MIXTURE: slice(0, layers)}
     parts |= {str(layer): slice(layer, layer + 1) for layer in range(layers)}
-    found = dict(known)
+    names = [f"{reading} {part}" for reading in readings for part in parts]
+    found = {name: known[name] for name in names if name in known}
     if found:
         log(f"{len(found)} of {len(readings) * len(parts)} probes are done")
     left = {
@@ -118,7 +119,7 @@ def scores(
             more = f"  shares {shares}" if name == MIXTURE else ""
             log(f"{reading} {name}: {task.main_metric} {score:.2f}{more}")
         log(f"{reading}: strength {strength:g}, {states.shape[1]:,} vectors")
-    return found
+    return {name: found[name] for name in names}
 
 
 def _asked(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:

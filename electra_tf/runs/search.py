@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,6 @@ from electra_tf.tasks import plots
 SEARCH = "search.json"
 # Trials at random before the others count.
 _AT_RANDOM = 6
-_TRIAL = {"values": dict, "score": float, "failure": str, "seconds": float}
 
 
 def require() -> None:
@@ -77,7 +77,7 @@ class Search:
         ``attempt`` trains and scores: number and values to the trial, None if it was
         interrupted.
         """
-        done = self._read()
+        done = self.read()
         if done:
             self.log(f"{len(done)} of {self.trials} trials are done")
         progress = cli.Progress(self.trials, unit="trial", log=self.log)
@@ -106,9 +106,15 @@ class Search:
         return done
 
     def best(self, done: Sequence[Trial]) -> int:
-        """The number of the trial with the best score, the first of equal ones."""
+        """The number of the trial with the best score, the first of equal ones.
+
+        A score that is not finite, of a trial that diverged, is below all others.
+        """
         sign = 1 if self.greater_is_better else -1
-        scores = [sign * trial.score for trial in done]
+        scores = [
+            sign * trial.score if math.isfinite(trial.score) else -math.inf
+            for trial in done
+        ]
         return scores.index(max(scores))
 
     def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
@@ -124,8 +130,10 @@ class Search:
         ways = {axis.name: _distribution(axis) for axis in self.axes}
         for trial in done:
             values = dict(trial.values)
-            # Ends that were widened since, or a first trial of its own.
-            if all(axis.has(values[axis.name]) for axis in self.axes):
+            # Ends that were widened since, or a first trial of its own; Optuna takes
+            # no score that is not finite.
+            fits = all(axis.has(values[axis.name]) for axis in self.axes)
+            if fits and math.isfinite(trial.score):
                 study.add_trial(
                     optuna.trial.create_trial(
                         params=values, distributions=ways, value=trial.score
@@ -146,11 +154,34 @@ class Search:
                 return values
         return None
 
-    def _read(self) -> list[Trial]:
-        shape = {"trials": [_TRIAL]}
-        stored = files.read_json(self.folder / SEARCH, {"trials": []}, shape=shape)
-        names = [leaf.name for leaf in dataclasses.fields(Trial)]
-        return [Trial(**{n: row[n] for n in names}) for row in stored["trials"]]
+    def read(self) -> list[Trial]:
+        """The trials that are done; ValueError: search.json is damaged or another's."""
+        path = self.folder / SEARCH
+        if not path.exists():
+            return []
+        axes = {axis.name: float for axis in self.axes}
+        trial = {
+            "values": axes,
+            "score": float | None,
+            "failure": str,
+            "seconds": float,
+        }
+        stored = files.read_json(path, shape={"metric": str, "trials": [trial]})
+        if stored["metric"] != self.metric:
+            raise ValueError(
+                f"{path} is of another search, for the best {stored['metric']}: name "
+                "another --output_dir, or pass --overwrite to start anew."
+            )
+        return [
+            Trial(
+                {name: row["values"][name] for name in axes},
+                # JSON has no numbers that are not finite.
+                math.nan if row.get("score") is None else row["score"],
+                row["failure"],
+                row["seconds"],
+            )
+            for row in stored["trials"]
+        ]
 
     def _write(self, done: Sequence[Trial]) -> None:
         best = self.best(done)
@@ -164,7 +195,9 @@ class Search:
                 "best_trial": best,
                 "best": dict(done[best].values),
                 "trials": [
-                    {"trial": n, **dataclasses.asdict(x)} for n, x in enumerate(done)
+                    {"trial": number, **dataclasses.asdict(trial)}
+                    | {"score": trial.score if math.isfinite(trial.score) else None}
+                    for number, trial in enumerate(done)
                 ],
             },
         )

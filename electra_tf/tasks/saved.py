@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import keras
 
 from electra_tf import files
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.encoding import LONG_TEXTS
+from electra_tf.tasks.heads import ClassificationHead, TaggingHead
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import TagSet
+from electra_tf.tasks.span_head import SpanHead
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import (
     Classification,
@@ -68,8 +73,42 @@ def _check(about: Mapping[str, Any]) -> None:
     for name in counts:
         if about[name] < 1:
             raise ValueError(f"{where}: {name} is {about[name]}, not positive.")
-    if "labels" in shape and not about["labels"]:
+    if "labels" in shape:
+        _check_labels(about["labels"], where)
+    if kind is Regression and about.get("label_range") is None:
+        raise ValueError(f"{where}: label_range is missing.")
+
+
+def _check_labels(labels: Sequence[str], where: str) -> None:
+    if not labels:
         raise ValueError(f"{where}: labels is empty.")
+    counts = collections.Counter(labels)
+    if twice := [label for label in labels if counts[label] > 1]:
+        raise ValueError(f"{where}: labels has {twice[0]!r} twice.")
+    # Half of a surrogate pair, which JSON can name and no file can hold.
+    if broken := [x for x in labels if any("\ud800" <= c <= "\udfff" for c in x)]:
+        raise ValueError(f"{where}: labels has {broken[0]!r}, which is no text.")
+
+
+def check_head(task: Task, head: keras.layers.Layer) -> None:
+    """ValueError if the head of a model does not answer what the task asks."""
+    wanted: type = ClassificationHead
+    outputs = None
+    if isinstance(task, QuestionAnswering):
+        wanted = SpanHead
+    elif isinstance(task, Tagging):
+        wanted, outputs = TaggingHead, len(task.tags.learned)
+    else:
+        outputs = task.num_outputs
+    is_other = isinstance(head, TaggingHead) and wanted is not TaggingHead
+    found = getattr(head, "num_outputs", None)
+    if is_other or not isinstance(head, wanted) or found != outputs:
+        has = f" with {found} outputs" if found else ""
+        needs = f" with {outputs}" if outputs else ""
+        raise ValueError(
+            f"the task: {task.kind} needs a {wanted.__name__}{needs}, and the model "
+            f"has a {type(head).__name__}{has}."
+        )
 
 
 def from_json(about: Mapping[str, Any]) -> Task:

@@ -36,11 +36,11 @@ def write_settings(log_dir: str | os.PathLike, settings: Mapping[str, Any]) -> N
     from tensorboard.plugins.hparams import api
 
     plain = {
-        name: value if isinstance(value, bool | int | float | str) else str(value)
+        name: value if isinstance(value, bool | int | float) else _utf8(str(value))
         for name, value in settings.items()
     }
     with tf.summary.create_file_writer(str(Path(log_dir) / "eval")).as_default():
-        api.hparams(plain, trial_id=Path(log_dir).resolve().parent.name)
+        api.hparams(plain, trial_id=_utf8(Path(log_dir).resolve().parent.name))
 
 
 def write_words(
@@ -52,9 +52,16 @@ def write_words(
     folder = Path(log_dir) / "train"
     rows = ("\t".join(f"{value:.4g}" for value in row) for row in vectors)
     files.write_text(folder / _WORDS, "\n".join(rows) + "\n")
-    files.write_text(folder / _NAMES, "\n".join(tokens) + "\n")
+    # A tab would begin a second column.
+    names = (token.replace("\t", "\\t") for token in tokens)
+    files.write_text(folder / _NAMES, "\n".join(names) + "\n")
     config = projector.ProjectorConfig()
     config.embeddings.add(
         tensor_name="word_embeddings", tensor_path=_WORDS, metadata_path=_NAMES
     )
     projector.visualize_embeddings(str(folder), config)
+
+
+def _utf8(text: str) -> str:
+    """The text; what UTF-8 lacks, as in names of files that are none, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()

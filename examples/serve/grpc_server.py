@@ -11,6 +11,7 @@ put requests together into batches, reload models, or know versions.
 from __future__ import annotations
 
 import argparse
+import math
 from concurrent import futures
 from typing import Any
 
@@ -20,6 +21,8 @@ import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 MAX_BYTES = 256 * 1024  # of a request
+MAX_VALUES = 64 * 512  # of an input: a small request may claim a huge tensor
+MAX_ROWS = 64  # of a request
 WORKERS = 4
 
 
@@ -47,10 +50,19 @@ class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
         if set(request.inputs) != wanted:
             said = f"inputs must be {', '.join(sorted(wanted))}"
             self._refuse(context, "INVALID_ARGUMENT", said)
+        for key, given in request.inputs.items():
+            shape = [each.size for each in given.tensor_shape.dim]
+            rows = shape[0] if shape else 1
+            if min(shape, default=1) < 0 or math.prod(shape) > MAX_VALUES:
+                said = f"{key} has the shape {shape}; at most {MAX_VALUES} values"
+                self._refuse(context, "INVALID_ARGUMENT", said)
+            if rows > MAX_ROWS:
+                said = f"{key} has {rows} rows; at most {MAX_ROWS}"
+                self._refuse(context, "INVALID_ARGUMENT", said)
         try:
             inputs = {key: tf.make_ndarray(x) for key, x in request.inputs.items()}
             outputs = signatures[name](**{k: tf.constant(x) for k, x in inputs.items()})
-        except (TypeError, ValueError, tf.errors.OpError) as error:
+        except (KeyError, TypeError, ValueError, tf.errors.OpError) as error:
             said = str(error).partition("\n")[0]
             self._refuse(context, "INVALID_ARGUMENT", said)
         response = predict_pb2.PredictResponse(model_spec=spec)
@@ -81,7 +93,13 @@ def main() -> None:
     parser.add_argument("--model", action="append", required=True, help="NAME=FOLDER")
     parser.add_argument("--port", type=int, default=8500)
     given = parser.parse_args()
-    server, port = start(dict(x.split("=", 1) for x in given.model), given.port)
+    if nameless := [x for x in given.model if not all(x.partition("=")[::2])]:
+        parser.error(f"--model={nameless[0]}: give NAME=FOLDER")
+    try:
+        server, port = start(dict(x.split("=", 1) for x in given.model), given.port)
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        # No SavedModel there, or a port that is taken.
+        parser.error(str(error).partition("\n")[0])
     print(f"listening at {port}", flush=True)
     server.wait_for_termination()
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -157,3 +158,35 @@ def test_models_that_cannot_be_asked(data, tmp_path):
         run(electric, tmp_path / "report", text)
     assert "\n" not in stopped.value.code
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.slow
+def test_a_comparison_is_one_folder(flags, tmp_path):
+    """The discriminator of a comparison is asked, and its masked LM beside it."""
+    compared = tmp_path / "compared"
+    pair = tiny_run.save(compared / "runs" / "electra" / "seed-0", mask_rate=0.5)
+    alone = tiny_run.save(compared / "runs" / "bert" / "seed-0", mask_rate=0.5)
+    (alone / "discriminator.keras").unlink()
+    shutil.copytree(pair, pair / "points" / "0.5")
+    (compared / "results.jsonl").write_text("")
+    parts = ("errors", "acceptability", "representations")
+    assert run(compared, tmp_path / "both", *flags, f"--only={','.join(parts)}") == 0
+    assert run(pair, tmp_path / "one", *flags, "--only=errors,acceptability") == 0
+    both, one = (check_page(tmp_path / name) for name in ("both", "one"))
+    names = {f"{name}/seed-0" for name in ("electra", "bert")}
+    assert set(both["representations"]["probes"]["tag"]) == names
+    # Both have the same weights, so that the masked LM is the generator of the pair.
+    for name, numbers in both["errors"].items():
+        masked_lm = numbers["found"].pop("masked LM bert/seed-0")
+        assert masked_lm == numbers["found"]["generator"]
+        assert numbers["found"] == one["errors"][name]["found"]
+    found = both["acceptability"]["errors.m2"]["found"]
+    assert found["masked LM bert/seed-0 mean"]["auc"]["rate"] == pytest.approx(
+        found["masked_lm mean"]["auc"]["rate"]
+    )
+
+
+def test_a_comparison_that_has_kept_nothing(tmp_path):
+    (tmp_path / "results.jsonl").write_text("")
+    with pytest.raises(SystemExit, match="kept no models: compare with --keep"):
+        run(tmp_path, tmp_path / "out")

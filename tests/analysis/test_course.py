@@ -1,6 +1,7 @@
 """Several discriminators on one text: each as when it is asked alone."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -107,3 +108,18 @@ def test_texts_are_escaped_and_lined_up():
         " <i>early</i>  10  *90",
         "         late  20  40",
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"hidden_size": 10**8}, "GB"), ({"objective": "x"}, "--objective=x is unknown")],
+)
+def test_a_config_of_a_stranger(run, tmp_path, change, said):
+    """Refused before anything is built of it."""
+    copy = shutil.copytree(run / "run", tmp_path / "copy")
+    path = copy / "config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"config": settings["config"] | change}))
+    with pytest.raises(ValueError, match=said) as refused:
+        list(checkpoints(Inspector(copy, pytest.fail)))
+    assert str(refused.value).startswith(str(path))

@@ -78,6 +78,10 @@ def test_what_cannot_be_a_stage(home, tmp_path):
     cased = tiny_run.save(tmp_path / "cased", tokens=tuple(other))
     with pytest.raises(ValueError, match="cased has another vocabulary"):
         history.section(subject(home, beside=(str(cased),)))
+    for twice in (("late",), ("early", "early")):
+        beside = tuple(str(home / name) for name in twice)
+        with pytest.raises(ValueError, match="is there twice, or is the --model"):
+            history.section(subject(home, beside=beside))
     with pytest.raises(ValueError, match="keeps no checkpoints"):
         history.section(subject(home, checkpoints=True))
     with pytest.raises(ValueError, match="--beside"):

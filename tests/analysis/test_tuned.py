@@ -76,3 +76,11 @@ def test_the_interval_is_of_sentences_and_covers_nothing_gained():
 def test_nothing_to_learn_from(inspector):
     with pytest.raises(ValueError, match="no sentence to fine-tune on"):
         fine_tune(inspector, [])
+
+
+def test_nothing_that_is_wrong_is_an_error():
+    """Before anything is drawn: no draw would ever have a wrong word."""
+    right = Marked(("a", "book"), (RIGHT, RIGHT))
+    scores = np.zeros(4)
+    with pytest.raises(ValueError, match="not one word is marked as wrong"):
+        gain([right] * 2, scores, scores)

@@ -237,3 +237,32 @@ def test_a_reference_on_its_plateau_ranks_nobody(tmp_path):
     positions = config.run.train_batch_size * config.data.max_seq_length * 1000
     steps = max(2000, -(-12_300_000 * 1000 // positions))
     assert f"--budget=electra:{steps}" in text
+
+
+def test_numbers_that_are_none(tmp_path):
+    """A held-out number that was not finite is null in the file, and left out."""
+    store = Store(tmp_path)
+    fill_learned(store, electra=float("nan"), loss=float("nan"))
+    text = markdown(plan(), Store(tmp_path))
+    assert "Below threshold" not in text
+    assert "## Held-out text" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{}", "kind is missing"),
+        ('{"kind": "pretrain", "system": "a", "seed": 0}', "train_seconds is missing"),
+        ('{"kind": "probe", "system": "a", "seed": "0"}', "seed is "),
+    ],
+)
+def test_results_of_strangers(line, said, tmp_path):
+    (tmp_path / "results.jsonl").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=rf"results\.jsonl: result 1: .*{said}"):
+        Store(tmp_path)
+
+
+def test_settings_of_strangers(tmp_path):
+    (tmp_path / "ladder.json").write_text('{"systems": {"a": 1}}')
+    with pytest.raises(ValueError, match=r"ladder\.json is damaged: systems"):
+        Store(tmp_path).check({"systems": {}, "probes": {}}, overwrite=False)

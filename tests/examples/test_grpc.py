@@ -16,16 +16,21 @@ SERVER = Path(__file__).parents[2] / "examples" / "serve" / "grpc_server.py"
 TEXTS = ["a large thing", "", "the small one"]
 
 
+def loaded():
+    """The example as a module."""
+    spec = importlib.util.spec_from_file_location("grpc_server", SERVER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A stub of the server, and the model's own answers."""
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
-    spec = importlib.util.spec_from_file_location("grpc_server", SERVER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    server, port = module.start({"mine": str(model / "saved_model")}, 0)
+    server, port = loaded().start({"mine": str(model / "saved_model")}, 0)
     with grpc.insecure_channel(f"localhost:{port}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         yield stub, Predictor(str(model))
@@ -63,6 +68,11 @@ def test_ids_are_answered_too(served):
     assert tf.make_ndarray(found["probabilities"]).sum() == pytest.approx(1, abs=1e-5)
 
 
+def rows_of_ids(values):
+    inputs = ("input_ids", "input_mask", "segment_ids")
+    return {"signature": "ids", **dict.fromkeys(inputs, values.astype(np.int32))}
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "said"),
     [
@@ -71,6 +81,10 @@ def test_ids_are_answered_too(served):
         ({"texts": TEXTS}, "INVALID_ARGUMENT", "inputs must be text"),
         ({"text": [1, 2]}, "INVALID_ARGUMENT", ""),
         ({"text": ["a" * 300_000]}, "RESOURCE_EXHAUSTED", "larger than max"),
+        ({"text": ["a"] * 65}, "INVALID_ARGUMENT", "text has 65 rows; at most 64"),
+        ({"text": "a"}, "INVALID_ARGUMENT", ""),
+        (rows_of_ids(np.ones([1, 9999])), "INVALID_ARGUMENT", ""),
+        (rows_of_ids(np.full([1, 2], 2**30)), "INVALID_ARGUMENT", ""),
     ],
 )
 def test_what_cannot_be_answered_is_refused(served, asked, code, said):
@@ -79,3 +93,24 @@ def test_what_cannot_be_answered_is_refused(served, asked, code, said):
         stub.Predict(request(**asked), timeout=60)
     assert refused.value.code() == getattr(grpc.StatusCode, code)
     assert said in refused.value.details()
+
+
+def test_a_tensor_that_only_claims_to_be_large(served):
+    """A few bytes that say a billion values are refused before room is made."""
+    stub, _ = served
+    asked = request(text=["a"])
+    for shape in ([10**6, 10**6], [1, -1], [2**62, 2**62]):
+        del asked.inputs["text"].tensor_shape.dim[:]
+        for size in shape:
+            asked.inputs["text"].tensor_shape.dim.add(size=size)
+        with pytest.raises(grpc.RpcError, match="values") as refused:
+            stub.Predict(asked, timeout=60)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("given", ["mine", "mine=/nothing", "=x"])
+def test_flags_of_the_server(given, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["grpc_server.py", f"--model={given}", "--port=0"])
+    with pytest.raises(SystemExit):
+        loaded().main()
+    assert "grpc_server.py: error:" in capsys.readouterr().err

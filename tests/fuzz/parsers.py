@@ -16,14 +16,17 @@ from electra_tf import cli
 from electra_tf.analysis import marked, rerank
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.search import Axis
 from electra_tf.data import records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from electra_tf.folders import models
+from electra_tf.folders import models, task_card
+from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop import tensor_files
 from electra_tf.interop.hugging_face import read_config
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.runs import minimal_pairs
+from electra_tf.runs.search import Search, Trial
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
@@ -172,6 +175,78 @@ def _settings(folder):
     return path, content, read
 
 
+def _task(described):
+    """What a fine-tuned model says of itself, and what its run has left to go on."""
+
+    def make(folder):
+        path = folder / "task.json"
+        about = {"text_names": ["text"], "max_seq_length": 32, "lower_case": True}
+        about |= {"strip_accents": True, "vocabulary_sha256": "ab", **described}
+        home = FinetuningFolder(folder)
+        return path, json.dumps(about).encode(), home.about
+
+    return make
+
+
+def _results(folder):
+    """What the card of a fine-tuned model repeats."""
+    task, content, _ = _task(_CLASSES)(folder)
+    task.write_bytes(content)
+    path = folder / "results.json"
+    over = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
+    row = {"precision": 0.9, "recall": 0.9, "f1": 0.9, "support": 5}
+    report = {
+        "main_split": "eval",
+        "main_metric": "accuracy",
+        "exported_seed": 0,
+        "summary": {"eval": {"accuracy": over}},
+        "seeds": [{"seed": 0, "scores": {"eval": {"accuracy": 90.0}}, "failure": ""}],
+        "intervals": {"accuracy": [80.0, 99.0]},
+        "classes": {"a": row},
+        "calibration_error": 0.1,
+        "examples": {"eval": 10},
+    }
+    home = FinetuningFolder(folder)
+    return path, json.dumps(report).encode(), lambda: task_card.task_facts(home)
+
+
+def _search(folder):
+    """The trials that a search has made."""
+    axes = [Axis("learning_rate", 1e-5, 1e-2, is_log=True), Axis("epochs", 1, 9)]
+    first = {"learning_rate": 1e-3, "epochs": 3.0}
+    search = Search(axes, first, 1, 0, "accuracy", True, {}, folder, log=_quiet)
+    search(lambda number, values: Trial(values, 90.0))
+    path = folder / "search.json"
+    return path, path.read_bytes(), search.read
+
+
+def _probes(folder):
+    """Frozen probes that are done, and a seed that is."""
+    home = FinetuningFolder(folder)
+    scores = {"eval": {"accuracy": 90.0}}
+    home.keep_probes(0, {"mean mixture": scores, "mean 0": scores})
+    path = folder / "checkpoints" / "probes-0.json"
+    main = ("eval", "accuracy")
+    return path, path.read_bytes(), lambda: home.probes(0, main)
+
+
+def _done(folder):
+    """A seed that is trained and scored."""
+    home = FinetuningFolder(folder)
+    scores = {"eval": {"accuracy": 90.0}}
+    home.finish_seed({"seed": 0, "scores": scores, "failure": ""}, best=0)
+    path = folder / "checkpoints" / "done-0.json"
+    return path, path.read_bytes(), lambda: home.done(("eval", "accuracy"))
+
+
+def _tuning_log(folder):
+    """metrics.jsonl of a fine-tuning run that goes on."""
+    path = folder / "metrics.jsonl"
+    content = b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n'
+    home = FinetuningFolder(folder)
+    return path, content, lambda: home.forget(0, step=4, epoch=1)
+
+
 def _metrics(folder):
     path = folder / "metrics.jsonl"
     content = b'{"step": 5, "loss": 1.5, "eval_loss": 2}\n' * 2
@@ -221,6 +296,7 @@ def _keras(folder):
     return path, path.read_bytes(), lambda: models.load(path, keras.Model)
 
 
+_CLASSES = {"task": "mine", "kind": "classification", "labels": ["a", "b"]}
 _CSV = b'text,label,score\n"one, two",b,1.5\nthree,"c ""d""",2\n'
 _ROW = b'{"text": "one", "label": "b", "score": 1.5}\n'
 _CONLL = b"-DOCSTART- -X- O\n\nthe DT O\ncat NN B-X\n\nit PRP B-Y\n"
@@ -251,6 +327,14 @@ PARSERS = {
     "config.json (Hugging Face)": _hugging_face("config.json", read_config),
     "config.json (run)": _settings,
     "metrics.jsonl": _metrics,
+    "task.json (classes)": _task(_CLASSES),
+    "task.json (tags)": _task(_CLASSES | {"kind": "tagging", "encoding": "bioes"}),
+    "task.json (answers)": _task({"task": "squad", "kind": "question_answering"}),
+    "results.json": _results,
+    "search.json": _search,
+    "probes-0.json": _probes,
+    "done-0.json": _done,
+    "metrics.jsonl (task)": _tuning_log,
     "model.safetensors": _hugging_face("model.safetensors", tensor_files.read_tensors),
     "manifest.json": _manifest,
     "TFRecords": _tfrecords,

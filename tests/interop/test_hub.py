@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
@@ -189,3 +190,13 @@ def test_flags_that_do_not_go_together(flags, said, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped, contextlib.redirect_stdout(None):
         command.main([f"--from={GOLDEN / 'equal'}", f"--to={tmp_path / 'x'}", *flags])
     assert said in str(stopped.value.code)
+
+
+def test_without_the_client_a_line_says_what_to_install(ours, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    pushed = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    for source, flags in ((ours, pushed), ("someone/electra-tiny", ())):
+        said = refused(source, tmp_path / "out", *flags)
+        assert "needs the package huggingface_hub: pip install" in said
+    # Before anything is written.
+    assert not (tmp_path / "out").exists()

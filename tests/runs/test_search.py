@@ -100,6 +100,55 @@ def test_nothing_is_tried_twice(tmp_path):
     assert "search: there is nothing else to try" in said
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trials": 3}, "trials is 3, not a list"),
+        ({"trials": [{}]}, "trials: 0: values is missing"),
+        ({"metric": "f1"}, "is of another search"),
+    ],
+)
+def test_a_search_of_strangers(tmp_path, change, said):
+    toy(tmp_path, trials=1)
+    path = tmp_path / "search.json"
+    good = json.loads(path.read_text())
+    path.write_text(json.dumps(good | change))
+    with pytest.raises(ValueError, match=said) as refused:
+        toy(tmp_path)
+    assert str(path) in str(refused.value)
+    # Of other flags, or with what is no number.
+    for value in ({"epochs": 3.0}, dict.fromkeys(FIRST, "x")):
+        trials = [good["trials"][0] | {"values": value}]
+        path.write_text(json.dumps(good | {"trials": trials}))
+        with pytest.raises(ValueError, match="trials: 0: values: learning_rate is"):
+            toy(tmp_path)
+
+
+def test_a_trial_that_diverged_is_the_worst(tmp_path):
+    """Its score is no number, on disk too, and the search goes on."""
+    axis = Axis("learning_rate", 1e-5, 1e-2, is_log=True)
+    first = {"learning_rate": 1e-3}
+    common = (0, "pearson", True, {}, tmp_path)
+    scores = [math.nan, 20.0, math.inf, 30.0]
+
+    def fail(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    def search(trials):
+        made = Search([axis], first, trials, *common, log=lambda line: None)
+        return made, made(lambda number, values: Trial(values, scores[number]))
+
+    search(2)
+    stored = json.loads((tmp_path / "search.json").read_text(), parse_constant=fail)
+    assert stored["trials"][0].pop("score", 0) is None
+    # Nor need it be there.
+    (tmp_path / "search.json").write_text(json.dumps(stored))
+    made, done = search(4)
+    np.testing.assert_array_equal([trial.score for trial in done], scores)
+    assert made.best(done) == 3
+    assert (tmp_path / "search.png").is_file()
+
+
 def test_what_the_flag_says():
     own = {"learning_rate": 1e-4, "epochs": 3.0, "dropout": 0.1, "seed": 2}
     texts = ("learning_rate", "epochs=2:8", "dropout=0/0.2", "seed")

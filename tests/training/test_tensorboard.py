@@ -46,6 +46,20 @@ def test_settings(events):
     assert data.session_start_info.group_name == "mine"
 
 
+def test_odd_text(tmp_path):
+    """A file name that is no text; tokens with tabs, which would be columns."""
+    tensorboard.write_settings(tmp_path / "a" / "b", {"corpus": "\udcff.txt"})
+    tensorboard.write_text(tmp_path / "a" / "b", 1, "samples", "\x00 \x1b[2J\u2028 b")
+    about = EventAccumulator(str(tmp_path / "a" / "b" / "eval")).Reload()
+    plugin = about.SummaryMetadata("_hparams_/session_start_info").plugin_data
+    data = plugin_data_pb2.HParamsPluginData.FromString(plugin.content)
+    found = data.session_start_info.hparams["corpus"].string_value
+    assert found == "\\udcff.txt"
+    tensorboard.write_words(tmp_path, ["a\tb", "c"], np.ones([2, 3], np.float32))
+    names = (tmp_path / "train" / "words_names.tsv").read_text("utf-8").split("\n")
+    assert names == ["a\\tb", "c", ""]
+
+
 def test_words(tmp_path):
     vectors = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     tensorboard.write_words(tmp_path, ["the", "##s", "\u00e9t\u00e9"], vectors)

@@ -1,0 +1,90 @@
+"""A fine-tuning folder of a stranger, or a damaged one: one line with the name."""
+
+import json
+import shutil
+
+import pytest
+
+from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.folders.task_card import task_facts
+from tests.interop.test_task_heads import TASKS, saved
+
+SCORES = {"eval": {"accuracy": 90.0}}
+
+
+@pytest.fixture(scope="module")
+def mood(tmp_path_factory):
+    """A classifier of three labels."""
+    folder = tmp_path_factory.mktemp("mood") / "run"
+    saved(folder, TASKS["classification"])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"labels": ["a", "b"]}, "needs a ClassificationHead with 2, and the model"),
+        ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
+        ({"labels": ["a", "b", "\ud800"]}, "which is no text"),
+        ({"labels": ["a", "b", 3]}, "not a list of texts"),
+        ({"kind": "tagging"}, "needs a TaggingHead with 3, and the model has a"),
+        ({"kind": "question_answering"}, "needs a SpanHead, and the model has a"),
+        ({"kind": "regression"}, "label_range is missing"),
+        ({"kind": "regression", "label_range": [0.0, 5.0]}, "has a .* with 3 outputs"),
+    ],
+)
+def test_a_task_that_is_not_the_models(mood, tmp_path, change, said):
+    copy = shutil.copytree(mood, tmp_path / "copy")
+    path = copy / "task.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=said) as refused:
+        FinetuningFolder(copy).load()
+    assert str(refused.value).startswith(f"{path} is damaged: ")
+
+
+def test_results_that_no_run_has_written(mood, tmp_path):
+    home = FinetuningFolder(shutil.copytree(mood, tmp_path / "copy"))
+    over_seeds = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
+    good = {
+        "main_split": "eval",
+        "main_metric": "accuracy",
+        "exported_seed": 0,
+        "summary": {"eval": {"accuracy": over_seeds}},
+        "seeds": [{"seed": 0, "scores": SCORES, "failure": ""}],
+    }
+    path = home.path / "results.json"
+    path.write_text(json.dumps(good))
+    assert "| accuracy | 90.00 |" in task_facts(home)
+    for change, said in (
+        ({"seeds": 3}, "seeds is 3"),
+        ({"exported_seed": 1}, "seed 1: eval is missing"),
+        ({"summary": {}}, "summary: eval is missing"),
+        ({"intervals": {"accuracy": [1.0]}}, "intervals is "),
+        ({"classes": {"a": {}}}, "calibration_error is missing"),
+    ):
+        path.write_text(json.dumps(good | change))
+        with pytest.raises(ValueError, match=said) as refused:
+            task_facts(home)
+        assert str(refused.value).startswith(f"{path} is damaged: ")
+
+
+def test_what_is_done_has_the_score_that_decides(tmp_path):
+    home = FinetuningFolder(tmp_path)
+    main = ("eval", "accuracy")
+    home.finish_seed({"seed": 0, "scores": SCORES, "failure": ""}, best=0)
+    home.keep_probes(0, {"mean 0": SCORES})
+    assert [each["seed"] for each in home.done(main)] == [0]
+    assert home.probes(0, main) == {"mean 0": SCORES}
+    for read in (home.done, lambda wanted: home.probes(0, wanted)):
+        for wanted in (("eval", "f1"), ("dev", "accuracy")):
+            with pytest.raises(ValueError, match=r"-0\.json is damaged: scores.*miss"):
+                read(wanted)
+
+
+def test_metrics_that_are_no_numbers(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = ['{"seed": 0, "step": "x"}', '{"seed": 0, "step": 3, "epoch": null}', "{"]
+    path.write_text("\n".join([*lines, '{"seed": 1, "step": 9}']) + "\n")
+    FinetuningFolder(tmp_path).forget(0, step=4, epoch=1)
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["step"] for row in kept] == [3, 9]
