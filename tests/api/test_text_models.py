@@ -26,7 +26,7 @@ ANSWERS = {"answer": ["movie", "book", "awful", "song"], "start": [4, 6, 7, 4]}
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("preset")
-    return common.save_pretrained(folder, dropout=0.0).parent
+    return common.save_pretrained(folder, layers=1, dropout=0.0).parent
 
 
 def make(name, preset, **options):
