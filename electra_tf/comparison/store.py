@@ -64,6 +64,8 @@ class Store:
             where = f"{self.path}: result {number}"
             files.check_shape(row, _ABOUT, where)
             said = {} if "failure" in row else _SAID.get(row["kind"], {})
+            # Older lines, and those of other programs, may say less.
+            said = {name: shape for name, shape in said.items() if name in row}
             files.check_shape(row, said, where)
         self._rows = {_key(row): row for row in rows}
 

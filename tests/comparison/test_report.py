@@ -252,7 +252,10 @@ def test_numbers_that_are_none(tmp_path):
     ("line", "said"),
     [
         ("{}", "kind is missing"),
-        ('{"kind": "pretrain", "system": "a", "seed": 0}', "train_seconds is missing"),
+        (
+            '{"kind": "pretrain", "system": "a", "seed": 0, "held_out": 3}',
+            "held_out is 3",
+        ),
         ('{"kind": "probe", "system": "a", "seed": "0"}', "seed is "),
     ],
 )
