@@ -131,7 +131,10 @@ def draw(results: dict, path: Path) -> None:
     axes = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
     for axis, (name, points) in zip(axes, parts.items(), strict=True):
         labels = [label.replace(", ", "\n") for label in points]
-        axis.plot(labels, [p["share"] for p in points.values()], "o-", color="#0B62A4")
+        # With and without --remat are pairs, and nothing that grows.
+        style = "o" if name == "remat" else "o-"
+        axis.plot([p["share"] for p in points.values()], style, color="#0B62A4")
+        axis.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
         axis.set_title(name, fontsize=10)
         axis.tick_params(labelsize=7)
         axis.grid(alpha=0.25)
