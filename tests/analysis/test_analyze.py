@@ -85,7 +85,8 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
 def test_all_parts(model, data, flags, tmp_path, capsys):
     output = tmp_path / "report"
     (data / "spans.txt").write_text("the B-X\nbook I-X\nwas O\n\nbad O\n\n" * 4)
-    more = [f"--beside={model}", f"--spans=thing={data / 'spans.txt'}"]
+    older = shutil.copytree(model, tmp_path / "older")
+    more = [f"--beside={older}", f"--spans=thing={data / 'spans.txt'}"]
     assert run(model, output, *flags, *more, "--tune=2,3") == 0
     shown = capsys.readouterr()
     for number, name in enumerate(PARTS, 1):
