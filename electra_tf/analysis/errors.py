@@ -103,45 +103,25 @@ def _of_words(
     return found
 
 
-def tuned_scores(
-    inspector: Inspector,
-    detector: ReplacedTokenDetector,
-    sentences: Sequence[Sequence[str]],
-    *,
-    batch_size: int = 32,
-    log: Log = lambda line: None,
-) -> np.ndarray:
-    """As ``word_scores``, float64 [N], of another detector with the same tokens."""
-    shared = {"batch_size": batch_size, "log": log}
-    return _scores_of("replaced", inspector, detector, sentences, **shared)
-
-
-def masked_lm_scores(
-    inspector: Inspector,
-    sentences: Sequence[Sequence[str]],
-    *,
-    batch_size: int = 32,
-    log: Log = lambda line: None,
-) -> np.ndarray:
-    """As ``generator`` of ``word_scores``, float64 [N], of another folder's model."""
-    shared = {"batch_size": batch_size, "log": log}
-    model = inspector.generator
-    return _scores_of("masked_lm", inspector, model, sentences, **shared)
-
-
-def _scores_of(
-    method: str,
+def scores_of(
     inspector: Inspector,
     model: ReplacedTokenDetector | MaskedLM,
     sentences: Sequence[Sequence[str]],
-    **options: Any,
+    *,
+    batch_size: int = 32,
+    log: Log = lambda line: None,
 ) -> np.ndarray:
+    """As ``word_scores``, float64 [N], of one model with the tokens of ``inspector``.
+
+    A detector is asked as ``discriminator`` is there, a masked LM as ``generator`` is.
+    """
     longest = longest_row(inspector, model.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
-    scores = row_scores(method, model, inspector.vocabulary, rows, **options)
+    shared = {"batch_size": batch_size, "log": log}
     # What fits well is not suspicious.
-    sign = -1 if method == "masked_lm" else 1
+    method, sign = ("masked_lm", -1) if isinstance(model, MaskedLM) else ("replaced", 1)
+    scores = row_scores(method, model, inspector.vocabulary, rows, **shared)
     by_row = {method: [sign * values for values in scores]}
     return _of_words(pieces, sentences, by_row)[method]
 
@@ -289,8 +269,8 @@ def section(subject: Subject) -> Section:
         scores = word_scores(
             subject.inspector, words, subject.counts, seed=config.seed, **shared
         )
-        for other, inspector in subject.masked_lms.items():
-            scores[other] = masked_lm_scores(inspector, words, **shared)
+        for who, other in subject.masked_lms.items():
+            scores[who] = scores_of(other, other.generator, words, **shared)
         try:
             found = {who: evaluate(marked, s, config.seed) for who, s in scores.items()}
         except ValueError as error:
@@ -438,7 +418,7 @@ def _after_tuning(
     for size in sizes:
         shown = [given[at] for at in order[:size]]
         detector = fine_tune(inspector, shown, seed=config.seed, log=log)
-        after = tuned_scores(inspector, detector, sentences, **shared)
+        after = scores_of(inspector, detector, sentences, **shared)
         by_size[size] = evaluate(asked, after, config.seed)
         gains[size] = gain(asked, scores[DISCRIMINATOR], after, config.seed)
     largest = sizes[-1]

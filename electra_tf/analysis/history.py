@@ -73,7 +73,7 @@ def section(subject: Subject) -> Section:
             seen[stage.name] = calibration(found.logits, found.is_replaced, found.row)
             for name, marked in sets.items():
                 words = [each.words for each in marked]
-                scores[name][stage.name] = errors.tuned_scores(
+                scores[name][stage.name] = errors.scores_of(
                     inspector, stage.detector, words, **shared
                 )
             yield stage

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from electra_tf.analysis import Inspector
-from electra_tf.analysis.errors import tuned_scores, word_scores
+from electra_tf.analysis.errors import scores_of, word_scores
 from electra_tf.analysis.marked import RIGHT, Marked
 from electra_tf.analysis.tuned import fine_tune, gain
 from tests import tiny, tiny_run
@@ -39,7 +39,7 @@ def test_it_learns_what_is_marked_and_leaves_the_model(inspector):
     wrong = np.array([kind != RIGHT for each in asked for kind in each.kinds])
     counts = np.ones(len(TOKENS))
     old = word_scores(inspector, words, counts)["discriminator"]
-    new = tuned_scores(inspector, tuned, words)
+    new = scores_of(inspector, tuned, words)
     assert average_precision_score(wrong, old) < 0.6
     assert average_precision_score(wrong, new) > 0.95
     more, low, high = gain(asked, old, new)
@@ -47,7 +47,7 @@ def test_it_learns_what_is_marked_and_leaves_the_model(inspector):
     np.testing.assert_allclose(more, expected, rtol=1e-6)
     assert 0 < low < more < high
     again = fine_tune(inspector, given, **options)
-    np.testing.assert_array_equal(new, tuned_scores(inspector, again, words))
+    np.testing.assert_array_equal(new, scores_of(inspector, again, words))
 
 
 def test_the_interval_is_of_sentences_and_covers_nothing_gained():
