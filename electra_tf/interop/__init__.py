@@ -1,4 +1,19 @@
-"""Pretrained weights of other libraries, in and out."""
+"""Pretrained weights of other libraries, in and out.
+
+Examples of this package go on from here:
+
+    >>> from electra_tf import interop
+    >>> sizes = interop.Sizes(
+    ...     vocab_size=100,
+    ...     embedding_size=4,
+    ...     max_positions=8,
+    ...     num_segments=2,
+    ...     num_layers=1,
+    ...     hidden_size=4,
+    ...     num_heads=2,
+    ...     intermediate_size=8,
+    ... )
+"""
 
 from electra_tf.interop.imported import Imported, Sizes, Source, Tower
 

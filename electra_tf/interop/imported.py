@@ -42,8 +42,7 @@ class Source:
     other one out.
 
     Examples:
-        >>> from electra_tf.interop import Source
-        >>> Source("electra_small", num_heads=4).heads
+        >>> interop.Source("electra_small", num_heads=4).heads
         {'discriminator': 4, 'generator': None}
     """
 
@@ -80,17 +79,6 @@ class Sizes:
     """Sizes, dropout and initializer of one encoder, named as its arguments.
 
     Examples:
-        >>> from electra_tf.interop import Sizes
-        >>> sizes = Sizes(
-        ...     vocab_size=100,
-        ...     embedding_size=4,
-        ...     max_positions=8,
-        ...     num_segments=2,
-        ...     num_layers=1,
-        ...     hidden_size=4,
-        ...     num_heads=2,
-        ...     intermediate_size=8,
-        ... )
         >>> print(sizes)
         1 layers x 4, 2 heads, feed-forward 8, embeddings 100 x 4, 8 positions
     """
@@ -172,20 +160,10 @@ class Tower:
     Both are float32 arrays, named and shaped as ``encoder_shapes`` and ``HEADS`` say.
 
     Examples:
-        >>> from electra_tf.interop import Tower, imported
-        >>> sizes = imported.Sizes(
-        ...     vocab_size=100,
-        ...     embedding_size=4,
-        ...     max_positions=8,
-        ...     num_segments=2,
-        ...     num_layers=1,
-        ...     hidden_size=4,
-        ...     num_heads=2,
-        ...     intermediate_size=8,
-        ... )
+        >>> from electra_tf.interop import imported
         >>> shapes = imported.encoder_shapes(sizes)
         >>> arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
-        >>> sorted(Tower(sizes, arrays, head={}).embeddings)[-1]
+        >>> sorted(interop.Tower(sizes, arrays, head={}).embeddings)[-1]
         'embeddings/word_embeddings'
     """
 
@@ -247,8 +225,7 @@ class Imported:
             its sizes, or the embeddings that two towers share differ.
 
     Examples:
-        >>> from electra_tf.interop import Imported
-        >>> Imported(format="mine", source="an_empty_folder")
+        >>> interop.Imported(format="mine", source="an_empty_folder")
         Traceback (most recent call last):
             ...
         ValueError: an_empty_folder holds neither tower of an ELECTRA model.
