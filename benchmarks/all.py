@@ -85,7 +85,7 @@ def draw(results):
     """All ratios in one picture: bars, their ranges, and the ratio to reach."""
     rows = [row for result in results for row in result["rows"] if row.get("ratio")]
     figure = matplotlib.figure.Figure(
-        figsize=(9, 0.42 * len(rows) + 1.2), layout="constrained"
+        figsize=(9, 0.3 * len(rows) + 1.0), layout="constrained"
     )
     axis = figure.subplots()
     for place, row in enumerate(reversed(rows)):
@@ -100,8 +100,10 @@ def draw(results):
         [f"{row['what']} / {row['peer_name']}" for row in reversed(rows)],
         fontsize=8,
     )
-    axis.set_xlabel(
-        "times as fast as the peer (black: range over rounds; orange: the bar)"
+    axis.set_ylim(-0.7, len(rows) - 0.3)
+    figure.supxlabel(
+        "times as fast as the peer (black: range over rounds; orange: the bar)",
+        fontsize=9,
     )
     axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(PICTURE, dpi=110)
