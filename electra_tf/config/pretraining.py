@@ -539,7 +539,7 @@ class PretrainConfig:
     r"""Pretrains ELECTRA, or BERT's masked LM, from raw text.
 
     Examples:
-      # About seven minutes on two CPU cores, nothing to download.
+      # About five minutes on two CPU cores, nothing to download.
       python run_pretraining.py --flagfile=configs/tiny.cfg
 
       # Real work: ELECTRA-Small on one's own text.

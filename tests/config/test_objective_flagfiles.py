@@ -36,7 +36,7 @@ FILES = {
         "sharing": "nes",
         "temperature": 2.0,
         "final_temperature": 1.0,
-        "temperature_steps": 400,
+        "temperature_steps": 260,
         "temperature_shape": "exponential",
         "sampling_dropout": False,
     },
@@ -49,7 +49,7 @@ FILES = {
     "mask_rate_decay": {
         "mask_rate": 0.3,
         "final_mask_rate": 0.15,
-        "mask_rate_steps": 4000,
+        "mask_rate_steps": 2600,
     },
     "mask_spans": {"mask_select": "spans"},
     "mask_whole_words": {"mask_select": "whole_words"},
@@ -59,8 +59,8 @@ FILES = {
     "reinforce": {"training": "reinforce"},
     "reinforce_annealed": {
         "training": "reinforce",
-        "adversarial_start": 1000,
-        "adversarial_steps": 2000,
+        "adversarial_start": 650,
+        "adversarial_steps": 1300,
     },
     "replace_mlm": {"objective": "replace_mlm", "discriminator_weight": 1.0},
     "sampling_without_dropout": {
@@ -81,18 +81,18 @@ FILES = {
     "temperature": {
         "temperature": 2.0,
         "final_temperature": 1.0,
-        "temperature_steps": 2000,
+        "temperature_steps": 1300,
     },
     "two_stage": {
         "training": "two_stage",
-        "generator_steps": 2000,
+        "generator_steps": 1300,
         "sharing": "nes",
         **_SAME_SIZE,
     },
     "two_stage_no_copy": {
         "training": "two_stage",
         "two_stage_copy": False,
-        "generator_steps": 2000,
+        "generator_steps": 1300,
         "sharing": "nes",
     },
 }
