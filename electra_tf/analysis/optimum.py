@@ -1,7 +1,8 @@
-"""How far a run on the synthetic language is from the best possible predictor."""
+"""How far runs on the synthetic language are from the best possible predictor."""
 
 from __future__ import annotations
 
+import collections
 from pathlib import Path
 
 import numpy as np
@@ -9,30 +10,32 @@ import scipy.stats
 import tensorflow as tf
 
 from electra_tf import cli, files
+from electra_tf.analysis.subject import kept_runs
 from electra_tf.config.commands import OptimumConfig
 from electra_tf.data.grammar import agreement_grammar
 from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
+from electra_tf.pretraining import Discriminator, MaskedLM, ReplacedTokenDetector
 
 _ROWS = 64
 
 
-def score(config: OptimumConfig) -> dict[str, dict[str, float]]:
+def score(folder: Path, config: OptimumConfig) -> dict[str, dict[str, float]]:
     """Numbers of the model, of the optimum and of word frequencies, by name.
 
     ``masked_nats``: mean cross-entropy at masked words. ``detection_nats`` and
     ``detection_auc``: of "was this word replaced", over all words. Frequencies stand
-    for a predictor that looks at no context. Only what the folder has is there.
+    for a predictor that looks at no context. Only what the folder has is there: a
+    discriminator that predicts tokens detects nothing.
 
     ValueError: the folder's vocabulary is not the language's; OSError: no such folder.
     """
-    home = PretrainingFolder(named(config.model))
+    home = PretrainingFolder(folder)
     vocabulary = home.vocabulary()
     grammar = agreement_grammar(config.language_seed)
     if vocabulary is None or not set(grammar.words) <= set(vocabulary.tokens):
         raise ValueError(
-            f"{config.model} lacks the vocabulary of the language: pretrain with the "
+            f"{folder} lacks the vocabulary of the language: pretrain with the "
             "vocab.txt that python -m electra_tf.data.grammar writes, and give its "
             "--seed as --language_seed."
         )
@@ -84,8 +87,10 @@ def score(config: OptimumConfig) -> dict[str, dict[str, float]]:
                 nats["optimum"].extend(-np.log(best[at, words]))
                 nats["frequencies"].extend(-np.log(frequency[words]))
         parts["masked_nats"] = {k: float(np.mean(v)) for k, v in nats.items()}
+    model = None
     if home.has_model("discriminator"):
-        model = home.load("discriminator", ReplacedTokenDetector)
+        model = home.load("discriminator", Discriminator)
+    if isinstance(model, ReplacedTokenDetector):
         labels, guesses = [], {"model": [], "optimum": [], "frequencies": []}
         for batch in batches:
             corrupted = []
@@ -114,25 +119,73 @@ def score(config: OptimumConfig) -> dict[str, dict[str, float]]:
             parts["detection_auc"][name] = float(test.statistic / pairs)
     if not parts:
         raise ValueError(
-            f"{config.model} has neither generator.keras nor discriminator.keras: only "
+            f"{folder} has neither generator.keras nor discriminator.keras: only "
             "finished runs with a masked LM or replaced token detection are scored."
         )
     return parts
 
 
+def learned(part: dict[str, float]) -> float:
+    """Which share of the way from word frequencies to the optimum a model has gone."""
+    return (part["frequencies"] - part["model"]) / (
+        part["frequencies"] - part["optimum"]
+    )
+
+
 def main(config: OptimumConfig) -> None:
-    """Prints the table of ``score``; writes it, where asked."""
-    parts = score(config)
+    """Prints the table of one run, or that of a comparison; writes it, where asked."""
+    folder = named(config.model)
+    runs = kept_runs(folder)
+    if not runs:
+        parts = score(folder, config)
+        _say_run(parts)
+        if config.output:
+            files.write_json(Path(config.output), parts)
+        return
+    systems: dict[str, list] = collections.defaultdict(list)
+    for run in runs:
+        # runs/SYSTEM/seed-N of the folder of a comparison.
+        systems[run.parent.name].append(score(run, config))
+    _say_systems(systems)
+    if config.output:
+        files.write_json(Path(config.output), systems)
+
+
+def _say_run(parts: dict[str, dict[str, float]]) -> None:
     cli.say(
         f"{'':16}{'model':>12}{'optimum':>12}{'frequencies':>14}{'share learned':>16}"
     )
     for name, row in parts.items():
-        learned = (row["frequencies"] - row["model"]) / (
-            row["frequencies"] - row["optimum"]
-        )
         cli.say(
             f"{name:16}{row['model']:12.4f}{row['optimum']:12.4f}"
-            f"{row['frequencies']:14.4f}{learned:16.1%}"
+            f"{row['frequencies']:14.4f}{learned(row):16.1%}"
         )
-    if config.output:
-        files.write_json(Path(config.output), parts)
+
+
+def _say_systems(systems: dict[str, list[dict[str, dict[str, float]]]]) -> None:
+    """A row per system: means over its runs, and the standard deviation of shares."""
+    names = list(dict.fromkeys(n for runs in systems.values() for r in runs for n in r))
+    some = {
+        n: next(r[n] for runs in systems.values() for r in runs if n in r)
+        for n in names
+    }
+    cli.say(f"{'':20}" + "".join(f"{name:>26}" for name in names))
+    for known in ("optimum", "frequencies"):
+        cells = (f"{some[name][known]:26.4f}" for name in names)
+        cli.say(f"{known:20}" + "".join(cells))
+    for system, runs in systems.items():
+        cells = []
+        for name in names:
+            found = [run[name] for run in runs if name in run]
+            shares = [learned(part) for part in found]
+            mean = np.mean([part["model"] for part in found]) if found else 0.0
+            cells.append(
+                f"{mean:10.4f}{np.mean(shares):8.1%} ± {np.std(shares):5.1%}"
+                if found
+                else ""
+            )
+        label = f"{system} ({len(runs)})"
+        cli.say(f"{label:20}" + "".join(f"{cell:>26}" for cell in cells))
+    cli.say(
+        "In brackets the runs; beside a mean which share was learned, ± its deviation."
+    )

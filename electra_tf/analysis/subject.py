@@ -65,6 +65,22 @@ def encoders_in(folder: Path) -> list[Path]:
     return [each for each in inside if not {*each.parents} & {*inside}]
 
 
+def kept_runs(folder: Path) -> list[Path]:
+    """The runs with an encoder of a comparison; none where it is no comparison.
+
+    ValueError: the folder is that of a comparison, and no run has kept its models.
+    """
+    if not (folder / _COMPARED).is_file():
+        return []
+    found = encoders_in(folder)
+    if not found:
+        raise ValueError(
+            f"{folder} is a comparison whose runs have kept no models: compare with "
+            "--keep=models, or --keep=all."
+        )
+    return found
+
+
 def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
     """Tokens, special ones included, that were trained; else the position table."""
     most = encoder.embeddings.max_positions
@@ -144,14 +160,8 @@ class Subject:
     """
 
     def __init__(self, config: AnalyzeConfig, log: Log):
-        self._compared: list[Path] = []
-        if ((folder := named(config.model)) / _COMPARED).is_file():
-            self._compared = encoders_in(folder)
-            if not self._compared:
-                raise ValueError(
-                    f"{folder} is a comparison whose runs have kept no models: compare "
-                    "with --keep=models, or --keep=all."
-                )
+        self._compared = kept_runs(folder := named(config.model))
+        if self._compared:
             asked = next(filter(_has_discriminator, self._compared), self._compared[0])
             log(f"of the comparison {folder}, {asked.relative_to(folder)} is asked")
             others = (config.model, *config.encoders)

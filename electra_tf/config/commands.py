@@ -596,11 +596,12 @@ class GlueConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimumConfig(Group):
-    """Measures a run on the synthetic language against the best possible predictor.
+    """Measures runs on the synthetic language against the best possible predictor.
 
     Examples:
       python -m electra_tf.optimum --model=runs/grammar_model
       python -m electra_tf.optimum --model=runs/model --output=optimum.json
+      python -m electra_tf.optimum --model=runs/compare/grammar
 
     The generator (or masked LM) is compared with Bayes' rule at masked words; the
     discriminator with Bayes' rule on sentences in which words were drawn anew from
@@ -608,7 +609,10 @@ class OptimumConfig(Group):
     """
 
     model: str | None = field(
-        None, "Folder of a run that was pretrained on the language.", required=True
+        None,
+        "Folder of a run that was pretrained on the language, or of a comparison of "
+        "such runs.",
+        required=True,
     )
     sentences: int = field(1_000, "New sentences.", allowed=at_least(1))
     mask_rate: float = field(

@@ -10,6 +10,7 @@ from electra_tf.analysis import optimum
 from electra_tf.config.commands import OptimumConfig
 from electra_tf.data.grammar import agreement_grammar
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from electra_tf.pretraining import CopyingTokenPrediction
 from tests import tiny, tiny_run
 from tests.layers.helpers import randomize
 from tests.reference.step import Networks
@@ -114,7 +115,48 @@ def batch_of(ids, positions=()):
     }
 
 
+def test_a_comparison(model, tmp_path, capsys):
+    """Each run as by itself; a table of means over the runs of a system."""
+    home, output = tmp_path / "compared", tmp_path / "scores.json"
+    runs = {
+        "detects": model,
+        "predicts": tiny.electra(vocab=len(TOKENS), question=CopyingTokenPrediction),
+        "masks": model.generator.standalone(),
+    }
+    for system, made in runs.items():
+        for seed in range(2 if system == "detects" else 1):
+            path = home / "runs" / system / f"seed-{seed}"
+            tiny_run.save(path, made, tokens=TOKENS)
+    (home / "results.jsonl").write_text("")
+    config = OptimumConfig(
+        model=str(home), sentences=SENTENCES, mask_rate=RATE, output=str(output)
+    )
+    optimum.main(config)
+    found = json.loads(output.read_text())
+    assert list(found) == ["detects", "masks", "predicts"]
+    alone = optimum.score(home / "runs" / "detects" / "seed-1", config)
+    assert found["detects"] == [alone, alone]
+    # What predicts tokens detects nothing; its generator is asked like any other.
+    assert set(found["predicts"][0]) == set(found["masks"][0]) == {"masked_nats"}
+
+    lines = {
+        row.split()[0]: row.split() for row in capsys.readouterr().out.splitlines()
+    }
+    share = optimum.learned(alone["masked_nats"])
+    assert lines["detects"][1:6] == [
+        *("(2)", f"{alone['masked_nats']['model']:.4f}"),
+        *(f"{share:.1%}", "±", "0.0%"),
+    ]
+    for known in ("optimum", "frequencies"):
+        numbers = [f"{part[known]:.4f}" for part in alone.values()]
+        assert lines[known][1:] == numbers
+
+
 def test_errors(tmp_path):
     other = tiny_run.save(tmp_path / "other")
     with pytest.raises(ValueError, match="lacks the vocabulary of the language"):
-        optimum.score(OptimumConfig(model=str(other)))
+        optimum.score(other, OptimumConfig(model=str(other)))
+    (tmp_path / "results.jsonl").write_text("")
+    (other / "encoder.keras").unlink()
+    with pytest.raises(ValueError, match="whose runs have kept no models"):
+        optimum.main(OptimumConfig(model=str(tmp_path)))

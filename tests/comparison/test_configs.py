@@ -38,6 +38,14 @@ SYSTEMS = {
         "two_stage",
         "reinforce",
     ],
+    "grammar": [
+        "electra",
+        "mlm",
+        "electra_15",
+        "replace_mlm",
+        "all_tokens_mlm",
+        "electric",
+    ],
     "table5": [
         "electra",
         "mlm",
@@ -47,6 +55,8 @@ SYSTEMS = {
     ],
     "tying": ["tied", "token", "nes", "all", "gdes"],
 }
+TASKS = ["cola", "sst", "pos", "chunking"]
+PROBES = {**dict.fromkeys(SYSTEMS, TASKS), "grammar": ["tags"]}
 
 
 def test_no_comparison_is_missing():
@@ -69,8 +79,9 @@ def test_resolves(path):
         assert run.optimizer.warmup_steps == round(run.run.num_train_steps / 10)
         assert not run.warnings() or path.stem in ("figure3_size", "tying")
     probes = plan.probes(config)
-    assert [probe.name for probe in probes] == ["cola", "sst", "pos", "chunking"]
-    assert all(probe.config.data.data_dir.startswith("my/") for probe in probes)
+    assert [probe.name for probe in probes] == PROBES[path.stem]
+    data = [probe.config.data for probe in probes]
+    assert all((given.data_dir or given.train).startswith("my/") for given in data)
     assert config.points[-1] == 1
 
 
