@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from pathlib import Path
 
+import keras
 import numpy as np
 import scipy.stats
 import tensorflow as tf
@@ -25,8 +26,8 @@ def score(folder: Path, config: OptimumConfig) -> dict[str, dict[str, float]]:
 
     ``masked_nats``: mean cross-entropy at masked words. ``detection_nats`` and
     ``detection_auc``: of "was this word replaced", over all words. Frequencies stand
-    for a predictor that looks at no context. Only what the folder has is there: a
-    discriminator that predicts tokens detects nothing.
+    for a predictor that looks at no context. Only what the folder has is there: of
+    generators a masked LM is asked, of discriminators one that detects.
 
     ValueError: the folder's vocabulary is not the language's; OSError: no such folder.
     """
@@ -60,8 +61,10 @@ def score(folder: Path, config: OptimumConfig) -> dict[str, dict[str, float]]:
 
     parts: dict[str, dict[str, float]] = {}
     batches = [sentences[at : at + _ROWS] for at in range(0, len(sentences), _ROWS)]
+    model = None
     if home.has_model("generator"):
-        model = home.load("generator", MaskedLM)
+        model = home.load("generator", keras.Model)
+    if isinstance(model, MaskedLM):
         nats = {"model": [], "optimum": [], "frequencies": []}
         for batch in batches:
             hidden = [
@@ -117,11 +120,6 @@ def score(folder: Path, config: OptimumConfig) -> dict[str, dict[str, float]]:
             test = scipy.stats.mannwhitneyu(guess[truth], guess[~truth])
             pairs = truth.sum() * (~truth).sum()
             parts["detection_auc"][name] = float(test.statistic / pairs)
-    if not parts:
-        raise ValueError(
-            f"{folder} has neither generator.keras nor discriminator.keras: only "
-            "finished runs with a masked LM or replaced token detection are scored."
-        )
     return parts
 
 
@@ -138,6 +136,12 @@ def main(config: OptimumConfig) -> None:
     runs = kept_runs(folder)
     if not runs:
         parts = score(folder, config)
+        if not parts:
+            raise ValueError(
+                f"{folder} has neither a masked LM in generator.keras nor replaced "
+                "token detection in discriminator.keras: only those of finished runs "
+                "are scored."
+            )
         _say_run(parts)
         if config.output:
             files.write_json(Path(config.output), parts)

@@ -156,6 +156,14 @@ def test_errors(tmp_path):
     other = tiny_run.save(tmp_path / "other")
     with pytest.raises(ValueError, match="lacks the vocabulary of the language"):
         optimum.score(other, OptimumConfig(model=str(other)))
+    bare = tiny_run.save(
+        tmp_path / "bare", tiny.electra(vocab=len(TOKENS)), tokens=TOKENS
+    )
+    for name in ("generator", "discriminator"):
+        (bare / f"{name}.keras").unlink()
+    with pytest.raises(ValueError, match="neither a masked LM"):
+        optimum.main(OptimumConfig(model=str(bare)))
+    (bare / "encoder.keras").unlink()
     (tmp_path / "results.jsonl").write_text("")
     (other / "encoder.keras").unlink()
     with pytest.raises(ValueError, match="whose runs have kept no models"):
