@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from pathlib import Path
 
 import keras
@@ -94,6 +95,8 @@ def score(folder: Path, config: OptimumConfig) -> dict[str, dict[str, float]]:
     if home.has_model("discriminator"):
         model = home.load("discriminator", Discriminator)
     if isinstance(model, ReplacedTokenDetector):
+        # What is drawn does not depend on what other networks there are.
+        rng = np.random.default_rng([config.language_seed, config.seed, 3])
         labels, guesses = [], {"model": [], "optimum": [], "frequencies": []}
         for batch in batches:
             corrupted = []
@@ -167,29 +170,29 @@ def _say_run(parts: dict[str, dict[str, float]]) -> None:
 
 
 def _say_systems(systems: dict[str, list[dict[str, dict[str, float]]]]) -> None:
-    """A row per system: means over its runs, and the standard deviation of shares."""
-    names = list(dict.fromkeys(n for runs in systems.values() for r in runs for n in r))
-    some = {
-        n: next(r[n] for runs in systems.values() for r in runs if n in r)
-        for n in names
-    }
-    cli.say(f"{'':20}" + "".join(f"{name:>26}" for name in names))
+    """A row per system: the mean over its runs, and which share was learned."""
+    first = {}  # Optimum and frequencies are those of the language: of any run.
+    for run in itertools.chain(*systems.values()):
+        first = run | first
+    rows = {"": list(first)}
     for known in ("optimum", "frequencies"):
-        cells = (f"{some[name][known]:26.4f}" for name in names)
-        cli.say(f"{known:20}" + "".join(cells))
+        rows[known] = [f"{part[known]:.4f}" for part in first.values()]
     for system, runs in systems.items():
-        cells = []
-        for name in names:
-            found = [run[name] for run in runs if name in run]
-            shares = [learned(part) for part in found]
-            mean = np.mean([part["model"] for part in found]) if found else 0.0
-            cells.append(
-                f"{mean:10.4f}{np.mean(shares):8.1%} ± {np.std(shares):5.1%}"
-                if found
-                else ""
-            )
-        label = f"{system} ({len(runs)})"
+        rows[f"{system} ({len(runs)})"] = [
+            _cell([run[name] for run in runs if name in run]) for name in first
+        ]
+    for label, cells in rows.items():
         cli.say(f"{label:20}" + "".join(f"{cell:>26}" for cell in cells))
     cli.say(
-        "In brackets the runs; beside a mean which share was learned, ± its deviation."
+        "In brackets the number of runs; beside their mean, the share of the way from "
+        "frequencies to the optimum, ± its standard deviation."
     )
+
+
+def _cell(parts: list[dict[str, float]]) -> str:
+    if not parts:
+        return ""
+    shares = [100 * learned(part) for part in parts]
+    spread = f" ± {np.std(shares, ddof=1):.1f}" if len(parts) > 1 else ""
+    mean = np.mean([part["model"] for part in parts])
+    return f"{mean:.4f}  {np.mean(shares):.1f}{spread} %"
