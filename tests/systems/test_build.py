@@ -27,12 +27,12 @@ def test_settings_of_the_flagfiles_arrive(monkeypatch):
     annealed = config_of("reinforce_annealed", monkeypatch=monkeypatch)
     make = rows.TRAININGS["reinforce"].make(annealed, Electra)
     mixture = make.keywords["adversarial_weight"]
-    shares = [float(mixture(step)) for step in (0, 1000, 2000, 3000, 4000)]
+    shares = [float(mixture(step)) for step in (0, 650, 1300, 1950, 2600)]
     assert shares == [0, 0, 0.5, 1, 1]
     fast = config_of("fast_electra", monkeypatch=monkeypatch)
     temperature = build.sampler(fast).temperature
-    expected = [1 + np.exp(-step / 400) for step in (0, 400, 4000)]
-    found = [float(temperature(step)) for step in (0, 400, 4000)]
+    expected = [1 + np.exp(-step / 260) for step in (0, 260, 2600)]
+    found = [float(temperature(step)) for step in (0, 260, 2600)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     # Frozen and sampled from without dropout: one pass is enough, without dropout.
     assert fast.generator_encoder.dropout == 0
