@@ -24,11 +24,14 @@ def below(plan: Plan, runs: dict[str, list[Row]]) -> dict[str, str]:
 
     ``runs`` are the lines of finished pretraining runs by system; the mean over them
     counts. Systems whose held-out numbers have neither an AUC over replaceable tokens
-    nor a masked LM's loss have no threshold, nor have lines of older versions.
+    nor a masked LM's loss have no threshold, nor have lines of older versions. Neither
+    has Electric: noise that is as likely as text cannot be told from it by the best
+    energies either.
     """
+    objectives = {row.name: row.config.objective.objective for row in plan.systems}
     found = {}
     for system, rows in runs.items():
-        if system == UNTRAINED:
+        if system == UNTRAINED or objectives[system] == "electric":
             continue
         # What is not a number is null in the file.
         gains = [gain for row in rows if (gain := _gain(row)) is not None]

@@ -239,6 +239,16 @@ def test_a_reference_on_its_plateau_ranks_nobody(tmp_path):
     assert f"--budget=electra:{steps}" in text
 
 
+def test_electric_has_no_threshold(tmp_path):
+    """Its AUC is that of energies against noise, whose ratio the best ones know."""
+    store = Store(tmp_path)
+    fill_learned(store, electra=0.538)
+    described = plan(system=("electra: --objective=electric", "mlm: --objective=mlm"))
+    text = markdown(described, store)
+    assert "Below threshold" not in text
+    assert "## Against electra" in text
+
+
 def test_numbers_that_are_none(tmp_path):
     """A held-out number that was not finite is null in the file, and left out."""
     store = Store(tmp_path)
