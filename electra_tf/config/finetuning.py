@@ -344,6 +344,12 @@ class RecipeConfig(Group):
         "the original; mean: of all tokens; layers: their mean, from a learned mixture "
         "of all layers.",
     )
+    head_init: Literal["random", "probe"] = field(
+        "random",
+        "What the linear layer starts from: random: as the original; probe: trained to "
+        "convergence on the states of the encoder before fine-tuning begins, so that "
+        "this starts with what the encoder knows.",
+    )
     early_stopping_patience: int = field(
         0,
         "Stop after so many epochs without a better main score; 0: never.",

@@ -244,6 +244,8 @@ def _callbacks(
 def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
     """The task, before any data is read, and the folder that is free for it."""
     task = finetuning_tasks.task(config, log)
+    if config.recipe.head_init == "probe":
+        frozen.check(task, "--head_init=probe")
     folder = FinetuningFolder(Path(config.output_dir))
     folder.check(task.name, overwrite=config.run.overwrite)
     encoder = named(config.run.encoder).resolve()
@@ -343,6 +345,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
                 f"The encoder {path} has values in {variable.path} that are not "
                 "finite: it was damaged, or its pretraining diverged. Take another one."
             )
+    if not config.run.frozen and (hint := foreign_dropout(config.recipe, saved)):
+        log(hint)
     # A saved encoder has dtype and dropout of its pretraining; this run has its own.
     encoder = fresh_copy(
         saved,
@@ -366,6 +370,23 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "--vocab_file to the vocabulary it was pretrained with."
         )
     return Pretrained(encoder, tokenizer, home.trained_length)
+
+
+def foreign_dropout(recipe: RecipeConfig, encoder: TextEncoder) -> str:
+    """Hints at dropout that the encoder has never seen; else is empty.
+
+    Most of a state is common to all texts. What is dropped of that is noise, far above
+    the differences between texts, to an encoder that was not trained to bear it.
+    """
+    flags = ("dropout", "attention_dropout", "head_dropout")
+    given = [flag for flag in flags if getattr(recipe, flag)]
+    if encoder.dropout or not given:
+        return ""
+    without = " ".join(f"--{flag}=0" for flag in given)
+    return (
+        f"hint: the encoder was pretrained without dropout. If it learns little here, "
+        f"try {without} (docs/finetuning.md)."
+    )
 
 
 def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
@@ -495,12 +516,20 @@ def _trainer(
         f"({chosen.layerwise_exponent}), weight decay {chosen.weight_decay:g}, "
         f"{chosen.reduction} loss"
     )
+
+    def start_head(model: TaskModel) -> None:
+        began = time.monotonic()
+        frozen.start_head(model, data.task, data.train_rows, config.run.eval_batch_size)
+        took = cli.duration(time.monotonic() - began)
+        log(f"the head starts as a probe of the encoder's states, trained in {took}")
+
     return Trainer(
         model,
         data.train_rows,
         order,
         total_steps=total_steps,
         random_encoder=config.run.init == "random",
+        start_head=start_head if config.recipe.head_init == "probe" else None,
     )
 
 

@@ -22,7 +22,7 @@ from electra_tf.runs import linear
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.tasks.base import Ragged, Rows, Task
 from electra_tf.tasks.batching import make_batch
-from electra_tf.tasks.heads import Tensors, mean_over_tokens
+from electra_tf.tasks.heads import TaskModel, Tensors, mean_over_tokens
 
 # The name of the score that decides is this and the first of the readings.
 MIXTURE = "mixture"
@@ -40,12 +40,12 @@ _TEXT = {"mean": mean_over_tokens, "cls": lambda state, inputs: state[:, 0]}
 READINGS = dict.fromkeys(linear.LOSSES, _TEXT) | {"tagging": {"words": _words}}
 
 
-def check(task: Task) -> None:
-    """ValueError if there is no frozen probe of such a task."""
+def check(task: Task, flag: str = "--frozen") -> None:
+    """ValueError if there is no frozen probe of such a task, which ``flag`` wants."""
     if task.kind not in READINGS:
         raise ValueError(
-            f"--frozen reads one vector per text or word, and --task={task.name} asks "
-            "for spans: leave --frozen out."
+            f"{flag} reads one vector per text or word, and --task={task.name} asks "
+            f"for spans: leave {flag} out."
         )
 
 
@@ -122,6 +122,43 @@ def scores(
     return {name: found[name] for name in names}
 
 
+def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> None:
+    """Sets the head of a model to the probe of what it reads of its encoder.
+
+    Linear probing, then fine-tuning (Kumar et al., 2022): the first gradients of a
+    random head move an encoder away from what it has learned; those of a probe that
+    has converged begin with what is not in the states yet. Nothing of this is drawn.
+    """
+    head = model.head
+    reading, layers = "words", slice(-1, None)
+    if task.kind != "tagging":
+        reading = "cls" if head.pooling == "cls" else "mean"
+        layers = slice(None) if head.reads == "states" else layers
+    loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
+    targets, weights, groups = _asked(rows)
+    if task.kind in ("multilabel", "regression"):
+        targets = targets.reshape(len(targets), head.num_outputs)
+    readings = {reading: readings[reading]}
+    states = states_of(model.encoder, rows, readings, batch_size, layers)[reading]
+    # One scale for all layers, which the kernel can take over; not one for each.
+    shift = states.mean(axis=1, dtype=np.float64)
+    states -= shift[:, np.newaxis].astype(np.float32)
+    variance = [np.square(layer).mean(axis=0, dtype=np.float64) for layer in states]
+    scale = np.maximum(np.sqrt(np.mean(variance, axis=0)), 1e-6)
+    states /= scale.astype(np.float32)
+    mean = states.mean(axis=0, keepdims=True)
+    about = targets, groups, head.num_outputs, loss
+    strength = linear.choose_strength(mean, *about, weights=weights)
+    probe = linear.fit(
+        states, targets, head.num_outputs, loss, strength=strength, weights=weights
+    )
+    kernel = probe.kernel / scale[:, np.newaxis]
+    head.kernel.assign(kernel)
+    head.bias.assign(probe.bias - probe.shares @ shift @ kernel)
+    if head.reads == "states":
+        head.mixture.assign(np.log(np.maximum(probe.shares, 1e-6)))
+
+
 def _asked(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Targets, weights and row numbers of what is trained on: texts, or words."""
     (column,) = rows.targets.values()
@@ -143,20 +180,25 @@ def _is_word(rows: Rows) -> Ragged | None:
 
 
 def states_of(
-    encoder: TextEncoder, rows: Rows, readings: Mapping, batch_size: int
+    encoder: TextEncoder,
+    rows: Rows,
+    readings: Mapping,
+    batch_size: int,
+    layers: slice = slice(None),
 ) -> _States:
-    """What every layer says, float32 [L, N, D] by reading, in the order of the rows."""
+    """What layers say, float32 [L, N, D] by reading, in the order of the rows."""
     is_word = _is_word(rows)
     counts = np.ones(len(rows), np.int64)
     if is_word is not None:
         counts = np.add.reduceat(is_word.values, is_word.splits[:-1])
     begins = np.concatenate([[0], np.cumsum(counts)])
-    shape = (encoder.num_layers + 1, int(begins[-1]), encoder.hidden_size)
+    count = len(range(encoder.num_layers + 1)[layers])
+    shape = (count, int(begins[-1]), encoder.hidden_size)
     found = {reading: np.empty(shape, np.float32) for reading in readings}
 
     @tf.function(reduce_retracing=True)
     def read(inputs: Tensors) -> Tensors:
-        states = encoder.states(inputs)
+        states = encoder.states(inputs)[layers]
         return {
             name: tf.stack(
                 [tf.cast(pick(state, inputs), tf.float32) for state in states]

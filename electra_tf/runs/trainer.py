@@ -75,6 +75,8 @@ class Trainer:
         rows: training rows; ``order`` says which of them form which batch.
         total_steps: updates per seed.
         random_encoder: whether the encoder starts from initial weights.
+        start_head: gives the head its first weights, from the encoder's, in place of
+            random ones.
     """
 
     def __init__(
@@ -85,12 +87,16 @@ class Trainer:
         *,
         total_steps: int,
         random_encoder: bool = False,
+        start_head: Callable[[TaskModel], None] | None = None,
     ):
         self.model = model
         self._rows = rows
         self._order = order
         self._total_steps = total_steps
         self._random_encoder = random_encoder
+        self._start_head = start_head
+        # Of a pretrained encoder, which is the same for all seeds.
+        self._head: list[np.ndarray] = []
         self._pretrained = model.encoder.get_weights()
         # Slots are there before the first step, so that every seed can start from them.
         with model.distribute_strategy.scope():
@@ -104,6 +110,11 @@ class Trainer:
         self.model.encoder.set_weights(
             fresh.encoder.get_weights() if self._random_encoder else self._pretrained
         )
+        if self._start_head is not None:
+            if self._random_encoder or not self._head:
+                self._start_head(self.model)
+                self._head = self.model.head.get_weights()
+            self.model.head.set_weights(self._head)
         slots = zip(self.model.optimizer.variables, self._unused, strict=True)
         for variable, value in slots:
             variable.assign(value)

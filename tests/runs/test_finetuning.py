@@ -661,3 +661,19 @@ def test_the_command_line(tmp_path, pretrained):
     assert "--seeds must be at least 1" in bad_value.stderr
     helped = run("--help")
     assert "run_finetuning.py --flagfile=configs/tasks/tiny.cfg" in helped.stdout
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "flags", "hints"),
+    [
+        (0.0, {}, "--dropout=0 --attention_dropout=0 --head_dropout=0"),
+        (0.0, {"dropout": 0.0, "attention_dropout": 0.0}, "try --head_dropout=0 ("),
+        (0.0, dict.fromkeys(("dropout", "attention_dropout", "head_dropout"), 0.0), ""),
+        (0.1, {}, ""),
+    ],
+)
+def test_dropout_that_an_encoder_has_never_seen(pretrained, flags, hints):
+    encoder = common.encoder(dropout=pretrained)
+    found = finetuning.foreign_dropout(config(**flags).recipe, encoder)
+    assert hints in found
+    assert bool(found) == bool(hints)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.runs import finetuning
+from electra_tf.runs import finetuning, frozen
 from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
@@ -123,6 +123,24 @@ def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
     for scores, served in others:
         assert scores == one
         np.testing.assert_allclose(served, first, atol=1e-4)
+
+
+def test_a_head_starts_as_a_probe_on_devices_too():
+    task, examples = weighted()
+    rows = task.featurize(examples, common.tokenizer(), 16, training=True)
+    heads = []
+    for strategy in (tf.distribute.get_strategy(), two_cpus()):
+        with strategy.scope():
+            model = task.build_model(common.encoder())
+        frozen.start_head(model, task, rows, 8)
+        copies = model.head.kernel.value
+        copies = strategy.experimental_local_results(copies)
+        assert len(copies) == strategy.num_replicas_in_sync
+        heads += [copy.numpy() for copy in copies]
+    one, *others = heads
+    assert np.ptp(one) > 0.1
+    for other in others:
+        np.testing.assert_allclose(other, one, atol=1e-3)
 
 
 def test_devices_get_equal_shares(monkeypatch):

@@ -12,7 +12,11 @@ from sklearn.preprocessing import StandardScaler
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.finetuning import FinetuningFolder
-from electra_tf.runs import finetuning, linear
+from electra_tf.runs import finetuning, frozen, linear
+from electra_tf.runs.trainer import Trainer
+from electra_tf.tasks import Classification
+from electra_tf.tasks.batching import TrainingOrder
+from electra_tf.training import AdamW
 from tests.tasks import common
 
 
@@ -183,5 +187,96 @@ def test_probes_that_are_done_are_not_done_again(tmp_path, pretrained, monkeypat
 def test_spans_are_refused(tmp_path, pretrained):
     path = tmp_path / "squad.json"
     path.write_text('{"data": []}')
+    values = {"task": "squad1", "train": str(path), "eval": str(path)}
     with pytest.raises(ValueError, match="leave --frozen out"):
-        run(tmp_path, pretrained, task="squad1", train=str(path), eval=str(path))
+        run(tmp_path, pretrained, **values)
+    with pytest.raises(ValueError, match="leave --head_init=probe out"):
+        run(tmp_path, pretrained, frozen=False, head_init="probe", **values)
+
+
+# -- The head of a fine-tuning run -----------------------------------------------------
+
+# Nothing is learned at such a rate.
+STILL = {"learning_rate": 1e-12, "weight_decay": 0.0, "epochs": 0.1, "frozen": False}
+STILL |= {"head_init": "probe", "export_saved_model": False}
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "layers"])
+def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
+    train = common.sentiment(60)
+    train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
+    monkeypatch.setattr(linear, "choose_strength", lambda *arguments, **options: 0.01)
+    path = table(tmp_path / "train.csv", train)
+    values = {"task": "classification", "train": path, "eval": path}
+    _, folder, said = run(tmp_path, pretrained, pooling=pooling, **values, **STILL)
+    assert any(line.startswith("the head starts as a probe") for line in said)
+    head = FinetuningFolder(folder).load().head
+    # [L, N, D]
+    vectors = np.array(
+        [
+            [x[0] if pooling == "cls" else x.mean(axis=0) for x in layers]
+            for layers in states(pretrained, train)
+        ]
+    ).swapaxes(0, 1)
+    shares = [0, 0, 1]
+    if pooling == "layers":
+        shares = np.exp(head.mixture.numpy()) / np.exp(head.mixture.numpy()).sum()
+        # They have been learned.
+        assert np.ptp(shares) > 0.02
+    else:
+        vectors = vectors[-1:].repeat(3, axis=0)
+    scale = np.sqrt(vectors.var(axis=1).mean(axis=0))
+    mixed = np.tensordot(shares, vectors, 1)
+    # With two classes it has one vector in the place of two of half its size.
+    peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
+    scaled = (mixed - mixed.mean(axis=0)) / scale
+    peer.fit(scaled, [e.label for e in train])
+    logits = mixed @ head.kernel.numpy() + head.bias.numpy()
+    # As near as L-BFGS goes: scores move no more (``linear.py``).
+    found, wanted = logits[:, 1] - logits[:, 0], peer.decision_function(scaled)
+    np.testing.assert_allclose(found, wanted, atol=0.4)
+    assert np.ptp(wanted) > 10
+
+
+def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
+    """A head that nothing was trained for would be right about a word in five."""
+    (tmp_path / "train.txt").write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)
+    report, _, _ = run(
+        tmp_path,
+        pretrained,
+        task="tagging",
+        tag_metric="accuracy",
+        train=str(tmp_path / "train.txt"),
+        eval=str(tmp_path / "train.txt"),
+        **STILL,
+    )
+    assert report["seeds"][0]["scores"][report["main_split"]]["accuracy"] == 100
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_a_probe_of_the_same_encoder_is_trained_once(is_random):
+    task = Classification(name="mood", source=None, labels=("neg", "pos"))
+    rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
+    model = task.build_model(common.encoder())
+    model.compile(optimizer=AdamW(1e-3), loss=task.loss())
+    heads = []
+
+    def start_head(model):
+        frozen.start_head(model, task, rows, 8)
+        heads.append(model.head.kernel.numpy())
+
+    order = TrainingOrder(rows.lengths, 8, (16,))
+    trainer = Trainer(
+        model,
+        rows,
+        order,
+        total_steps=3,
+        random_encoder=is_random,
+        start_head=start_head,
+    )
+    for seed in (0, 1):
+        trainer.reset(seed)
+        np.testing.assert_array_equal(model.head.kernel.numpy(), heads[-1])
+        model.head.kernel.assign(np.zeros_like(heads[-1]))
+    assert len(heads) == (2 if is_random else 1)
+    assert not is_random or not np.array_equal(*heads)
