@@ -3,6 +3,9 @@
 import gc
 import os
 
+# Two workers have two cores: threads of NumPy's that wait for each other's would spin.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from electra_tf.config import startup
 
 # Before TensorFlow is imported: the workers, and the processes that tests start, share
