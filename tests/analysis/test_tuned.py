@@ -28,6 +28,7 @@ def inspector(tmp_path_factory):
     return Inspector(tiny_run.save(tmp_path_factory.mktemp("run"), model), pytest.fail)
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_marked_and_leaves_the_model(inspector):
     given, asked = sentences(64, 1), sentences(40, 2)
     before = [v.numpy().copy() for v in inspector.detector.weights]

@@ -320,7 +320,9 @@ def test_corpora_have_their_share_of_the_rows(
         assert len({tuple(one) for one in passes}) == len(passes) > 1
 
 
-@pytest.mark.parametrize("start", [1, 4, 5, 7, 22])
+@pytest.mark.parametrize(
+    "start", [4, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 5, 7, 22))]
+)
 def test_a_mixture_of_corpora_is_resumed(corpora, start, monkeypatch):
     """Within a block, at its end, and after passes over both corpora."""
     monkeypatch.setattr(pipeline, "_BLOCK", 20)
@@ -348,6 +350,7 @@ def of_workers(files, batches, workers, **options):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 def test_workers_without_files_of_their_own_share_the_rows(files, training):
     """Four workers, three files: together they have the batches of one."""

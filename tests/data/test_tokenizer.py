@@ -157,6 +157,7 @@ print(json.dumps(model.ids(tf.constant(json.loads(sys.argv[2]))).to_list()))
 """
 
 
+@pytest.mark.slow
 def test_same_ids_in_a_saved_model_in_another_process(vocabulary, tmp_path):
     tokenizer = WordPiece(vocabulary)
     module = tf.Module()

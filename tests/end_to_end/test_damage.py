@@ -34,6 +34,7 @@ def test_a_flipped_bit(text, data, tmp_path):
         run(text, data, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_id_beyond_the_vocabulary(text, data, tmp_path):
     path, size = data / "train-0.tfrecord", len(Vocabulary.load(data / "vocab.txt"))
     records.write_shard(path, [[2, 5, 3]] * 39 + [[2, size, 3]])

@@ -137,7 +137,8 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
 # -- Numbers that are none -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_weights_that_are_not_finite(text, tmp_path, bad):
     """After a step: the checkpoint before it is named, kept and whole."""
     ready = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)

@@ -224,9 +224,8 @@ def classifier(encoder):
     return keras.Model(inputs, output)
 
 
-@pytest.mark.parametrize(
-    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_plain_fit_learns(policy):
     """Is token 1 in front? A functional classifier with dropout must learn it."""
     rng = np.random.default_rng(0)

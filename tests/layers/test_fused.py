@@ -192,9 +192,8 @@ def assert_close(ours, theirs, tolerance=1e-4):
         np.testing.assert_allclose(mine, expected, atol=tolerance * scale + 1e-6)
 
 
-@pytest.mark.parametrize(
-    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_inside_an_outer_jit(policy):
     encoder = make_stack(policy)
     hidden = normal(ROWS, LENGTH, SIZE)
@@ -255,6 +254,7 @@ class Regressor(keras.Model):
         return self.encoder(hidden, mask, training=training, seed=SEED)
 
 
+@pytest.mark.slow
 def test_steps_per_execution():
     hidden = normal(16, LENGTH, SIZE).numpy()
     target = normal(16, LENGTH, SIZE, seed=3).numpy()

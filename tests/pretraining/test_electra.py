@@ -354,6 +354,7 @@ def test_steps_per_execution_equals_single_steps():
     assert_same_weights(*results)
 
 
+@pytest.mark.slow
 def test_mixed_bfloat16_keeps_float32_logits_and_weights():
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:

@@ -426,6 +426,7 @@ def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
     assert left == {*mine, "task.json", "config.json", "labels.txt", "vocab.txt"}
 
 
+@pytest.mark.slow
 def test_a_picture_that_fails_costs_nothing_else(
     tmp_path, pretrained, capsys, monkeypatch
 ):

@@ -238,6 +238,7 @@ def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
     assert np.ptp(wanted) > 10
 
 
+@pytest.mark.slow
 def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
     """A head that nothing was trained for would be right about a word in five."""
     (tmp_path / "train.txt").write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)

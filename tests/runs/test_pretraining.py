@@ -47,6 +47,7 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
         ready.num_steps = 7
 
 
+@pytest.mark.slow
 def test_the_three_parts_are_a_run(text, tmp_path):
     said = []
     named = f"--callback={__name__}:Seen"

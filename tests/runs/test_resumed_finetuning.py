@@ -112,6 +112,7 @@ def test_killed_at_a_step_and_resumed(trainer, undisturbed, tmp_path, killed_at)
     assert without_speed(tmp_path) == undisturbed[1]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_at_the_end_of_an_epoch_is_evaluated_once(
     trainer, undisturbed, tmp_path
 ):

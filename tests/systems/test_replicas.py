@@ -117,6 +117,7 @@ def assert_same(name, cut, steps, lengths=LENGTHS):
         np.testing.assert_allclose(many[0][path], value, atol=tolerance, err_msg=path)
 
 
+@pytest.mark.slow
 def test_two_devices_and_two_micro_batches_equal_one():
     # The smallest network; samples in every cut are tested beside the samplers.
     assert_same("mlm", (2, 2, "none"), steps=2)

@@ -88,6 +88,7 @@ def step_of(rows, reduction):
     return (kernel.numpy() - before) * 1e6, float(optimizer.gradient_norm.numpy())
 
 
+@pytest.mark.slow
 def test_summed_loss_is_clipped_where_the_mean_is_not():
     # Pitfall 34: 32 identical rows against one.
     one, norm = step_of(1, "sum")
