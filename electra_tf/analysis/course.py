@@ -13,13 +13,10 @@ import numpy as np
 
 from electra_tf.analysis.inspector import Inspector, Verdicts
 from electra_tf.cli import Log
-from electra_tf.config import fields
-from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.folders.pretraining import CHECKPOINTS
 from electra_tf.folders.settings import CONFIG
 from electra_tf.pretraining import ReplacedTokenDetector
-from electra_tf.runs import warm_start
-from electra_tf.systems import build, costs
+from electra_tf.systems import stored
 from electra_tf.training.checkpoints import checkpoints_in
 
 
@@ -61,21 +58,12 @@ def checkpoints(inspector: Inspector) -> Iterator[Stage]:
             f"{home.path} keeps no checkpoints: --checkpoints needs the folder of a "
             "run as it was trained; --beside compares folders."
         )
-    vocabulary = inspector.vocabulary
     try:
-        config = fields.from_flat(inspector.flags, PretrainConfig)
-        costs.check_fits(config, len(vocabulary))
+        config, model = stored.described(inspector.flags, inspector.vocabulary)
     except ValueError as error:
         raise ValueError(f"{home.path / CONFIG}: {error}") from error
-    model = build.model(config, len(vocabulary), build.special_ids(vocabulary))
     for step, prefix in found.items():
-        report = warm_start.load(prefix, model)
-        lacking = (*report.missing, *report.unfit)
-        if lacking:
-            raise ValueError(
-                f"{prefix} lacks {', '.join(lacking[:3])} of the model of config.json: "
-                "it is of another run."
-            )
+        stored.restore(model, prefix)
         detector = model.artifacts().get("discriminator")
         if not isinstance(detector, ReplacedTokenDetector):
             raise ValueError(

@@ -459,6 +459,9 @@ class ConvertConfig(Group):
       python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face \
           --push_to_hub=me/my-cola
 
+      # What a run had learned after 5,000 steps; it may still be training.
+      python -m electra_tf.convert --from=runs/mine --checkpoint=5000 --to=at_5000
+
       # Half the size, to give away: every command reads it.
       python -m electra_tf.convert --from=runs/mine --to=small --float16
 
@@ -474,6 +477,12 @@ class ConvertConfig(Group):
         flag="from",
         required=True,
     )
+    checkpoint: int | None = field(
+        None,
+        "Of a pretraining run, finished or not: take the weights after this step, one "
+        "of those in its checkpoints/.",
+        allowed=at_least(1),
+    )
     to: str | None = field(None, "Folder to write.", required=True)
     format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
         "electra_tf", "What to write."
@@ -481,8 +490,8 @@ class ConvertConfig(Group):
     generator: str | None = field(None, "The generator's folder (hugging_face).")
     only: Literal["discriminator", "generator"] | None = field(
         None,
-        "Leave the other tower out; of a fine-tuned model the discriminator is the "
-        "encoder, without its head.",
+        "Leave the other tower out; of a fine-tuned model, and of another objective "
+        "than replaced tokens, the discriminator is the encoder, without its head.",
     )
     pair: bool | None = field(
         None,

@@ -265,12 +265,18 @@ class PretrainingFolder:
         ]
         return [row for row in numbers if files.fits(row.get("step"), int)]
 
-    def held_out(self, prefix: str = EVAL_PREFIX) -> dict[str, float]:
+    def held_out(
+        self, prefix: str = EVAL_PREFIX, *, last_step: int | None = None
+    ) -> dict[str, float]:
         """The last held-out numbers, by names that begin with ``prefix``.
 
         With ``TRIVIAL_PREFIX`` those of trivial predictors, which a finished run has.
+        What was measured after ``last_step`` does not count.
         """
-        for row in reversed(self.metrics()):
+        rows = self.metrics()
+        if last_step is not None:
+            rows = [row for row in rows if row["step"] <= last_step]
+        for row in reversed(rows):
             scores = {n: v for n, v in row.items() if n.startswith(prefix)}
             if scores:
                 return {n: v for n, v in scores.items() if isinstance(v, int | float)}

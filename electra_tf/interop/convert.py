@@ -14,6 +14,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders.pretraining import CHECKPOINTS, METRICS
 from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_folder
 from electra_tf.interop.imported import Imported, Source
+from electra_tf.training.checkpoints import checkpoints_in
 
 # Format -> its module, see ``electra_tf.interop.imported``; asked in this order whether
 # they can read a source.
@@ -52,6 +53,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         generator_num_heads=options.generator_num_heads,
         only=options.only,
         pair=options.pair,
+        checkpoint=options.checkpoint,
     )
     model = find_format(source).read(source)
     if model.task:
@@ -113,6 +115,12 @@ def _check_task(model: Imported, options: ConvertConfig) -> None:
 
 def find_format(source: Source) -> ModuleType:
     """The first format that can read the source."""
+    checkpoints = Path(source.path) / CHECKPOINTS
+    if source.checkpoint is not None and not checkpoints.is_dir():
+        raise ValueError(
+            f"--checkpoint={source.checkpoint} is one of a pretraining run, and there "
+            f"is no folder {checkpoints}: leave the flag out, or correct --from."
+        )
     for module in FORMATS.values():
         if module.detect(source):
             return module
@@ -123,8 +131,11 @@ def find_format(source: Source) -> ModuleType:
             "the Hugging Face hub is owner/name."
         )
     message = f"--from={source.path} is not in a known format ({', '.join(FORMATS)})."
-    if (path / CHECKPOINTS).is_dir():
-        message += " It is a pretraining run that did not finish: finish it first."
+    if steps := ", ".join(map(str, checkpoints_in(checkpoints))):
+        message += (
+            " It is a pretraining run that did not finish: finish it first, or choose "
+            f"one of its checkpoints with --checkpoint ({steps})."
+        )
     raise ValueError(message)
 
 

@@ -39,7 +39,7 @@ class Source:
 
     ``generator`` is where the generator is, if it is somewhere else. None for attention
     heads is what the source says. ``only`` "discriminator" or "generator" leaves the
-    other one out.
+    other one out. ``checkpoint`` is a step of a pretraining run, in place of its end.
 
     Examples:
         >>> interop.Source("electra_small", num_heads=4).heads
@@ -52,6 +52,7 @@ class Source:
     generator_num_heads: int | None = None
     only: str | None = None
     pair: bool | None = None
+    checkpoint: int | None = None
 
     def reject(self, *names: str) -> None:
         """Rejects attributes, given by name, for which a format has no use."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from electra_tf.folders.models import HALVES, KERAS, Model
 from electra_tf.folders.pretraining import (
+    CHECKPOINTS,
     CONFIG,
     MODELS,
     VOCABULARY,
@@ -19,11 +22,9 @@ from electra_tf.folders.pretraining import (
 from electra_tf.interop import networks, task_heads
 from electra_tf.interop.imported import Imported, Source, Tower
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.pretraining import (
-    MaskedLM,
-    ReplacedTokenDetection,
-    ReplacedTokenDetector,
-)
+from electra_tf.pretraining import Discriminator, MaskedLM, ReplacedTokenDetection
+from electra_tf.systems import stored
+from electra_tf.training.checkpoints import checkpoints_in
 
 NAME = "electra_tf"
 OUTPUTS = (
@@ -35,6 +36,8 @@ OUTPUTS = (
 
 def detect(source: Source) -> bool:
     """Whether it is a folder with models of this library."""
+    if source.checkpoint is not None:
+        return True
     return _is_pretrained(source) or task_heads.is_task_folder(Path(source.path))
 
 
@@ -44,11 +47,19 @@ def _is_pretrained(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
-    if not _is_pretrained(source):
+    step = source.checkpoint
+    if step is None and not _is_pretrained(source):
         return task_heads.read(source)
     source.reject("generator", "num_heads", "generator_num_heads", "pair")
     folder = PretrainingFolder(named(source.path))
-    casing, towers = folder.casing, _towers(folder)
+    if step is None:
+        towers = _towers(folder, source.only)
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            ended = _at_checkpoint(folder, step, Path(place))
+            owner = f"{folder.path} at step {step:,}: "
+            towers = _towers(ended, source.only, owner)
+    casing = folder.casing
     if source.only:
         towers = {role: x for role, x in towers.items() if role == source.only}
     return Imported(
@@ -60,26 +71,69 @@ def read(source: Source) -> Imported:
         strip_accents=casing.get("strip_accents"),
         trained_length=folder.flags.get("max_seq_length"),
         run=folder.settings,
-        scores=folder.held_out(),
+        scores=folder.held_out(last_step=step),
+        notes=() if step is None else (f"weights after step {step:,}",),
     )
 
 
-def _towers(folder: PretrainingFolder) -> dict[str, Tower]:
+def _at_checkpoint(
+    folder: PretrainingFolder, step: int, place: Path
+) -> PretrainingFolder:
+    """What the run would have saved, had it ended after the step, in another folder."""
+    found = checkpoints_in(folder.path / CHECKPOINTS)
+    if step not in found:
+        steps = ", ".join(f"{step:,}" for step in found) or "none"
+        raise ValueError(
+            f"--checkpoint={step}: {folder.path / CHECKPOINTS} has those of steps "
+            f"{steps}. A run keeps the last --keep_checkpoints."
+        )
+    vocabulary = folder.vocabulary()
+    if vocabulary is None or not folder.flags:
+        raise ValueError(
+            f"--checkpoint={step} is read by {CONFIG} and {VOCABULARY} of the run, and "
+            f"{folder.path} does not have both."
+        )
+    try:
+        _, model = stored.described(folder.flags, vocabulary)
+    except ValueError as error:
+        raise ValueError(f"{folder.path / CONFIG}: {error}") from error
+    stored.restore(model, found[step])
+    ended = PretrainingFolder(place)
+    # As files: networks that borrow tables from each other are plain there.
+    ended.save(model.artifacts())
+    return ended
+
+
+def _towers(
+    folder: PretrainingFolder, only: str | None, owner: str = ""
+) -> dict[str, Tower]:
+    """The networks of a folder; errors name their files, in ``owner`` if given."""
     towers: dict[str, Tower] = {}
 
-    def tower(name: str, encoder: TextEncoder, head: Any = None) -> Tower:
-        return networks.encoder_tower(encoder, str(folder.model_path(name)), head)
+    def file(name: str) -> str:
+        path = folder.model_path(name)
+        return f"{owner}{path.name}" if owner else str(path)
 
-    if generator := _load(folder, "generator", MaskedLM):
+    def tower(name: str, encoder: TextEncoder, head: Any = None) -> Tower:
+        return networks.encoder_tower(encoder, file(name), head)
+
+    def unknown(name: str, part: Any) -> ValueError:
+        return ValueError(
+            f"{file(name)} was trained with {type(part).__name__}, which no other "
+            "format has: pass --only=discriminator for the discriminator's encoder."
+        )
+
+    generator = _load(folder, "generator", keras.Model)
+    if isinstance(generator, MaskedLM):
         towers["generator"] = tower("generator", generator.encoder, generator.head)
-    if detector := _load(folder, "discriminator", ReplacedTokenDetector):
-        asked = detector.objective
-        if not isinstance(asked, ReplacedTokenDetection):
-            raise ValueError(
-                f"{folder.model_path('discriminator')} was trained with the objective "
-                f"{type(asked).__name__}, whose head no other format has."
-            )
+    elif generator and only != "discriminator":
+        raise unknown("generator", generator)
+    detector = _load(folder, "discriminator", Discriminator)
+    asked = detector and detector.objective
+    if isinstance(asked, ReplacedTokenDetection):
         towers["discriminator"] = tower("discriminator", detector.encoder, asked.head)
+    elif detector and only != "discriminator":
+        raise unknown("discriminator", asked)
     elif encoder := _load(folder, "encoder", TextEncoder):
         alone = tower("encoder", encoder)
         # Of masked LM alone, encoder.keras is the encoder of generator.keras.

@@ -1,0 +1,44 @@
+"""The networks of a run with the weights of one of its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.pretraining import PretrainingModel
+from electra_tf.pretraining.phases import learned_weights
+from electra_tf.systems import build, costs
+from electra_tf.training.checkpoints import load_weights, named_variables
+
+
+def described(
+    flags: Mapping[str, Any], vocabulary: Vocabulary
+) -> tuple[PretrainConfig, PretrainingModel]:
+    """What the flags of a config.json describe, with new weights, not compiled.
+
+    ValueError: no run can have these flags with this vocabulary.
+    """
+    config = fields.from_flat(flags, PretrainConfig)
+    costs.check_fits(config, len(vocabulary))
+    special_ids = build.special_ids(vocabulary)
+    return config, build.model(config, len(vocabulary), special_ids)
+
+
+def restore(model: PretrainingModel, prefix: str) -> None:
+    """Gives the model the weights of a checkpoint (".../ckpt-100") of its own run.
+
+    Raises:
+        OSError: the checkpoint is damaged or not there.
+        ValueError: it is of another model, or of the first of two stages.
+    """
+    own = {id(variable) for variable in learned_weights(model)}
+    learned = {n: v for n, v in named_variables(model).items() if id(v) in own}
+    lacking = load_weights(prefix, learned).missing
+    if lacking:
+        raise ValueError(
+            f"{prefix} lacks {', '.join(lacking[:3])} of the model of config.json: it "
+            "is of another run, or of a first stage without a discriminator."
+        )
