@@ -22,7 +22,12 @@ from electra_tf.folders.pretraining import (
 from electra_tf.interop import networks, task_heads
 from electra_tf.interop.imported import Imported, Source, Tower
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.pretraining import Discriminator, MaskedLM, ReplacedTokenDetection
+from electra_tf.pretraining import (
+    Discriminator,
+    MaskedLM,
+    ReplacedTokenDetection,
+    ReplacedTokenDetector,
+)
 from electra_tf.systems import stored
 from electra_tf.training.checkpoints import checkpoints_in
 
@@ -130,7 +135,9 @@ def _towers(
         raise unknown("generator", generator)
     detector = _load(folder, "discriminator", Discriminator)
     asked = detector and detector.objective
-    if isinstance(asked, ReplacedTokenDetection):
+    # Electric's energies come from such an objective, too, and are no verdicts.
+    verdicts = isinstance(detector, ReplacedTokenDetector)
+    if verdicts and isinstance(asked, ReplacedTokenDetection):
         towers["discriminator"] = tower("discriminator", detector.encoder, asked.head)
     elif detector and only != "discriminator":
         raise unknown("discriminator", asked)

@@ -286,7 +286,7 @@ def test_energies_are_not_taken_for_verdicts(tmp_path):
     make().detector().save(path)
     with pytest.raises(ValueError, match=r"holds a EnergyModel.*Give another"):
         models.load(path, et.ReplacedTokenDetector, "Give another.")
-    with pytest.raises(ValueError, match="holds a EnergyModel"):
+    with pytest.raises(ValueError, match="NoiseContrastiveEstimation, which no other"):
         run_folder.read(Source(str(tmp_path)))
 
 
