@@ -39,10 +39,10 @@ _SIZES = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("embedding_size", "max_positions"),
 )
-_GENERATOR = {"generator_hidden_size": "hidden_size", "generator_layers": "num_layers"}
 # What a run is for is called so beside a generator, and so alone: one can start the
 # other.
 _MAIN = ("model/discriminator/", "model/encoder/")
+_GENERATOR = "model/generator/"
 _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
 
 
@@ -140,14 +140,6 @@ def _differences(
     for flag in (*_SIZES, *casing):
         if flag in there and flag in here and there[flag] != here[flag]:
             yield flag, there[flag], here[flag]
-    if there.get("objective") != here["objective"]:
-        return
-    for flag, size in _GENERATOR.items():
-        if flag in there and size in there:
-            # Fractions may differ where sizes do not: 0.33333 and 1/3 of 768 are 256.
-            sizes = {max(1, round(f * there[size])) for f in (there[flag], here[flag])}
-            if len(sizes) == 2:
-                yield flag, there[flag], here[flag]
 
 
 def _remedy(flag: str, value: Any) -> str:
@@ -207,8 +199,8 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     A folder's checkpoints come first, then its saved models: ``generator.keras`` and
     ``discriminator.keras`` with their heads, ``encoder.keras`` for what they leave.
     What a run was for, the encoder of a masked LM or a discriminator, starts what this
-    one is for, whichever of the two it is. A head of another shape starts anew, and
-    between a run of one network and one of two so does a generator.
+    one is for, whichever of the two it is. A head and a generator of another shape
+    start anew: a discriminator that has outgrown its generator can get a larger one.
 
     Raises:
         ValueError: something does not fit; nothing is changed then.
@@ -224,7 +216,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     }
     if (path / CHECKPOINTS).is_dir() or not saved:
         place = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
-        return load_weights(place, trained, aliases=_ALIASES, may_differ=_is_head)
+        return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
     for name, part in saved.items():
         if not own >= {id(variable) for variable in learned_weights(part)}:
             raise ValueError(
@@ -234,14 +226,17 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
                 "untied or all."
             )
     values, wrong, unfit = {}, [], ()
-    alike = folder.has_model("discriminator") == ("discriminator" in model.artifacts())
     # The encoder last: it is part of the others, and they come with their heads.
     for name in sorted(saved, key="encoder".__eq__):
-        problems = _collect(folder.model_path(name), name, saved[name], values)
-        if problems and name == "generator" and "encoder" in saved and not alike:
+        part, file = saved[name], folder.model_path(name)
+        if name == "encoder" and all(id(v) in values for v in learned_weights(part)):
+            continue
+        loaded = models.load(file, TextEncoder if name == "encoder" else keras.Model)
+        misfits = _misfits(file, part, loaded)
+        if misfits and name == "generator" and len(saved) > 1:
             unfit = (name,)
         else:
-            wrong += problems
+            wrong += misfits or _collect(file, part, loaded, values)
     if wrong:
         raise ValueError(
             f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
@@ -257,31 +252,25 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     )
 
 
-def _is_head(name: str) -> bool:
-    """Whether a variable of a checkpoint is part of no encoder."""
-    return "/transformer/" not in name and "embeddings" not in name
+def _optional(name: str) -> str | None:
+    """The head, or encoder of a generator, that a variable of a checkpoint is of."""
+    if name.startswith(_GENERATOR):
+        return _GENERATOR.removesuffix("/")
+    is_head = "/transformer/" not in name and "embeddings" not in name
+    return name.rpartition("/")[0] if is_head else None
 
 
-def _collect(
-    path: Path,
-    name: str,
-    part: keras.Model,
-    values: dict[int, tuple[keras.Variable, np.ndarray]],
-) -> list[str]:
-    """Adds a file's value for each variable of ``part``; returns what does not fit."""
-    here, wrong = learned_weights(part), []
-    if name == "encoder" and all(id(variable) in values for variable in here):
-        return []
-    loaded = models.load(path, TextEncoder if name == "encoder" else keras.Model)
-    there = learned_weights(loaded)
+def _misfits(path: Path, part: keras.Model, loaded: keras.Model) -> list[str]:
+    """What of a model that was loaded from ``path`` has other sizes than ``part``."""
     # No shape tells the number of heads.
     heads, own_heads = (
         getattr(getattr(model, "encoder", model), "num_heads", None)
         for model in (loaded, part)
     )
+    wrong = []
     if heads != own_heads:
         wrong.append(f"{path.name}: num_heads {heads}, this run has {own_heads}")
-    ours, theirs = [_kind(v) for v in here], [_kind(v) for v in there]
+    ours, theirs = ([_kind(v) for v in learned_weights(m)] for m in (part, loaded))
     if ours != theirs:
         shapes, other_shapes = dict(ours), dict(theirs)
         wrong += [
@@ -290,12 +279,23 @@ def _collect(
             for name in shapes | other_shapes
             if shapes.get(name) != other_shapes.get(name)
         ] or [f"{path.name}: the variables come in another order"]
-        return wrong
-    for variable, other in zip(here, there, strict=True):
+    return wrong
+
+
+def _collect(
+    path: Path,
+    part: keras.Model,
+    loaded: keras.Model,
+    values: dict[int, tuple[keras.Variable, np.ndarray]],
+) -> list[str]:
+    """Adds a value for each variable of ``part``; returns those with two values."""
+    wrong = []
+    pairs = zip(learned_weights(part), learned_weights(loaded), strict=True)
+    for variable, other in pairs:
         value = other.numpy()
         _, known = values.setdefault(id(variable), (variable, value))
         if not np.array_equal(known, value):
-            wrong.append(f"{path.name}: {other.path} differs from the generator's")
+            wrong.append(f"{path.name}: {other.path} differs from the other model's")
     return wrong
 
 

@@ -173,14 +173,15 @@ def load_weights(
     variables: Mapping[str, tf.Variable],
     *,
     aliases: Mapping[str, str] | None = None,
-    may_differ: Callable[[str], bool] = lambda name: False,
+    optional: Callable[[str], str | None] = lambda name: None,
 ) -> LoadReport:
     """Copies the values a checkpoint has for ``variables``, and says what it did.
 
     ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, whose newest whole
     checkpoint is taken. Only the given variables are changed. A variable that is not
     there is also looked for with another beginning of its name, those of ``aliases``.
-    Of the layer of one whose shape ``may_differ``, and does, nothing is taken.
+    ``optional`` names the part of the model that a variable belongs to, if that part
+    may start anew: nothing is taken of one with other variables or shapes there.
 
     Raises:
         OSError: no whole checkpoint at ``path``.
@@ -202,12 +203,15 @@ def load_weights(
                 stored[name] = theirs + name.removeprefix(ours)
     found = {name: shapes[stored[name]] for name in variables if stored[name] in shapes}
     differ = [name for name in found if found[name] != list(variables[name].shape)]
-    unfit = {_layer(name) for name in differ if may_differ(name)}
-    shared = [name for name in found if _layer(name) not in unfit]
+    lacking = [name for name in variables if name not in found]
+    unused = sorted(shapes.keys() - {*stored.values()})
+    unlike = {optional(name) for name in (*differ, *lacking, *unused)}
+    unfit = (unlike & {optional(name) for name in found}) - {None}
+    shared = [name for name in found if optional(name) not in unfit]
     wrong = [
         f"{name}: checkpoint {found[name]}, model {list(variables[name].shape)}"
         for name in differ
-        if not may_differ(name)
+        if not optional(name)
     ]
     if wrong:
         raise ValueError(
@@ -224,14 +228,10 @@ def load_weights(
         _raw(variables[name]).assign(reader.get_tensor(_key(stored[name])))
     return LoadReport(
         restored=tuple(shared),
-        missing=tuple(name for name in variables if name not in found),
-        unused=tuple(sorted(shapes.keys() - {*stored.values()})),
+        missing=tuple(name for name in lacking if optional(name) not in unfit),
+        unused=tuple(name for name in unused if optional(name) not in unfit),
         unfit=tuple(sorted(unfit)),
     )
-
-
-def _layer(name: str) -> str:
-    return name.rpartition("/")[0]
 
 
 def _raw(variable: tf.Variable | keras.Variable) -> tf.Variable:
