@@ -29,7 +29,9 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
     if signal:
         log(f"{signal}: stopped; the same command resumes from here.")
         return cli.STOPPED
-    log(f"{store.folder / TABLE}, {store.folder / picture.PICTURE}")
+    written = (TABLE, picture.PICTURE, picture.DATA_PICTURE)
+    places = [store.folder / name for name in written]
+    log(", ".join(str(place) for place in places if place.exists()))
     failed = sum(len(plan.parts(job)) for job in plan.jobs(ready, store))
     if failed:
         log(f"{failed} parts failed (see the table); the same command retries them.")
@@ -37,8 +39,9 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
 
 
 def write(ready: plan.Plan, store: Store) -> str:
-    """Writes tables and picture of what is done so far; returns the tables."""
-    text = report.markdown(ready, store)
+    """Writes tables and pictures of what is done so far; returns the tables."""
+    text, scores = report.markdown(ready, store), report.Scores(ready, store)
     files.write_text(store.folder / TABLE, text)
-    picture.draw(report.Scores(ready, store), store.folder / picture.PICTURE)
+    picture.draw(scores, store.folder / picture.PICTURE)
+    picture.draw_data(scores, store.folder / picture.DATA_PICTURE)
     return text

@@ -1,4 +1,4 @@
-"""Score against FLOPs, one line per system; and the final scores, one row each."""
+"""Pictures of the scores: against FLOPs, at the end, and against the training data."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _COLORS = (
 )
 _MARKERS = "osD^vPX*"
 PICTURE = "scores.png"
+DATA_PICTURE = "data.png"
 
 _CURVE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
 _FINAL = {"markersize": 6, "capsize": 3}
@@ -35,9 +36,8 @@ _Styles = Mapping[str, dict[str, str]]
 
 def draw(scores: Scores, path: str | os.PathLike) -> bool:
     """Draws means with t intervals, and seeds as dots; False: there is no score yet."""
-    names = [row.name for row in scores.plan.rows]
     # Without probes there is no column.
-    shown = [n for n in names if scores.columns and scores.all(n, scores.main)]
+    shown = _shown(scores, scores.main) if scores.columns else []
     if not shown:
         return False
     has_curves = len(scores.plan.config.points) > 1
@@ -45,17 +45,73 @@ def draw(scores: Scores, path: str | os.PathLike) -> bool:
     size = (11 if has_curves else 6.5, height)
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, 2 if has_curves else 1, squeeze=False)[0]
-    looks = zip(names, itertools.cycle(_COLORS), itertools.cycle(_MARKERS))
-    styles = {name: {"color": color, "marker": mark} for name, color, mark in looks}
+    styles = _styles(scores)
     if has_curves:
         _curves(axes[0], scores, shown, styles)
     _finals(axes[-1], scores, shown, styles)
+    _save(figure, axes, path)
+    return True
+
+
+def draw_data(scores: Scores, path: str | os.PathLike) -> bool:
+    """Draws final scores against the share of a task's training data, with t intervals.
+
+    A panel for each task that is probed with several shares. False: there is none.
+    """
+    curves = {
+        curve[max(curve)]: curve
+        for curve in scores.data_curves
+        if any(_shown(scores, probe) for probe in curve.values())
+    }
+    if not curves:
+        return False
+    width = 4.6 * len(curves) + 1.2
+    figure = matplotlib.figure.Figure(figsize=(width, 4.2), layout="constrained")
+    axes, styles = figure.subplots(1, len(curves), squeeze=False)[0], _styles(scores)
+    for axis, (task, curve) in zip(axes, curves.items(), strict=True):
+        for name, style in styles.items():
+            points = [
+                (100 * share, values)
+                for share, probe in curve.items()
+                if (values := scores.all(name, probe))
+            ]
+            if points:
+                x, values = zip(*points, strict=True)
+                means, errors = list(map(fmean, values)), list(map(interval, values))
+                axis.errorbar(x, means, yerr=errors, label=name, **_CURVE, **style)
+        shares = [100 * share for share in curve]
+        axis.set_xscale("log")
+        axis.set_xticks(shares, [f"{share:g} %" for share in shares])
+        axis.minorticks_off()
+        axis.set_xlabel("share of the training data")
+        axis.set_title(task, loc="left", fontsize=10.5)
+    axes[0].set_ylabel(f"score, {CONFIDENCE:.0%} intervals of the mean over seeds")
+    axes[-1].legend(fontsize=8, frameon=False)
+    _save(figure, axes, path)
+    return True
+
+
+def _shown(scores: Scores, column: str) -> list[str]:
+    """The rows that have a score."""
+    return [row.name for row in scores.plan.rows if scores.all(row.name, column)]
+
+
+def _styles(scores: Scores) -> _Styles:
+    names = [row.name for row in scores.plan.rows]
+    looks = zip(names, itertools.cycle(_COLORS), itertools.cycle(_MARKERS))
+    return {name: {"color": color, "marker": mark} for name, color, mark in looks}
+
+
+def _save(
+    figure: matplotlib.figure.Figure,
+    axes: Sequence[matplotlib.axes.Axes],
+    path: str | os.PathLike,
+) -> None:
     for axis in axes:
         axis.grid(alpha=0.25, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
     with files.replacing(path) as part:
         figure.savefig(part, dpi=110)
-    return True
 
 
 def interval(values: Sequence[float]) -> float:

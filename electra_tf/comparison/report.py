@@ -13,6 +13,7 @@ from electra_tf.comparison import statistics, threshold
 from electra_tf.comparison.plan import UNTRAINED, Plan
 from electra_tf.comparison.runner import describe
 from electra_tf.comparison.store import Row, Store
+from electra_tf.config.finetuning import FinetuneConfig
 
 AVERAGE = "average"
 
@@ -69,6 +70,22 @@ class Scores:
             return None if None in scores else fmean(scores)
         rows = self.store.rows("probe")
         return next((row["baseline"] for row in rows if row["probe"] == column), None)
+
+    @property
+    def data_curves(self) -> list[dict[float, str]]:
+        """Probes of one task with parts of its training data, by share of the data.
+
+        They may be trained with other flags, such as more epochs on less data.
+        """
+        tasks = collections.defaultdict(dict)
+        for probe in self.plan.probes:
+            config = probe.config
+            if isinstance(config, FinetuneConfig):
+                data = dataclasses.replace(config.data, train_fraction=1.0)
+                task = (config.run.task, config.run.frozen, config.tagging, data)
+                tasks[task].setdefault(config.data.train_fraction, probe.name)
+        curves = (dict(sorted(found.items())) for found in tasks.values())
+        return [curve for curve in curves if len(curve) > 1]
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
         """Every other system against the reference, over the seeds that both have.

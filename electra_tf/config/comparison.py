@@ -36,10 +36,10 @@ class CompareConfig(Group):
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
 
     The folder --output_dir gets table.md, scores.png, results.jsonl (one line per
-    finished run and probe), ladder.json (settings), data/ and runs/. The same command
-    resumes after a kill and skips what is done. Exit codes: 0 done, 1 error or a run
-    that failed, 75
-    stopped by SIGTERM or SIGINT.
+    finished run and probe), ladder.json (settings), data/ and runs/; and data.png, if
+    a task is probed with several values of --train_fraction. The same command resumes
+    after a kill and skips what is done. Exit codes: 0 done, 1 error or a run that
+    failed, 75 stopped by SIGTERM or SIGINT.
     """
 
     pretrain: tuple[str, ...] = field(

@@ -176,6 +176,43 @@ def test_picture(tmp_path, checkpoints):
     assert not list(tmp_path.glob("*.part*"))
 
 
+PARTS = {
+    "pos_1": "--task=pos --train=a.conllu --train_fraction=0.01 --epochs=30",
+    "pos": "--task=pos --train=a.conllu",
+    "pos_10": "--task=pos --train=a.conllu --train_fraction=0.1 --learning_rate=1e-3",
+    "frozen": "--task=pos --train=a.conllu --frozen --train_fraction=0.1",
+    "other": "--task=pos --train=b.conllu --train_fraction=0.1",
+    "cola": "--task=cola --data_dir=c --train_fraction=0.1",
+}
+
+
+def test_probes_with_parts_of_the_same_data_are_a_curve(tmp_path):
+    several = plan(
+        probe=tuple(f"{name}: {flags}" for name, flags in PARTS.items()),
+        pairs=("blimp: --data=d",),
+    )
+    store = Store(tmp_path)
+    wanted = {0.01: "pos_1", 0.1: "pos_10", 1.0: "pos"}
+    assert Scores(several, store).data_curves == [wanted]
+    assert list(Scores(several, store).data_curves[0]) == [0.01, 0.1, 1.0]
+    path = tmp_path / "data.png"
+    # Nothing is measured yet; and no two probes of the other plan share their data.
+    assert not picture.draw_data(Scores(several, store), path)
+    fill(store)
+    assert not picture.draw_data(Scores(plan(), store), path)
+    for system, score in {"electra": 90.0, "mlm": 80.0}.items():
+        for seed in range(3):
+            about = {"kind": "probe", "system": system, "seed": seed, "point": 1.0}
+            about |= {"metric": "dev accuracy", "baseline": 50.0, "failed_seeds": []}
+            for probe in ("pos_1", "pos"):
+                store.add({**about, "probe": probe, "score": score + seed})
+    assert picture.draw_data(Scores(several, store), path)
+    pixels = image.imread(path)
+    for color, is_shown in zip(picture._COLORS[:3], (True, True, False), strict=True):
+        rgb = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        assert ((np.abs(pixels[..., :3] - rgb).max(-1) < 0.01).sum() > 20) == is_shown
+
+
 def test_interval_of_the_picture():
     # Mean 2, standard deviation 1, t with 2 degrees of freedom: 4.303 / sqrt(3).
     assert picture.interval([1.0, 2.0, 3.0]) == pytest.approx(2.484, abs=1e-3)

@@ -83,6 +83,29 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     assert described["config"]["max_seq_length"] == 32
 
 
+@pytest.mark.slow
+def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
+    """--search in a probe: each encoder has the rate that is best for it."""
+    rows = [f"wa w{'bc'[n % 2]} wd,{'xy'[n % 2]}\n" for n in range(60)]
+    (tmp_path / "train.csv").write_text("".join(["text,label\n", *rows]))
+    config = {"task": "classification", "train": str(tmp_path / "train.csv")}
+    config |= {"text": ["text"], "label": ["label"], "max_seq_length": 32}
+    config |= {"eval": config["train"], "epochs": 60.0, "pooling": "mean"}
+    config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
+    chosen = job(tmp_path / "run", records=[str(records / "train-*.tfrecord")])
+    chosen["probes"] = [{"name": "words", "point": 1.0, "config": config}]
+    chosen["keep"] = "all"
+    emitted = []
+    assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
+    assert emitted[1]["score"] == 100.0
+    kept = tmp_path / "run" / "probes" / "1" / "words"
+    assert json.loads((kept / "search.json").read_text())["best"] == {
+        "learning_rate": 0.01
+    }
+    described = json.loads((kept / "config.json").read_text())["config"]
+    assert described["learning_rate"] == 0.01
+
+
 def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
     chosen = job(tmp_path, records=[str(tmp_path / "none-*.tfrecord")])
     chosen["probes"] = [{"name": "cola", "point": 1.0, "config": {}}]
