@@ -10,6 +10,12 @@ answer that ignores the text (for tags: each word's most frequent one) and, for
 sentences, TF-IDF of words and pairs of words with logistic or ridge regression of
 scikit-learn. Finished runs are kept, so the same command goes on where it was stopped.
 DATA has the folders glue/, sick/, tagging/ and squad/.
+
+Random weights do not depend on how long an encoder was trained, so their column can be
+taken from a file of an earlier call, if the sizes are the same:
+
+    python benchmarks/encoder_worth.py ... --columns=random --output=random.json
+    python benchmarks/encoder_worth.py ... --columns=pretrained --known=random.json
 """
 
 import argparse
@@ -19,6 +25,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import harness
@@ -272,12 +279,19 @@ def tfidf(task: Task, files: tuple[Path, Path]) -> float | None:
     return 100 * float(np.mean(guesses == np.array(answers)))
 
 
-def measure(name: str, data: Path, folder: Path, encoder: str, seeds: int) -> dict:
-    """Scores of both columns of one task, and what they are to beat."""
+def measure(
+    name: str,
+    data: Path,
+    folder: Path,
+    encoder: str,
+    seeds: int,
+    columns: Sequence[str] = COLUMNS,
+) -> dict:
+    """Scores of the columns of one task, and what they are to beat."""
     task = TASKS[name]
     files = split(task, data, folder)
     found = {"task": name, "score": task.score}
-    for column in COLUMNS:
+    for column in columns:
         start = [f"--encoder={encoder}", f"--init={column}"]
         tried = {}
         for rate in RATES:
@@ -291,32 +305,36 @@ def measure(name: str, data: Path, folder: Path, encoder: str, seeds: int) -> di
         found[column] = scores(folder / column, task, files["final"], flags)
         found[f"{column}_rates"] = tried
         print(f"{name} {column}: {np.mean(found[column]):.2f}", file=sys.stderr)
-    found["without_looking"] = baseline(folder / COLUMNS[0])
-    found["tfidf"] = tfidf(task, files["final"])
-    difference = paired_difference(found["pretrained"], found["random"])
-    return found | {"difference": dataclasses.asdict(difference)}
+    found["without_looking"] = baseline(folder / columns[0])
+    return found | {"tfidf": tfidf(task, files["final"])}
 
 
 def table(found: list[dict]) -> str:
-    """A row per task."""
+    """A row per task; a column that was not measured is empty."""
     lines = [
         "| task | score | pretrained | random | difference | p (t-test) | "
         "without looking | TF-IDF |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in found:
-        sides = [
-            f"{np.mean(row[side]):.2f} ± {np.std(row[side], ddof=1):.2f}"
-            for side in COLUMNS
-        ]
+        sides = [_spread(row.get(side, [])) for side in COLUMNS]
+        gap = ["", ""]
+        if all(sides):
+            difference = paired_difference(*(row[side] for side in COLUMNS))
+            gap = [f"{difference.mean:+.2f}", f"{difference.p_t:.2g}"]
         lexical = "" if row["tfidf"] is None else f"{row['tfidf']:.2f}"
-        gap = row["difference"]
-        lines.append(
-            f"| {row['task']} | {row['score']} | {sides[0]} | {sides[1]} | "
-            f"{gap['mean']:+.2f} | {gap['p_t']:.2g} | {row['without_looking']:.2f} | "
-            f"{lexical} |"
-        )
+        cells = [row["task"], row["score"], *sides, *gap]
+        cells += [f"{row['without_looking']:.2f}", lexical]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _spread(scores: list[float]) -> str:
+    """Mean ± standard deviation; of one score, only that."""
+    if not scores:
+        return ""
+    deviation = f" ± {np.std(scores, ddof=1):.2f}" if len(scores) > 1 else ""
+    return f"{np.mean(scores):.2f}{deviation}"
 
 
 def main() -> None:
@@ -328,18 +346,26 @@ def main() -> None:
     parser.add_argument("--encoder", default="mini", help="as of run_finetuning.py")
     parser.add_argument("--tasks", default=",".join(TASKS), help="some of them")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--columns", default=",".join(COLUMNS), help="one of them")
+    parser.add_argument("--known", type=Path, help="file of --output, of other columns")
     parser.add_argument("--table", action="store_true", help="of finished tasks, only")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     given = parser.parse_args()
+    columns = tuple(given.columns.split(","))
+    known = json.loads(given.known.read_text())["tasks"] if given.known else []
+    known = {row["task"]: row for row in known}
     found = []
     for name in given.tasks.split(","):
         folder = given.output_dir / name
-        kept = folder / "worth.json"
+        kept = folder / f"worth-{'-'.join(columns)}.json"
         if not kept.exists() and not given.table:
-            row = measure(name, given.data, folder, given.encoder, given.seeds)
+            asked = (given.data, folder, given.encoder, given.seeds, columns)
+            row = measure(name, *asked)
             kept.write_text(json.dumps(row, indent=1) + "\n")
-        if kept.exists():
-            found.append(json.loads(kept.read_text()))
+        rows = [known[name]] if name in known else []
+        rows += [json.loads(kept.read_text())] if kept.exists() else []
+        if rows:
+            found.append({key: row[key] for row in rows for key in row})
     print(table(found))
     if given.output:
         result = {"hardware": harness.hardware(), "tasks": found}
