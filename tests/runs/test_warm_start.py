@@ -33,6 +33,14 @@ def save(model, folder, names=("encoder", "generator", "discriminator")):
         model.artifacts()[name].save(folder / f"{name}.keras")
 
 
+def leave(model, folder, files):
+    """What a run leaves of a model: its "models", or its "checkpoints"."""
+    if files == "models":
+        save(model, folder, model.artifacts())
+    else:
+        CheckpointStore(folder / "checkpoints", named_variables(model)).save(3)
+
+
 def values(model):
     return {
         name: variable.numpy()
@@ -148,12 +156,7 @@ def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
     sizes = (*SMALL, "--generator_hidden_size=0.5")
     source = build.model(parse(*sizes, f"--objective={there}"), 61, (2, 3, 4))
     randomize(source.trainable_variables)
-    if files == "models":
-        for name, part in source.artifacts().items():
-            part.save(tmp_path / f"{name}.keras")
-    else:
-        store = CheckpointStore(tmp_path / "checkpoints", named_variables(source))
-        store.save(3)
+    leave(source, tmp_path, files)
     model = build.model(parse(*sizes, f"--objective={here}"), 61, (2, 3, 4))
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
@@ -182,11 +185,7 @@ def test_a_generator_of_other_sizes_starts_anew(tmp_path, files, there, here):
     """The discriminator and the tables go on, against another generator."""
     source = build.model(parse(*SMALL, f"--{there}"), 61, (2, 3, 4))
     randomize(source.trainable_variables)
-    if files == "models":
-        save(source, tmp_path)
-    else:
-        store = CheckpointStore(tmp_path / "checkpoints", named_variables(source))
-        store.save(3)
+    leave(source, tmp_path, files)
     model = build.model(parse(*SMALL, f"--{here}"), 61, (2, 3, 4))
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
