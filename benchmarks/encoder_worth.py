@@ -148,7 +148,7 @@ TASKS = {
         label=1,
     ),
     "QA": Task(
-        f"--flagfile={ROOT}/configs/tasks/squad1.cfg --epochs=2 --max_seq_length=128 "
+        f"--flagfile={ROOT}/configs/tasks/squad1.cfg --epochs=1 --max_seq_length=128 "
         "--doc_stride=64 --max_query_length=32",
         "squad/squadshifts-amazon_reviews_v1.0.json,squad/squadshifts-reddit_v1.0.json",
         "squad/dev-v1.1.rebuilt.json",
