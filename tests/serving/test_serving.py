@@ -453,7 +453,8 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
     found = [row[name] for row in served]
     if kind is Classification:
         found = [list(row.values()) for row in found]
-    np.testing.assert_allclose(found, answers, atol=1e-6)
+    # Graphs add in other orders; of a score, the scale of 1 to 5 multiplies the rest.
+    np.testing.assert_allclose(found, answers, atol=5e-6)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
