@@ -453,8 +453,9 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
     found = [row[name] for row in served]
     if kind is Classification:
         found = [list(row.values()) for row in found]
-    # Graphs add in other orders; of a score, the scale of 1 to 5 multiplies the rest.
-    np.testing.assert_allclose(found, answers, atol=5e-6)
+    # Graphs add in other orders; the range of a score multiplies what that changes.
+    tolerance = 4e-6 if kind is Regression else 1e-6
+    np.testing.assert_allclose(found, answers, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
