@@ -231,8 +231,9 @@ def main() -> int:
     job = json.loads(sys.stdin.buffer.readline())
 
     def end_with_parent() -> None:
-        # Its end of stdin only closes when it is dead.
-        sys.stdin.buffer.read()
+        # Its end of stdin only closes when it is dead. A read of sys.stdin would hold
+        # a lock that Python wants at exit, and end a finished job with an abort.
+        os.read(0, 1)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -221,6 +221,7 @@ def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
     run(table, tmp_path, one_seed)
     log = (runs / "electra" / "seed-0" / "log.txt").read_text()
     assert "resuming after step" in log
+    assert "Fatal" not in log
     expected = [row for row in rows(whole[0]) if row["seed"] == 0]
     assert rows(tmp_path) == expected != []
     for name in ("electra/seed-0/encoder.keras", "mlm/seed-0/points/0.5/encoder.keras"):
