@@ -56,7 +56,11 @@ SYSTEMS = {
     "tying": ["tied", "token", "nes", "all", "gdes"],
 }
 TASKS = ["cola", "sst", "pos", "chunking"]
-PROBES = {**dict.fromkeys(SYSTEMS, TASKS), "grammar": ["tags"]}
+PROBES = {
+    **dict.fromkeys(SYSTEMS, TASKS),
+    "grammar": ["tags"],
+    "table5": ["pos", "chunking"],
+}
 
 
 def test_no_comparison_is_missing():
