@@ -50,6 +50,7 @@ _HOMES = {
     "ReplacedTokenDetection": "electra_tf.pretraining",
     "ReplacedTokenDetector": "electra_tf.pretraining",
     "TextClassifier": "electra_tf.api",
+    "UserError": "electra_tf.errors",
     "TextEncoder": "electra_tf.layers.encoder",
     "TokenClassifier": "electra_tf.api",
     "data": "electra_tf.data",

@@ -32,6 +32,7 @@ from tqdm import tqdm
 
 from electra_tf import __version__
 from electra_tf.config import fields, startup
+from electra_tf.errors import UserError
 
 # Exit codes. STOPPED is what schedulers read as "stopped early, run me again"
 # (EX_TEMPFAIL), INTERRUPTED what shells give a program that Ctrl-C has ended.
@@ -42,6 +43,8 @@ _LONGEST_FLAG = 100
 Log = Callable[[str], None]
 # Names of the modules of ``--plugin``, for processes that this one starts.
 _PLUGINS = "ELECTRA_TF_PLUGINS"
+# Set to 1, it shows the traceback of errors meant for users too.
+_DEBUG = "ELECTRA_TF_DEBUG"
 # Where the shipped flagfiles are: inside the installed package, whose neighbors may
 # have a folder configs/ too; or beside it, in a checkout.
 _PACKAGE = Path(__file__).parent
@@ -108,7 +111,7 @@ def command(
                 return OK
             config, rest = _parse(config_class, arguments)
             if rest and not texts:
-                raise ValueError(f"unexpected arguments {rest}; see --help.")
+                raise UserError(f"unexpected arguments {rest}; see --help.")
             _require_flags(config)
             startup.keep_compiled_code()
             module, _, name = target.partition(":")
@@ -134,7 +137,15 @@ def listing(commands: Mapping[str, type]) -> str:
 
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turns an expected error into one line on standard error and an exit code."""
+    """Turns an error meant for users into one line on standard error and an exit code.
+
+    These are ``UserError``, ``OSError``, errors of flags, a loss that is not finite and
+    errors of TensorFlow operations. Other exceptions are bugs and keep their traceback;
+    ``ELECTRA_TF_DEBUG=1`` shows it for all.
+    """
+    if os.environ.get(_DEBUG, "0") not in ("", "0"):
+        yield
+        return
     try:
         yield
     except KeyboardInterrupt:
@@ -144,7 +155,7 @@ def clear_errors() -> Iterator[None]:
         # The reader of our output has left (`| head`); nothing else may complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ERROR)
-    except (ValueError, OSError, FloatingPointError, flags.Error) as error:
+    except (UserError, OSError, FloatingPointError, flags.Error) as error:
         sys.exit(visible(f"error: {error}"))
     except Exception as error:
         # Only asked where TensorFlow was imported: commands that need none stay fast.
@@ -185,7 +196,7 @@ def load_plugins(arguments: Sequence[str] = ()) -> list[str]:
         try:
             importlib.import_module(name)
         except (ImportError, ValueError) as error:
-            raise ValueError(f"--plugin={name} cannot be imported: {error}.") from error
+            raise UserError(f"--plugin={name} cannot be imported: {error}.") from error
         os.environ[_PLUGINS] = ",".join(names)
     return [text for text in arguments if text not in given]
 
@@ -200,7 +211,7 @@ def parse(config_class: type, arguments: Sequence[str]) -> Any:
     """
     config, rest = _parse(config_class, arguments)
     if rest:
-        raise ValueError(f"unexpected arguments {rest}; see --help.")
+        raise UserError(f"unexpected arguments {rest}; see --help.")
     return config
 
 
@@ -216,17 +227,17 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         name = argument.partition("=")[0]
         if name.startswith("-") and len(name) > _LONGEST_FLAG:
             # Absl would look for names like it, letter by letter.
-            raise ValueError(f"Unknown flag {name[:40]}... --help lists all flags.")
+            raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
         written = argument.encode("utf-8", "backslashreplace").decode()
         if written != argument:
             # TensorFlow and JSON name no such file.
-            raise ValueError(f"{written} is not UTF-8: convert it, or rename the file.")
+            raise UserError(f"{written} is not UTF-8: convert it, or rename the file.")
     try:
         rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
     except flags.UnrecognizedFlagError as error:
         close = difflib.get_close_matches(error.flagname, own, 3, 0.7)
         hint = f" Did you mean --{' or --'.join(close)}?" if close else ""
-        raise ValueError(
+        raise UserError(
             f"Unknown flag --{error.flagname}.{hint} --help lists all flags."
         ) from error
     found = {leaf.name: values[name].value for name, leaf in own.items()}
@@ -237,7 +248,7 @@ def _require_flags(config: Any) -> None:
     given = fields.to_flat(config)
     for _, leaf in fields.fields(type(config)):
         if leaf.metadata["required"] and given[leaf.name] is None:
-            raise ValueError(f"--{fields.flag_name(leaf)} is required; see --help.")
+            raise UserError(f"--{fields.flag_name(leaf)} is required; see --help.")
 
 
 def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[str]:
@@ -253,11 +264,11 @@ def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[
             continue
         path = find_flagfile(path if equals else next(waiting, ""))
         if path in seen:
-            raise ValueError(f"flagfile {path} includes itself.")
+            raise UserError(f"flagfile {path} includes itself.")
         try:
             lines = [line.strip() for line in Path(path).read_text("utf-8").split("\n")]
         except UnicodeDecodeError as error:
-            raise ValueError(f"flagfile {path} is no UTF-8 text.") from error
+            raise UserError(f"flagfile {path} is no UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
         yield from _expanded(kept, (*seen, path))
 
@@ -549,7 +560,7 @@ def lines_of(stream: Iterable[str]) -> Iterator[str]:
     try:
         yield from (line.rstrip("\r\n") for line in stream if line.strip())
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise UserError(
             f"standard input is not UTF-8 at byte {error.start}. Convert it, for "
             "example with: iconv -f latin1 -t utf-8"
         ) from error

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from electra_tf.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
@@ -62,7 +64,7 @@ def check_batch(
     """
     missing = sorted(set(features) - set(batch))
     if missing:
-        raise ValueError(
+        raise UserError(
             f"The batch lacks {', '.join(missing)}; it has {', '.join(sorted(batch))}. "
             "Build it with electra_tf.data.pretraining_dataset."
         )
@@ -71,7 +73,7 @@ def check_batch(
         got = (tf.as_dtype(value.dtype).name, len(value.shape))
         expected = (feature.dtype, len(feature.shape))
         if got != expected:
-            raise ValueError(
+            raise UserError(
                 f"Feature {name}: expected {feature.dtype} of shape "
                 f"[{', '.join(feature.shape)}], got {got[0]} of shape {value.shape}."
             )

@@ -29,6 +29,8 @@ from typing import IO, Any
 
 import filelock
 
+from electra_tf.errors import UserError
+
 # Leftovers of killed processes are recognized by this infix.
 _PART = ".part-"
 _NAME = re.compile(
@@ -193,7 +195,7 @@ def read_json(
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
+        raise UserError(f"{path} is damaged: {error}.") from error
     return parse_json(text, f"{path} is damaged", shape)
 
 
@@ -205,9 +207,9 @@ def parse_json(text: str, where: str, shape: Any = object) -> Any:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}.") from error
+        raise UserError(f"{where}: {error}.") from error
     except RecursionError as error:
-        raise ValueError(f"{where}: it is nested too deep to be read.") from error
+        raise UserError(f"{where}: it is nested too deep to be read.") from error
     check_shape(value, shape, where)
     return value
 
@@ -225,7 +227,7 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
             if name in value:
                 check_shape(value[name], inner, f"{where}: {name}")
             elif not fits(None, inner):
-                raise ValueError(f"{where}: {name} is missing.")
+                raise UserError(f"{where}: {name} is missing.")
     elif isinstance(shape, list) and isinstance(value, list):
         for number, each in enumerate(value):
             check_shape(each, shape[0], f"{where}: {number}")
@@ -237,7 +239,7 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
         said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
         # Of the whole file, and not of a place in it.
         it = ": it" if where.endswith(" is damaged") else ""
-        raise ValueError(f"{where}{it} is {said}.")
+        raise UserError(f"{where}{it} is {said}.")
 
 
 def fits(value: Any, shape: Any) -> bool:
@@ -393,7 +395,7 @@ def owned(folder: AnyPath) -> Iterator[None]:
         try:
             stack.enter_context(_held(Path(folder)))
         except BlockingIOError as error:
-            raise ValueError(
+            raise UserError(
                 f"{error.strerror}: wait until it ends, stop it, or name another "
                 "folder."
             ) from error

@@ -18,6 +18,7 @@ from electra_tf.config.fields import Choices, Group, at_least, field, fields, fl
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import OBJECTIVES, PretrainConfig
 from electra_tf.config.records import RecordsConfig
+from electra_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 NAMES = Choices(one="the first", two="the second")
@@ -206,9 +207,9 @@ def test_version():
     assert program("electra_tf.predict", "--version").stdout.startswith("electra_tf 0.")
 
 
-def test_errors_are_one_line_and_exit_codes_are_told(capsys):
+def test_errors_are_one_line_and_exit_codes_are_told(capsys, monkeypatch):
     for error, told in (
-        (ValueError("wrong"), "error: wrong"),
+        (UserError("wrong"), "error: wrong"),
         (OSError(28, "No space left", "file"), "error: [Errno 28] No space left: 'fi"),
         (FloatingPointError("nan"), "error: nan"),
     ):
@@ -220,9 +221,13 @@ def test_errors_are_one_line_and_exit_codes_are_told(capsys):
     assert caught.value.code == cli.INTERRUPTED == 130
     assert capsys.readouterr().err == "interrupted\n"
     assert cli.STOPPED == 75
-    # What nobody expects keeps its traceback.
-    with pytest.raises(KeyError), cli.clear_errors():
-        raise KeyError("bug")
+    # Bugs keep their traceback, and ELECTRA_TF_DEBUG shows that of every error.
+    for bug in (KeyError, ValueError):
+        with pytest.raises(bug), cli.clear_errors():
+            raise bug("bug")
+    monkeypatch.setenv("ELECTRA_TF_DEBUG", "1")
+    with pytest.raises(UserError), cli.clear_errors():
+        raise UserError("wrong")
 
 
 def test_errors_of_tensorflow_come_without_their_graph():

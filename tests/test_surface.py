@@ -35,6 +35,7 @@ NAMES = {
         "TextClassifier",
         "TextEncoder",
         "TokenClassifier",
+        "UserError",
         "data",
         "layers",
         "load",

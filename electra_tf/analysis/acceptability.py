@@ -22,6 +22,7 @@ from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.rerank import AGGREGATES
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.runs import scores
 
 _RESAMPLES = 1_000
@@ -49,7 +50,7 @@ def prefer(
     Intervals are of 95 %, by a bootstrap over sentences. ValueError: there are none.
     """
     if not len(sources):
-        raise ValueError("no sentence differs from its references.")
+        raise UserError("no sentence differs from its references.")
     sizes = np.array([len(each) for each in references])
     flat, owner = np.concatenate(references), np.repeat(np.arange(len(sizes)), sizes)
     right = (flat > sources[owner]) + 0.5 * (flat == sources[owner])
@@ -131,7 +132,7 @@ def section(subject: Subject) -> Section:
                         config.seed,
                     )
                 except ValueError as error:
-                    raise ValueError(f"{spec}: {error}") from error
+                    raise UserError(f"{spec}: {error}") from error
         notes.append(
             f"{name}: {len(read):,} sentences that somebody rewrote, "
             f"{found['detection mean'].auc.count:,} references."
@@ -157,7 +158,7 @@ def section(subject: Subject) -> Section:
         pictures.append(Picture(f"{name}: with 95 % intervals.", panel))
         numbers[name] = {"found": found, "seconds": costs, "sentences": len(read)}
     if not numbers:
-        raise ValueError(
+        raise UserError(
             "acceptability needs sentences and what they were corrected to: name an M2 "
             "file, minimal pairs, or SOURCE:REFERENCE with --errors."
         )

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from electra_tf.errors import UserError
+
 # First and last + 1 word in the source, and in the target.
 Edit = tuple[int, int, int, int]
 
@@ -68,7 +70,7 @@ def word_error_rate(
     """
     words = sum(map(len, references))
     if not words:
-        raise ValueError("the references have no words: there is no word error rate.")
+        raise UserError("the references have no words: there is no word error rate.")
     pairs = zip(hypotheses, references, strict=True)
     return sum(distance(hypothesis, reference) for hypothesis, reference in pairs) / (
         words

@@ -21,6 +21,7 @@ from electra_tf.analysis.report import Section
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
+from electra_tf.errors import UserError
 
 HTML, JSON = "report.html", "report.json"
 PARTS: dict[str, Callable[[Subject], Section]] = {
@@ -43,7 +44,7 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     folder = Path(config.output)
     taken = [name for name in (HTML, JSON) if (folder / name).exists()]
     if taken and not config.overwrite:
-        raise ValueError(
+        raise UserError(
             f"{folder} has a {taken[0]}: pass --overwrite to replace it, or name "
             "another --output."
         )
@@ -66,7 +67,7 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
         else:
             log(f"{name} took {cli.duration(time.monotonic() - began)}")
     if not sections:
-        raise ValueError("no part has its data: see above, and --help.")
+        raise UserError("no part has its data: see above, and --help.")
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
     page = report.html(list(sections.values()), title="What it knows", about=about)
     numbers = {name: section.numbers for name, section in sections.items()}

@@ -24,6 +24,7 @@ from electra_tf.analysis.measures import (
 )
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject
+from electra_tf.errors import UserError
 
 BINS = 15
 _LARGEST_LOG_TEMPERATURE = 5.0
@@ -76,7 +77,7 @@ def calibration(
     wide. ValueError: there are no tokens.
     """
     if not len(logits):
-        raise ValueError("there are no tokens to calibrate on.")
+        raise UserError("there are no tokens to calibrate on.")
     p, y = special.expit(logits), np.asarray(labels, np.float64)
     bin_of = np.minimum((p * bins).astype(int), bins - 1)
     names = [f"{low / bins:.2f}-{(low + 1) / bins:.2f}" for low in range(bins)]
@@ -166,7 +167,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """
     y = np.asarray(labels, np.float64)
     if y.min() == y.max():
-        raise ValueError(
+        raise UserError(
             "a temperature is fitted to replaced and to real tokens, and there are "
             "only ones of one kind: give more text."
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from electra_tf.analysis.inspector import Inspector, Verdicts
 from electra_tf.cli import Log
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import CHECKPOINTS
 from electra_tf.folders.settings import CONFIG
 from electra_tf.pretraining import ReplacedTokenDetector
@@ -54,19 +55,19 @@ def checkpoints(inspector: Inspector) -> Iterator[Stage]:
     home = inspector.home
     found = checkpoints_in(home.path / CHECKPOINTS)
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{home.path} keeps no checkpoints: --checkpoints needs the folder of a "
             "run as it was trained; --beside compares folders."
         )
     try:
         config, model = stored.described(inspector.flags, inspector.vocabulary)
     except ValueError as error:
-        raise ValueError(f"{home.path / CONFIG}: {error}") from error
+        raise UserError(f"{home.path / CONFIG}: {error}") from error
     for step, prefix in found.items():
         stored.restore(model, prefix)
         detector = model.artifacts().get("discriminator")
         if not isinstance(detector, ReplacedTokenDetector):
-            raise ValueError(
+            raise UserError(
                 f"{home.path} was pretrained with --objective="
                 f"{config.objective.objective}, which asks of no token whether it was "
                 "replaced: there are no verdicts."
@@ -109,7 +110,7 @@ def courses(
                 read.append(Verdicts(text, inspector.names(ids), ()))
             before = read[number].original or read[number].tokens
             if inspector.names(ids) != before:
-                raise ValueError(
+                raise UserError(
                     f"{name} reads {text[:40]!r} as other tokens than {names[0]}: "
                     "verdicts side by side are of one vocabulary and casing."
                 )

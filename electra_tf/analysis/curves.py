@@ -21,6 +21,7 @@ from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import CurvesConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import METRICS, PretrainingFolder, named
 from electra_tf.runs.curves import Rows, series, steps_text
 from electra_tf.systems import costs
@@ -89,7 +90,7 @@ def read(
         name = name if short[name] == 1 else str(folder.path)
         found.append(Learned(name, rows, _progress(folder, by)))
     if not found:
-        raise ValueError(
+        raise UserError(
             f"none of {', '.join(map(str, paths))} has a {METRICS} with steps in it: "
             "name folders of pretraining runs that have logged something."
         )
@@ -101,14 +102,14 @@ def _progress(folder: PretrainingFolder, by: str) -> Callable[[float], float]:
         return lambda step: step
     flags = folder.flags
     if not flags:
-        raise ValueError(
+        raise UserError(
             f"{folder.path} has no config.json that says what a step costs: use "
             "--by=steps."
         )
     try:
         config = fields.from_flat(flags, PretrainConfig)
     except ValueError as error:
-        raise ValueError(f"{folder.path}: {error}") from error
+        raise UserError(f"{folder.path}: {error}") from error
     if by == "tokens":
         positions = config.run.train_batch_size * config.data.max_seq_length
         return lambda step: step * positions
@@ -142,14 +143,14 @@ def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
     known = known_metrics(runs)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"--metrics={','.join(unknown)}: no run has logged that. There are "
             f"{', '.join(known)}."
         )
     usual = {card.name for card in FIT}
     chosen = names or [n for n, card in known.items() if card.panel and n not in usual]
     if not chosen:
-        raise ValueError(
+        raise UserError(
             "the runs have logged no losses and no scores: name what to draw with "
             f"--metrics, of {', '.join(known) or 'nothing'}."
         )
@@ -262,14 +263,14 @@ def main(config: CurvesConfig, paths: Sequence[str], log: Log = cli.note) -> Non
     """Draws the runs into a picture or a page; errors as of ``read`` and ``choose``."""
     output = Path(config.output)
     if output.suffix.lower() not in _WRITTEN:
-        raise ValueError(
+        raise UserError(
             f"--output={output} ends in none of {', '.join(_WRITTEN)}, which say what "
             "to write."
         )
     if output.exists() and not config.overwrite:
-        raise ValueError(f"{output} exists: pass --overwrite to replace it.")
+        raise UserError(f"{output} exists: pass --overwrite to replace it.")
     if not paths:
-        raise ValueError("no run: name the folders of runs, as in runs/*.")
+        raise UserError("no run: name the folders of runs, as in runs/*.")
     runs = read(paths, config.by, log)
     cards = choose(runs, config.metrics)
     if output.suffix.lower() == ".html":

@@ -36,6 +36,7 @@ from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.analysis.tuned import fine_tune, gain
 from electra_tf.cli import Log
+from electra_tf.errors import UserError
 from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.tagging import WordRows, word_rows
@@ -258,7 +259,7 @@ def section(subject: Subject) -> Section:
     config, log = subject.config, subject.log
     sets, split = sentences_of(subject)
     if not sets:
-        raise ValueError(
+        raise UserError(
             "errors needs sentences with errors: name files with --errors, or text to "
             "put some into with --tagged."
         )
@@ -274,13 +275,13 @@ def section(subject: Subject) -> Section:
         try:
             found = {who: evaluate(marked, s, config.seed) for who, s in scores.items()}
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            raise UserError(f"{name}: {error}") from error
         best = found[DISCRIMINATOR]
         logits, wrong, rows = _known(marked, scores[DISCRIMINATOR])
         try:
             natural, temperature = _scaled(logits, wrong, rows, config.seed)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            raise UserError(f"{name}: {error}") from error
         as_it_is, scaled = natural.values()
         notes.append(
             f"{name}: {len(marked):,} sentences, {best.words:,} words, "
@@ -338,7 +339,7 @@ def section(subject: Subject) -> Section:
             try:
                 after = _after_tuning(subject, name, *split[name])
             except ValueError as error:
-                raise ValueError(f"{name}, --tune: {error}") from error
+                raise UserError(f"{name}, --tune: {error}") from error
             notes.append(after.note)
             tables += after.tables
             pictures += after.pictures

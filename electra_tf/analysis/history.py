@@ -18,6 +18,7 @@ from electra_tf.analysis.measures import detection, roc_auc
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.analysis.subject import Subject, short_names
 from electra_tf.analysis.tuned import gain
+from electra_tf.errors import UserError
 
 
 def stages(subject: Subject, others: Sequence[Inspector]) -> Iterator[Stage]:
@@ -31,7 +32,7 @@ def stages(subject: Subject, others: Sequence[Inspector]) -> Iterator[Stage]:
     every = [*others, subject.inspector]
     folders = [each.folder.resolve() for each in every]
     if twice := [each for each in folders if folders.count(each) > 1]:
-        raise ValueError(
+        raise UserError(
             f"--beside: {twice[0]} is there twice, or is the --model, which is the "
             "last stage in any case."
         )
@@ -44,7 +45,7 @@ def section(subject: Subject) -> Section:
     """All stages: on corrupted text, on wrong words, and on a few texts in full."""
     config, inspector = subject.config, subject.inspector
     if not (config.beside or config.checkpoints):
-        raise ValueError(
+        raise UserError(
             "the course needs other stages of the model: name folders with --beside, "
             "or pass --checkpoints where the run keeps some."
         )
@@ -106,7 +107,7 @@ def section(subject: Subject) -> Section:
             try:
                 more, low, high = gain(marked, own, scores[name][last], config.seed)
             except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
+                raise UserError(f"{name}: {error}") from error
             by_stage[stage] = {
                 "average_precision": detection(
                     wrong[known], own[known]
@@ -145,13 +146,13 @@ def section(subject: Subject) -> Section:
 
 def _check(stage: Stage, inspector: Inspector, longest: int) -> None:
     if stage.inspector.vocabulary.tokens != inspector.vocabulary.tokens:
-        raise ValueError(
+        raise UserError(
             f"--beside: {stage.name} has another vocabulary than {inspector.folder}: "
             "stages judge the same tokens."
         )
     most = stage.detector.encoder.embeddings.max_positions
     if most < longest:
-        raise ValueError(
+        raise UserError(
             f"--beside: {stage.name} takes {most} tokens, and a row has {longest}: "
             "leave it out, or make it the --model."
         )

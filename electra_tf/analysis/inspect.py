@@ -18,13 +18,14 @@ from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 from electra_tf.analysis.page import Answer
 from electra_tf.config import fields
 from electra_tf.config.commands import InspectConfig
+from electra_tf.errors import UserError
 
 
 def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
     """Answers everything the command line asks; errors as of ``Inspector``."""
     target = Path(options.html) if options.html else None
     if target and target.exists() and not options.overwrite:
-        raise ValueError(f"{target} exists: pass --overwrite to replace it.")
+        raise UserError(f"{target} exists: pass --overwrite to replace it.")
     inspector = Inspector(options.model, log, **fields.tokenization(options))
     results: list[Answer] = []
     for result in _answers(inspector, _texts(texts), options, log):
@@ -33,7 +34,7 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
     if options.attention:
         results += [inspector.heads(result.text) for result in results]
     if not results:
-        raise ValueError("no text: give it as an argument or on standard input.")
+        raise UserError("no text: give it as an argument or on standard input.")
     if target:
         files.write_text(target, page.page(results, about=_about(options)))
         log(f"wrote {target}")

@@ -17,6 +17,7 @@ import tensorflow as tf
 from electra_tf.analysis.attention import Heads, looking
 from electra_tf.cli import Log
 from electra_tf.data.masking import Masking, row_keys
+from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.folders.models import Model
 from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
@@ -100,7 +101,7 @@ class Inspector:
                 "pretraining run or of an imported checkpoint."
             )
         if (self.folder / "task.json").is_file():
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds a fine-tuning run: give the pretraining run it "
                 "started from, or ask it with python -m electra_tf.predict."
             )
@@ -180,10 +181,10 @@ class Inspector:
         """
         size = len(self.vocabulary)
         if not 1 <= top <= size:
-            raise ValueError(f"--top must be from 1 to {size}, got {top}.")
+            raise UserError(f"--top must be from 1 to {size}, got {top}.")
         mask = self.vocabulary.mask
         if mask not in text:
-            raise ValueError(
+            raise UserError(
                 f"{_quoted(text)} has no {mask}: write {mask} where the generator "
                 "shall fill something in."
             )
@@ -232,7 +233,7 @@ class Inspector:
         model = self.home.load(name, kind, _HINTS[name])
         rows = model.encoder.embeddings.vocab_size
         if rows != len(self.vocabulary):
-            raise ValueError(
+            raise UserError(
                 f"{path} has embeddings for {rows} tokens but the vocabulary beside it "
                 f"has {len(self.vocabulary)}: they are of different runs "
                 f"(python -m electra_tf.doctor --model={self.folder} tells more)."
@@ -274,10 +275,10 @@ class Inspector:
         ids.append(self.vocabulary.sep_id)
         length = len(ids)
         if length == 2:
-            raise ValueError(f"{_quoted(text)} has no tokens: give a text with words.")
+            raise UserError(f"{_quoted(text)} has no tokens: give a text with words.")
         longest = min(encoder.embeddings.max_positions for encoder in encoders)
         if length > longest:
-            raise ValueError(
+            raise UserError(
                 f"{_quoted(text)} has {length} tokens with [CLS] and [SEP], the model "
                 f"takes at most {longest}: give it in parts."
             )

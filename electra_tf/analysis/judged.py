@@ -16,6 +16,7 @@ from electra_tf import cli
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
 from electra_tf.data.masking import row_keys
+from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.pretraining import (
     CategoricalSampler,
@@ -74,7 +75,7 @@ def corruptions(
     for folder in others:
         other = Inspector(folder, lambda line: None)
         if other.vocabulary.tokens != inspector.vocabulary.tokens:
-            raise ValueError(
+            raise UserError(
                 f"--generators: {folder} has another vocabulary than "
                 f"{inspector.folder}: its tokens cannot be judged."
             )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from electra_tf.analysis import alignment
 from electra_tf.cli import Log
+from electra_tf.errors import UserError
 from electra_tf.runs.minimal_pairs import read_pairs
 from electra_tf.tasks.sentences import SentenceSource, is_span_tag
 from electra_tf.tasks.tables import read_text
@@ -56,7 +57,7 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     else:
         found = list(_columns(spec))
     if not any(sentence.words for sentence in found):
-        raise ValueError(f"{spec} has not a single word.")
+        raise UserError(f"{spec} has not a single word.")
     return found
 
 
@@ -103,14 +104,14 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
             blocks.append((line[2:].split(" "), collections.defaultdict(dict)))
         elif line.startswith("A "):
             if not blocks:
-                raise ValueError(f"{where}: an edit before the first sentence.")
+                raise UserError(f"{where}: an edit before the first sentence.")
             words, by_annotator = blocks[-1]
             fields = line[2:].split("|||")
             try:
                 first, last = map(int, fields[0].split())
                 kind, correction, annotator = fields[1], fields[2], fields[5]
             except (ValueError, IndexError) as error:
-                raise ValueError(
+                raise UserError(
                     f"{where} is no edit: 'A FIRST LAST|||KIND|||CORRECTION|||REQUIRED"
                     "|||COMMENT|||ANNOTATOR' is expected."
                 ) from error
@@ -123,7 +124,7 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
             for start, end in own:
                 same = (start, end) == (first, last)
                 if same or (first < end and start < last):
-                    raise ValueError(
+                    raise UserError(
                         f"{where}: the edits {start} {end} and {first} {last} of "
                         f"annotator {annotator} overlap, and one of them has to go."
                     )
@@ -131,7 +132,7 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
             correction = "" if correction == "-NONE-" else correction.split("||")[0]
             own[first, last] = kind or "error", correction
         elif line.strip():
-            raise ValueError(f"{where}: M2 lines begin with S or A, got {line[:40]!r}.")
+            raise UserError(f"{where}: M2 lines begin with S or A, got {line[:40]!r}.")
     if beyond:
         log(
             f"{path}: {len(beyond)} of {len(blocks)} sentences are left out, because "
@@ -202,7 +203,7 @@ def _columns(path: str) -> Iterator[Marked]:
     for sentence in source("eval"):
         unknown = {*sentence.tags} - {"c", "i", "0", "1"}
         if unknown:
-            raise ValueError(
+            raise UserError(
                 f"{path}: the label {min(unknown)!r} of {sentence.id} is neither c nor "
                 "i (nor 0 nor 1): the last column says whether a word is incorrect. "
                 "M2 files end in .m2, parallel ones are named SOURCE:REFERENCE."
@@ -216,7 +217,7 @@ def _parallel(source: str, reference: str) -> Iterator[tuple[list[str], list[str
     """Words of a line of both files, separated by spaces, but of empty sources."""
     texts = [read_text(path).rstrip("\n").split("\n") for path in (source, reference)]
     if len(texts[0]) != len(texts[1]):
-        raise ValueError(
+        raise UserError(
             f"{source} has {len(texts[0])} lines and {reference} {len(texts[1])}: line "
             "by line they must be the same sentences."
         )
@@ -281,11 +282,11 @@ def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
     for spec in specs:
         name, _, path = spec.partition("=")
         if name in found:
-            raise ValueError(f"--spans={spec}: the name {name} is taken, use another.")
+            raise UserError(f"--spans={spec}: the name {name} is taken, use another.")
         found[name] = read_tagged(path, last=True)[:limit]
         for tag in {tag for sentence in found[name] for tag in sentence.tags}:
             if not is_span_tag(tag):
-                raise ValueError(
+                raise UserError(
                     f"{path}: the tag {tag!r} is none of a span, such as B-PER, I-PER "
                     "or O; --tagged takes tags of single words."
                 )
@@ -416,7 +417,7 @@ def by_rules(sentences: Sequence[Tagged], limit: int, seed: int = 0) -> list[Mar
         changed = (_once(sentences[at], name, rule, known, rng) for at in order)
         found += itertools.islice(filter(None, changed), limit)
     if not found:
-        raise ValueError(
+        raise UserError(
             "no rule applies to any word: English text with tags of the Penn Treebank "
             "is needed (column XPOS of CoNLL-U, or the second of several columns)."
         )

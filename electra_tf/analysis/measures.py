@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from electra_tf.errors import UserError
 from electra_tf.tasks.metrics import wilson
 
 
@@ -132,7 +133,7 @@ def detection(labels: np.ndarray, scores: np.ndarray) -> Detection:
     """
     labels = np.asarray(labels, bool)
     if not labels.any():
-        raise ValueError("not one word is marked as wrong: there is nothing to detect.")
+        raise UserError("not one word is marked as wrong: there is nothing to detect.")
     order = np.argsort(-scores, kind="stable")
     found, ranked = np.cumsum(labels[order]), scores[order]
     last = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)

@@ -15,6 +15,7 @@ from electra_tf import cli, files
 from electra_tf.analysis.subject import kept_runs
 from electra_tf.config.commands import OptimumConfig
 from electra_tf.data.grammar import agreement_grammar
+from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.pretraining import Discriminator, MaskedLM, ReplacedTokenDetector
@@ -36,7 +37,7 @@ def score(folder: Path, config: OptimumConfig) -> dict[str, dict[str, float]]:
     vocabulary = home.vocabulary()
     grammar = agreement_grammar(config.language_seed)
     if vocabulary is None or not set(grammar.words) <= set(vocabulary.tokens):
-        raise ValueError(
+        raise UserError(
             f"{folder} lacks the vocabulary of the language: pretrain with the "
             "vocab.txt that python -m electra_tf.data.grammar writes, and give its "
             "--seed as --language_seed."
@@ -140,7 +141,7 @@ def main(config: OptimumConfig) -> None:
     if not runs:
         parts = score(folder, config)
         if not parts:
-            raise ValueError(
+            raise UserError(
                 f"{folder} has neither a masked LM in generator.keras nor replaced "
                 "token detection in discriminator.keras: only those of finished runs "
                 "are scored."

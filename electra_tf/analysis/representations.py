@@ -30,6 +30,7 @@ from electra_tf.analysis.subject import (
     short_names,
 )
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen, linear
 from electra_tf.tasks.base import Ragged, Rows
@@ -119,7 +120,7 @@ class Spread:
 def spread(states: np.ndarray, seed: int = 0) -> Spread:
     """Measures the states [N, D] of a layer; ValueError below two words."""
     if len(states) < 2:
-        raise ValueError(f"{len(states)} words cannot be spread: give more text.")
+        raise UserError(f"{len(states)} words cannot be spread: give more text.")
     centered = (states - states.mean(0)).astype(np.float64)
     variances = np.linalg.eigvalsh(centered.T @ centered)[::-1]
     shares = np.cumsum(variances) / max(variances.sum(), 1e-300)
@@ -212,7 +213,7 @@ def _answers(
 ) -> Iterator[np.ndarray]:
     """Logits of the words that were not trained on, [words, C], layer by layer."""
     if len(classes) < 2:
-        raise ValueError(
+        raise UserError(
             f"all words have the class {classes}: there is nothing to probe."
         )
     kept, rest = states[:, training], states[:, ~training]
@@ -393,7 +394,7 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
     for given in map(Path, subject.config.encoders):
         inside = encoders_in(given)
         if not inside:
-            raise ValueError(
+            raise UserError(
                 f"--encoders: {given} has no encoder.keras, nor has a folder in it: "
                 "give folders of finished runs, of imports, or of a comparison."
             )
@@ -426,7 +427,7 @@ def section(subject: Subject) -> Section:
     spans = subject.spans
     for name in spans:
         if name in (*PROBES, "clean", "drawn"):
-            raise ValueError(f"--spans={name}=...: the name {name} is taken.")
+            raise UserError(f"--spans={name}=...: the name {name} is taken.")
     states: dict[str, list] = {kind: [] for kind in ("clean", "drawn", *spans)}
     looks: dict[str, Attention] = {}
     for name, inspector in find_encoders(subject).items():

@@ -18,6 +18,7 @@ from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import RerankConfig
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.tables import read_text
@@ -62,7 +63,7 @@ def read(path: str) -> list[NBest]:
         row = files.parse_json(line, f"{where} is no JSON")
         hypotheses = row.get("hypotheses") if isinstance(row, dict) else None
         if not isinstance(hypotheses, list) or not hypotheses:
-            raise ValueError(
+            raise UserError(
                 f'{where}: no hypotheses. Give {{"hypotheses": [{{"text": ..., '
                 '"score": ...}]}.'
             )
@@ -71,25 +72,23 @@ def read(path: str) -> list[NBest]:
             each = {"text": each} if isinstance(each, str) else each
             text = each.get("text") if isinstance(each, dict) else None
             if not isinstance(text, str) or not text.strip():
-                raise ValueError(f"{where}: a hypothesis without a text: {each!r}.")
+                raise UserError(f"{where}: a hypothesis without a text: {each!r}.")
             score = each.get("score", 0.0)
             if not files.fits(score, float) or not np.isfinite(score):
-                raise ValueError(f"{where}: the score {score!r} is no finite number.")
+                raise UserError(f"{where}: the score {score!r} is no finite number.")
             texts.append(text)
             first.append(float(score))
         reference, edits, words = row.get("reference"), None, 0
         if reference is not None:
             if not isinstance(reference, str):
-                raise ValueError(
-                    f"{where}: the reference {reference!r:.60} is no text."
-                )
+                raise UserError(f"{where}: the reference {reference!r:.60} is no text.")
             right = reference.split()
             words = len(right)
             edits = np.array([distance(text.split(), right) for text in texts])
         name = row.get("id", number)
         found.append(NBest(name, tuple(texts), np.array(first), edits, words))
     if not found:
-        raise ValueError(f"{path} has no lists: it is empty, or no JSON lines.")
+        raise UserError(f"{path} has no lists: it is empty, or no JSON lines.")
     return found
 
 
@@ -162,7 +161,7 @@ def compare(
     references. ValueError: there are none.
     """
     if not words.sum():
-        raise ValueError("the references have no words: there is no word error rate.")
+        raise UserError("the references have no words: there is no word error rate.")
     rng = np.random.default_rng(seed)
     size = len(words)
     drawn = np.array(
@@ -211,7 +210,7 @@ def evaluate(
     final = weight
     if weight is None:
         if len(lists) < 2:
-            raise ValueError(
+            raise UserError(
                 "tuning needs two lists with references at least: give --weight."
             )
         order = np.random.default_rng(seed).permutation(len(lists))
@@ -238,11 +237,11 @@ def main(config: RerankConfig, log: Log = cli.note) -> None:
     """
     for path in filter(None, (config.output, config.report)):
         if Path(path).exists() and not config.overwrite:
-            raise ValueError(f"{path} exists: pass --overwrite to replace it.")
+            raise UserError(f"{path} exists: pass --overwrite to replace it.")
     lists = read(config.input)
     known = [at for at, each in enumerate(lists) if each.edits is not None]
     if config.weight is None and len(known) < 2:
-        raise ValueError(
+        raise UserError(
             f"{config.input} has {len(known)} references, and the weight is tuned on "
             "them: give --weight."
         )

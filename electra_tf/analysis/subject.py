@@ -23,6 +23,7 @@ from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.corpora import open_corpus
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import DATA, PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 
@@ -74,7 +75,7 @@ def kept_runs(folder: Path) -> list[Path]:
         return []
     found = encoders_in(folder)
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{folder} is a comparison whose runs have kept no models: compare with "
             "--keep=models, or --keep=all."
         )
@@ -112,12 +113,12 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         ][:limit]
         about = f"{len(rows):,} rows of {', '.join(specs)}"
         if not rows:
-            raise ValueError(f"--text={','.join(specs)} has no words.")
+            raise UserError(f"--text={','.join(specs)} has no words.")
     elif held_out:
         rows = _read_records(held_out, limit)
         about = f"{len(rows):,} held-out rows of pretraining"
     else:
-        raise ValueError(
+        raise UserError(
             f"{inspector.folder} has no held-out records that are still there: name "
             "text with --text, a file or folder, or --text=installed."
         )
@@ -193,7 +194,7 @@ class Subject:
     def tagged(self) -> list[Tagged]:
         """Words and parts of speech; ValueError: no file was named, or one is none."""
         if not self.config.tagged:
-            raise ValueError(
+            raise UserError(
                 "words with parts of speech are needed: name files with --tagged."
             )
         return [

@@ -9,6 +9,7 @@ from electra_tf.analysis.inspect import record
 from electra_tf.analysis.page import Answer
 from electra_tf.analysis.report import Section
 from electra_tf.analysis.subject import Subject
+from electra_tf.errors import UserError
 
 # Texts that are taken where none is named, and the tokens of one, for squares of
 # attention that say something and fit on a screen.
@@ -34,7 +35,7 @@ def choose(subject: Subject) -> list[str]:
         t for t, size in zip(texts, lengths, strict=True) if _FEWEST <= size <= _MOST
     ]
     if not short:
-        raise ValueError(
+        raise UserError(
             f"the data has no text of {_FEWEST} to {_MOST} tokens: name one with "
             "--inspect."
         )

@@ -16,6 +16,7 @@ from electra_tf.analysis.marked import RIGHT, Marked
 from electra_tf.analysis.measures import detection
 from electra_tf.analysis.subject import longest_row
 from electra_tf.cli import Log
+from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.pretraining import ReplacedTokenDetector
 from electra_tf.tasks.tagging import word_rows
@@ -44,7 +45,7 @@ def fine_tune(
     ValueError: there is no sentence.
     """
     if not marked:
-        raise ValueError("there is no sentence to fine-tune on.")
+        raise UserError("there is no sentence to fine-tune on.")
     detector = inspector.home.load("discriminator", ReplacedTokenDetector)
     longest = longest_row(inspector, detector.encoder)
     sentences = [each.words for each in marked]

@@ -19,6 +19,7 @@ import tensorflow as tf
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.text_models import TextModel, load_text_model
 from electra_tf.api.texts import SentenceVectors, columns_of
+from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import MODEL, TASK
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.layers.encoder import TextEncoder
@@ -110,7 +111,7 @@ class PretrainedModel:
         probabilities. ValueError: there is no discriminator that says it.
         """
         if self._detector is None:
-            raise ValueError(
+            raise UserError(
                 f"{self._reason}: it can encode, and nothing more before it is "
                 "fine-tuned (TextClassifier.from_preset)."
             )
@@ -151,7 +152,7 @@ class PretrainedModel:
     def evaluate(self, table: str | os.PathLike, **kwargs: Any) -> dict[str, float]:
         """Raises a ValueError: before it is fine-tuned, the model has no answers."""
         del kwargs
-        raise ValueError(
+        raise UserError(
             f"A pretrained model has no answers to compare with {table}: fine-tune it "
             "first (TextClassifier.from_preset, or run_finetuning.py; --frozen there "
             "scores it as it is)."
@@ -188,11 +189,11 @@ class ExportedModel:
 
     def evaluate(self, table: str | os.PathLike, **kwargs: Any) -> dict[str, float]:
         """Raises a ValueError: a SavedModel does not know its task."""
-        raise ValueError(self._refusal("evaluate"))
+        raise UserError(self._refusal("evaluate"))
 
     def encode(self, texts: Any, **kwargs: Any) -> np.ndarray:
         """Raises a ValueError: a SavedModel gives answers, and no vectors."""
-        raise ValueError(self._refusal("encode"))
+        raise UserError(self._refusal("encode"))
 
     def _refusal(self, method: str) -> str:
         return (

@@ -14,6 +14,7 @@ from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import TASK
 from electra_tf.folders.models import KERAS
 from electra_tf.folders.pretraining import PretrainingFolder, named
@@ -63,7 +64,7 @@ def encoder_and_tokenizer(
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):
-        raise ValueError(f"Unknown option {wrong[0]!r}; known are {', '.join(known)}.")
+        raise UserError(f"Unknown option {wrong[0]!r}; known are {', '.join(known)}.")
     with folder_of(source) as folder:
         flags = {"encoder": str(folder), **options}
         start = finetuning.pretrained(fields.from_flat(flags, FinetuneConfig), warn)

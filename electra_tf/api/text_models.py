@@ -26,6 +26,7 @@ from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
@@ -96,7 +97,7 @@ class TextModel(TaskModel):
         self.max_seq_length = max_seq_length
         self._task = saved.from_json(task)
         if self._task.kind not in self.kinds:
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
                 f"{self._task.kind}: load the model with electra_tf.load."
             )
@@ -124,7 +125,7 @@ class TextModel(TaskModel):
         most = encoder.embeddings.max_positions
         length = max_seq_length or min(task.max_seq_length, trained or most, most)
         if length > most:
-            raise ValueError(
+            raise UserError(
                 f"max_seq_length is {length}, but {preset} has {most} positions: give "
                 f"{most} or less."
             )
@@ -164,7 +165,7 @@ class TextModel(TaskModel):
         if not isinstance(found, cls):
             holds = f"a {type(found).__name__}" if found else "no fine-tuned model"
             hint = "" if found else f": start from it with {cls.__name__}.from_preset"
-            raise ValueError(
+            raise UserError(
                 f"{source} holds {holds}, where a {cls.__name__} is asked for{hint}."
             )
         return found
@@ -268,7 +269,7 @@ class TextModel(TaskModel):
         batches = self._batches(x, y, sample_weight, batch_size, shuffle)
         first = next(iter(batches()), None)
         if first is None:
-            raise ValueError("There is not a single text.")
+            raise UserError("There is not a single text.")
         specs = tf.nest.map_structure(
             lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
             self._features(*first),
@@ -294,7 +295,7 @@ class TextModel(TaskModel):
         if isinstance(x, tf.data.Dataset):
             leaves = tf.nest.flatten(x.element_spec)
             if any(spec.shape.rank == 0 for spec in leaves):
-                raise ValueError(
+                raise UserError(
                     "The dataset has single texts: give dataset.batch(32), or another "
                     "size."
                 )
@@ -305,7 +306,7 @@ class TextModel(TaskModel):
         weights = None if weights is None else np.asarray(weights, np.float32)
         for what, given in (("labels", labels), ("weights", weights)):
             if given is not None and len(given) != size:
-                raise ValueError(f"{size} texts, but {len(given)} {what}.")
+                raise UserError(f"{size} texts, but {len(given)} {what}.")
         source = random.Random(self.seed)
 
         def batches() -> Iterator[_Batch]:
@@ -463,7 +464,7 @@ class TextModel(TaskModel):
             )
         others = {"litert": export.export_litert, "onnx": export.export_onnx}
         if format not in others or precision:
-            raise ValueError(
+            raise UserError(
                 f"format is {format!r}, precision {precision!r}; allowed are "
                 "tf_saved_model, which alone has a precision, litert and onnx."
             )
@@ -522,18 +523,18 @@ class TextClassifier(TextModel):
             OSError: there is no such encoder.
         """
         if kind not in cls.kinds:
-            raise ValueError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
+            raise UserError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
         names = tuple(map(str, labels or ()))
         least = {"classification": 2, "multilabel": 1, "regression": 0}[kind]
         if len(set(names)) < max(least, len(names)):
-            raise ValueError(
+            raise UserError(
                 f"labels are {', '.join(names) or 'missing'}; a {kind} wants at least "
                 f"{least} different ones."
             )
         own = {"labels": names}
         if kind == "regression":
             if label_range is None:
-                raise ValueError("A regression wants label_range, such as (0.0, 5.0).")
+                raise UserError("A regression wants label_range, such as (0.0, 5.0).")
             own = {"label_range": tuple(map(float, label_range))}
 
         def make(head: dict[str, Any]) -> Task:
@@ -558,7 +559,7 @@ class TextClassifier(TextModel):
             values = plain(value)
             if values and not isinstance(values[0], str | bytes):
                 if len(values) != len(self._task.labels):
-                    raise ValueError(
+                    raise UserError(
                         f"A row of labels has {len(values)} numbers; the model has "
                         f"{len(self._task.labels)} labels."
                     )
@@ -570,7 +571,7 @@ class TextClassifier(TextModel):
         if isinstance(value, list) and len(value) == 1:
             (value,) = value
         if int(value) != value or not 0 <= value < len(self._task.labels):
-            raise ValueError(
+            raise UserError(
                 f"The label {value} is no class: give one of "
                 f"{', '.join(self._task.labels)}, or 0 to {len(self._task.labels) - 1}."
             )
@@ -631,10 +632,10 @@ class TokenClassifier(TextModel):
         """
         names = tuple(map(str, tags))
         if len(set(names)) < max(2, len(names)):
-            raise ValueError(f"tags are {', '.join(names)}; give two different ones.")
+            raise UserError(f"tags are {', '.join(names)}; give two different ones.")
         metric = metric or ("f1" if "O" in names else "accuracy")
         if metric not in ("f1", "accuracy"):
-            raise ValueError(f"metric is {metric!r}; allowed are f1 and accuracy.")
+            raise UserError(f"metric is {metric!r}; allowed are f1 and accuracy.")
         learned = TagSet(names, "O" if "O" in names else names[0])
 
         def make(head: dict[str, Any]) -> Task:
@@ -654,7 +655,7 @@ class TokenClassifier(TextModel):
                     tags = text_of(tags, "tags").split()
                 tags = tuple(text_of(tag, "tags") for tag in tags)
                 if len(tags) != len(words):
-                    raise ValueError(
+                    raise UserError(
                         f"{len(words)} words but {len(tags)} tags: {text[:100]!r}."
                     )
             sentences.append(Sentence(str(number), words, tags, (), ()))
@@ -710,7 +711,7 @@ class QuestionAnswering(TextModel):
         ``tasks.QuestionAnswering``; else as ``TextClassifier.from_preset``.
         """
         if "head_dropout" in options:
-            raise ValueError("The head of question answering has no dropout.")
+            raise UserError("The head of question answering has no dropout.")
 
         def make(head: dict[str, Any]) -> Task:
             head.pop("dropout")
@@ -750,14 +751,14 @@ class QuestionAnswering(TextModel):
     ) -> tuple[tuple[str, int], ...]:
         if not answer:
             if not self._task.unanswerable:
-                raise ValueError(
+                raise UserError(
                     "A question has no answer: build the model with unanswerable=True, "
                     "or leave the question out."
                 )
             return ()
         at = context.find(answer) if start is None else int(start)
         if at < 0 or not context.startswith(answer, at):
-            raise ValueError(
+            raise UserError(
                 f"The answer {answer[:80]!r} does not stand at character {at} of its "
                 "context; starts count characters from 0."
             )
@@ -800,7 +801,7 @@ def load_text_model(source: str | os.PathLike) -> TextModel | None:
 
 def _of_run(folder: Path) -> TextModel:
     if not (folder / MODEL).is_file():
-        raise ValueError(f"{folder} holds a fine-tuning run that did not finish.")
+        raise UserError(f"{folder} holds a fine-tuning run that did not finish.")
     home = FinetuningFolder(folder)
     about, network = home.about(), home.load()
     kinds = {
@@ -810,7 +811,7 @@ def _of_run(folder: Path) -> TextModel:
     }
     most = network.encoder.embeddings.max_positions
     if not 0 < about["max_seq_length"] <= most:
-        raise ValueError(
+        raise UserError(
             f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
             f"and the model has {most} positions."
         )

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.base import Rows
@@ -37,14 +38,14 @@ def columns_of(texts: Any, names: Sequence[str]) -> dict[str, list[str]]:
             texts = tuple(zip(*texts, strict=True))
     if isinstance(texts, Mapping):
         if missing := [name for name in names if name not in texts]:
-            raise ValueError(
+            raise UserError(
                 f"The model wants {' and '.join(names)}, but {', '.join(missing)} is "
                 f"missing; given are {', '.join(map(str, texts))}."
             )
         texts = tuple(texts[name] for name in names)
     columns = texts if isinstance(texts, tuple) else (texts,)
     if len(columns) != len(names):
-        raise ValueError(
+        raise UserError(
             f"The model wants {' and '.join(names)}; {len(columns)} column(s) of texts "
             "were given."
         )
@@ -65,13 +66,13 @@ def text_of(value: Any, name: str) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "ignore")
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be texts, got {value!r:.200}.")
+        raise UserError(f"{name} must be texts, got {value!r:.200}.")
     return value
 
 
 def _strings(column: Any, name: str) -> list[str]:
     if isinstance(column, str | bytes):
-        raise ValueError(f"{name} must be a list of texts; put one into [...].")
+        raise UserError(f"{name} must be a list of texts; put one into [...].")
     return [text_of(value, name) for value in plain(column)]
 
 
@@ -113,9 +114,9 @@ class SentenceVectors:
         """
         blocks = self._encoder.num_layers
         if pooling not in VECTORS:
-            raise ValueError(f"pooling is {pooling!r}; allowed are mean and cls.")
+            raise UserError(f"pooling is {pooling!r}; allowed are mean and cls.")
         if not -blocks - 1 <= layer <= blocks:
-            raise ValueError(
+            raise UserError(
                 f"layer is {layer}; the encoder has {blocks} blocks: give 0 (what goes "
                 f"into the first) to {blocks}, or a negative one."
             )

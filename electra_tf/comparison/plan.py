@@ -20,6 +20,7 @@ from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import settings_of
 from electra_tf.systems import build, costs
 from electra_tf.systems.arithmetic import RULES
@@ -84,23 +85,23 @@ Probe = Entry[FinetuneConfig] | Entry[MinimalPairsConfig]
 def systems(config: CompareConfig) -> tuple[System, ...]:
     """The systems as their flags describe them, before the budget."""
     if not config.system:
-        raise ValueError("No --system: name at least one, such as 'electra:'.")
+        raise UserError("No --system: name at least one, such as 'electra:'.")
     shared = [word for text in config.pretrain for word in _words(text, config)]
     described = tuple(_entries("system", config.system, PretrainConfig, config, shared))
     names = [system.name for system in described]
     if UNTRAINED in names:
-        raise ValueError(f"--system={UNTRAINED}: this name is taken by --untrained.")
+        raise UserError(f"--system={UNTRAINED}: this name is taken by --untrained.")
     for flag in ("reference", "untrained"):
         name = getattr(config, flag)
         if name and name not in names:
             known = ", ".join(names)
-            raise ValueError(f"--{flag}={name} is none of the systems {known}.")
+            raise UserError(f"--{flag}={name} is none of the systems {known}.")
     first, *others = described
     for other in others:
         mine, theirs = (dataclasses.asdict(s.config.data) for s in (first, other))
         changed = [f"--{name}" for name in mine if mine[name] != theirs[name]]
         if changed:
-            raise ValueError(
+            raise UserError(
                 f"{first.name} and {other.name} differ in {', '.join(changed)}: all "
                 "systems of a comparison read the same records. Put these flags into "
                 "--pretrain."
@@ -118,7 +119,7 @@ def probes(config: CompareConfig) -> tuple[Probe, ...]:
     )
     for name, times in collections.Counter(probe.name for probe in found).items():
         if times > 1:
-            raise ValueError(f"--pairs={name}: is a --probe, too; choose another name.")
+            raise UserError(f"--pairs={name}: is a --probe, too; choose another name.")
     return found
 
 
@@ -135,18 +136,18 @@ def _entries(
         name, _, rest = text.partition(":")
         name = name.strip()
         if not _NAME.fullmatch(name):
-            raise ValueError(
+            raise UserError(
                 f"--{flag}={text}: it must be 'NAME: FLAGS', with letters, digits and "
                 "_.+- in the name."
             )
         if name in seen:
-            raise ValueError(f"--{flag}={name}: is given twice; choose another name.")
+            raise UserError(f"--{flag}={name}: is given twice; choose another name.")
         seen.add(name)
         words = _words(rest, config)
         try:
             parsed = cli.parse(config_class, [*shared, *words])
         except (flags.Error, OSError, ValueError) as error:
-            raise ValueError(f"--{flag}={name}: {error}") from error
+            raise UserError(f"--{flag}={name}: {error}") from error
         yield Entry(name, parsed)
 
 
@@ -170,7 +171,7 @@ def budgeted(
         name, _, steps = config.budget.rpartition(":")
         by_name = {system.name: system for system in described}
         if name not in by_name or not steps.isdigit() or int(steps) < 1:
-            raise ValueError(
+            raise UserError(
                 f"--budget={config.budget} must be SYSTEM:STEPS, the system one of "
                 f"{', '.join(by_name)}."
             )
@@ -181,7 +182,7 @@ def budgeted(
 def _scaled(system: System, budget: float, step_cost: float) -> System:
     steps = round(budget / step_cost)
     if steps < 1:
-        raise ValueError(
+        raise UserError(
             f"The budget of {budget:.3g} is less than a step of {system.name}, "
             f"{step_cost:.3g}: raise it."
         )
@@ -196,7 +197,7 @@ def _scaled(system: System, budget: float, step_cost: float) -> System:
     try:
         return System(system.name, fields.from_flat(flat, PretrainConfig))
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"--system={system.name} does not fit into the {steps} steps that the "
             f"budget buys: {error}"
         ) from error

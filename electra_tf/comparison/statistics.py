@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from electra_tf.errors import UserError
+
 CONFIDENCE = 0.95
 # Resamples of the bootstrap; sign patterns up to which the permutation test is exact.
 _RESAMPLES = 9999
@@ -54,7 +56,7 @@ def paired_difference(
     p-values are not affected.
     """
     if len(scores) != len(reference):
-        raise ValueError(
+        raise UserError(
             f"Paired scores must be as many as the reference's {len(reference)}, got "
             f"{len(scores)}."
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.errors import UserError
 
 RESULTS = "results.jsonl"
 SETTINGS = "ladder.json"
@@ -124,7 +125,7 @@ class Store:
         every = itertools.chain(*(names.items() for names in changed.values()))
         lines = [f"{name}: --{line}" for name, lines in every for line in lines]
         if lines and not overwrite:
-            raise ValueError(
+            raise UserError(
                 f"{path} was written with other settings:\n  "
                 + "\n  ".join(lines)
                 + "\nUse the old values to resume, another --output_dir for a new "

@@ -17,6 +17,7 @@ from electra_tf.config.choices import (
     sharing_of,
     training_of,
 )
+from electra_tf.errors import UserError
 
 
 def check(config: Any) -> None:
@@ -25,7 +26,7 @@ def check(config: Any) -> None:
     own = (row for chosen in choices for row in chosen(config).checks)
     for is_broken, message in (*own, *CHECKS):
         if is_broken(config):
-            raise ValueError(message.format(c=config))
+            raise UserError(message.format(c=config))
 
 
 def warnings(config: Any) -> list[str]:

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from electra_tf.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
@@ -91,7 +93,7 @@ def field(
 def require(condition: bool, message: str) -> None:
     """Raises ValueError with the message unless the condition holds."""
     if not condition:
-        raise ValueError(message)
+        raise UserError(message)
 
 
 class Group:

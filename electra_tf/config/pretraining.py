@@ -38,6 +38,7 @@ from electra_tf.config.fields import (
     field,
     require,
 )
+from electra_tf.errors import UserError
 
 _HELD_OUT = Allowed("be in (0, 0.5)", lambda value: 0 < value < 0.5)
 
@@ -629,7 +630,7 @@ class PretrainConfig:
         try:
             return dataclasses.replace(encoder, **changed)
         except ValueError as error:
-            raise ValueError(
+            raise UserError(
                 f"--generator_hidden_size={fraction:g} makes a generator of width "
                 f"{hidden_size} with {changed['num_heads']} heads, which cannot be: "
                 f"{error} Choose another fraction."

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from electra_tf.data.units import Recipe, Unit, UnitBuilder, UnitReader
+from electra_tf.errors import UserError
 
 
 def run(
@@ -35,7 +36,7 @@ def run(
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
         ) from error
 
@@ -68,6 +69,4 @@ def run(
         # Of any class, by runner; what a worker raised stands in a trace, last.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         said = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
-        raise ValueError(
-            f"the pipeline of --beam={flags} failed: {said[-1]}"
-        ) from error
+        raise UserError(f"the pipeline of --beam={flags} failed: {said[-1]}") from error

@@ -25,6 +25,7 @@ from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, paths, processes, records, units
 from electra_tf.data.selection import KEPT, REASONS, Selection, described, facts
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
+from electra_tf.errors import UserError
 
 WORK = ".build"
 _SETTINGS = "settings.json"
@@ -51,12 +52,12 @@ def main(config: RecordsConfig) -> None:
         build(corpus, folder, selection=selection, **values)
         return
     if config.beam:
-        raise ValueError(
+        raise UserError(
             f"--beam needs an --output_dir that all workers see as a folder, such as a "
             f"network disk or a mounted bucket; got {folder}."
         )
     if paths.exists(paths.join(folder, records.MANIFEST)) and not config.overwrite:
-        raise ValueError(f"{folder} holds records; --overwrite replaces them.")
+        raise UserError(f"{folder} holds records; --overwrite replaces them.")
     with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as here:
         build(corpus, here, selection=selection, **values)
         shards = "*.tfrecord"
@@ -78,7 +79,7 @@ def build(
     tokens if it does not exist. Options and errors are those of ``build_records``.
     """
     if paths.is_remote(output_dir):
-        raise ValueError(
+        raise UserError(
             f"records cannot be built in {output_dir} itself: name a folder of this "
             "machine, or let electra_tf.data.build_records copy them there, and give "
             "them with --records."
@@ -131,10 +132,10 @@ def build_records(
         OSError: the folder cannot be written or the disk is full.
     """
     if not 0 <= eval_fraction < 1:
-        raise ValueError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
+        raise UserError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
     if not 0.01 <= shard_megabytes <= _LARGEST_SHARD:
         limits = f"from 0.01 to {_LARGEST_SHARD}"
-        raise ValueError(f"shard_megabytes must be {limits}, got {shard_megabytes}")
+        raise UserError(f"shard_megabytes must be {limits}, got {shard_megabytes}")
     folder = Path(output_dir)
     # Text that is gone matters only if there are no finished records of it.
     sources, corpus_sha256, unreadable = [], None, None
@@ -263,7 +264,7 @@ def _prepare(
         log(f"resuming the build in {folder}")
         return None
     if foreign := _shards(folder):
-        raise ValueError(
+        raise UserError(
             f"{folder} holds {len(foreign)} TFRecord files without a manifest, such as "
             f"{foreign[0].name}. Give another folder, or allow overwriting them."
         )
@@ -276,7 +277,7 @@ def _reject_other(
     folder: Path, there: dict[str, Any], wanted: dict[str, Any], what: str
 ) -> None:
     if there != wanted:
-        raise ValueError(
+        raise UserError(
             f"{folder} {what} made with other settings: {_differences(there, wanted)}. "
             "Give another folder, the same settings, or allow overwriting."
         )
@@ -298,7 +299,7 @@ def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> Non
     if overwrite or not path.exists():
         vocabulary.save(path)
     elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
-        raise ValueError(
+        raise UserError(
             f"{path} is another vocabulary than the one given. Give another folder, "
             "delete that file, or allow overwriting."
         )
@@ -319,7 +320,7 @@ def _finish(
     train = [result.train for result in results if result.train]
     held_out = [result.eval for result in results if result.eval]
     if not train:
-        raise ValueError("the corpus is empty: its words gave no example to train on")
+        raise UserError("the corpus is empty: its words gave no example to train on")
     for index, shard in enumerate(train):
         name = f"train-{index:05d}-of-{len(train):05d}.tfrecord"
         unit_file = folder / WORK / shard.name
@@ -441,7 +442,7 @@ def _existing_vocabulary(
     if overwrite and there != settings:
         return None
     if len(vocabulary) > settings["size"]:
-        raise ValueError(
+        raise UserError(
             f"{path} has {len(vocabulary)} tokens, asked for {settings['size']}. "
             "Delete the file to train a new one, or ask for its size."
         )
@@ -449,7 +450,7 @@ def _existing_vocabulary(
         # The text counts only where it was read.
         there = {name: there.get(name) for name in settings}
         if there != settings:
-            raise ValueError(
+            raise UserError(
                 f"{path} was trained with other settings: "
                 f"{_differences(there, settings)}. Delete the file to train a new one, "
                 "or give the same settings."

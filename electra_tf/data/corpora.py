@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.data import installed, paths
+from electra_tf.errors import UserError
 
 LONG_DOCUMENT = 64 << 20
 SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
@@ -75,7 +76,7 @@ def open_corpus(
         [['A line.', 'Another one.'], ['A second document.']]
     """
     if isinstance(sources, str):
-        raise ValueError(f"sources must be a list of specs, got the string {sources!r}")
+        raise UserError(f"sources must be a list of specs, got the string {sources!r}")
     opened: dict[str, Source] = {}
     for spec in sources:
         if spec == "installed":
@@ -90,7 +91,7 @@ def open_corpus(
                 same = path if paths.is_remote(path) else os.path.realpath(path)
                 opened.setdefault(same, source)
     if not opened:
-        raise ValueError("the corpus is empty: no sources were given")
+        raise UserError("the corpus is empty: no sources were given")
     return list(opened.values())
 
 
@@ -98,7 +99,7 @@ def _files(spec: str) -> list[str]:
     """The files of a path or pattern that are not empty, in a fixed order."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
-            raise ValueError(f"{spec}: the file is empty. Leave it out.")
+            raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
     if not paths.is_remote(spec) and os.path.isdir(spec):
         below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
@@ -121,7 +122,7 @@ def _files(spec: str) -> list[str]:
         )
     found = [path for path in found if paths.is_file(path) and paths.size(path)]
     if not found:
-        raise ValueError(f"{spec}: {problem} (empty files do not count)")
+        raise UserError(f"{spec}: {problem} (empty files do not count)")
     return found
 
 
@@ -360,7 +361,7 @@ class GzipFile(_File):
             with paths.open_bytes(self.path) as raw, gzip.open(raw) as file:
                 yield file
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(
+            raise UserError(
                 f"{self.path}: not a whole gzip file ({error}). Compress it again, or "
                 "give the uncompressed text."
             ) from error
@@ -418,7 +419,7 @@ class TfdsDataset(Source):
         if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
             parts[:2] = [":".join(parts[:2])]
         if not parts[0] or len(parts) > 3:
-            raise ValueError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
+            raise UserError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
         dataset, split, feature = (*parts, "", "")[:3]
         split = split or "train"
         return cls(name=spec, dataset=dataset, split=split, feature=feature, **options)
@@ -437,7 +438,7 @@ class TfdsDataset(Source):
         ]
         wanted = self.feature or (texts[0] if len(texts) == 1 else "text")
         if wanted not in texts:
-            raise ValueError(
+            raise UserError(
                 f"{self.name}: the text features are {texts}, got {wanted!r}. Name "
                 f"one of them: tfds:{self.dataset}:{self.split}:FEATURE."
             )
@@ -454,7 +455,7 @@ class TfdsDataset(Source):
         try:
             import tensorflow_datasets as tfds
         except ImportError as error:
-            raise ValueError(
+            raise UserError(
                 f"{self.name} needs the package tensorflow-datasets (and "
                 "importlib_resources): pip install tensorflow-datasets "
                 "importlib_resources, or give a text file instead."
@@ -464,12 +465,12 @@ class TfdsDataset(Source):
             if self.download:
                 builder.download_and_prepare()
         except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{self.name}: TensorFlow Datasets does not know {self.dataset!r} "
                 f"(data_dir={self.data_dir}): {error}"
             ) from error
         if not builder.info.splits:
-            raise ValueError(
+            raise UserError(
                 f"{self.name}: not prepared in {builder.data_dir}. Prepare it on a "
                 f"machine with network (tfds build {self.dataset}) and give its folder "
                 "as tfds_data_dir, allow the download, or give a text file instead."
@@ -516,14 +517,14 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
 def _decoded(raw: bytes, position: int, name: str) -> str:
     """The stripped text of a line that begins at byte ``position`` of ``name``."""
     if b"\0" in raw:
-        raise ValueError(
+        raise UserError(
             f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}). "
             "Give plain UTF-8 text."
         )
     try:
         return raw.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise UserError(
             f"{name}: not UTF-8 at byte {position + error.start} ({error.reason}). "
             "Convert it, for example with: iconv -f latin1 -t utf-8"
         ) from error

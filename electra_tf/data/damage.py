@@ -15,6 +15,7 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.data import paths, pipeline, records
+from electra_tf.errors import UserError
 
 _READ_AT_ONCE = 1000
 _SHOWN = 3
@@ -55,7 +56,7 @@ def skip(
             f"(number {shown}{more})"
         )
     if not left:
-        raise ValueError(
+        raise UserError(
             f"None of the records in {len(given)} files is whole, {given[0]} first: "
             "copy the files again, or build the records again."
         )

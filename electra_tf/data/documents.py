@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from electra_tf.errors import UserError
+
 Line = Sequence[int]
 # (queued lines, first segment's budget, max_seq_length, rng) to the two segments and
 # the lines that stay queued.
@@ -67,11 +69,11 @@ class ExampleBuilder:
         segmenting: str = "carry",
     ):
         if segmenting not in SEGMENTING:
-            raise ValueError(
+            raise UserError(
                 f"segmenting must be one of {sorted(SEGMENTING)}, got {segmenting!r}"
             )
         if max_seq_length < MIN_TARGET:
-            raise ValueError(
+            raise UserError(
                 f"max_seq_length must be at least {MIN_TARGET}, got {max_seq_length}"
             )
         self._max_seq_length = max_seq_length

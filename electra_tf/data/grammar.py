@@ -27,6 +27,7 @@ import numpy as np
 from electra_tf import cli, files
 from electra_tf.config.records import GrammarConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from electra_tf.errors import UserError
 
 # Word types by part of speech. Nouns and verbs come in pairs, singular and plural.
 _NOUNS, _VERBS, _ADJECTIVES, _ADVERBS = 140, 100, 80, 40
@@ -142,7 +143,7 @@ def write(config: GrammarConfig) -> None:
     """
     folder = Path(config.output_dir)
     if (folder / "text.txt").exists():
-        raise ValueError(f"{folder} already has a text.txt: give another --output_dir.")
+        raise UserError(f"{folder} already has a text.txt: give another --output_dir.")
     folder.mkdir(parents=True, exist_ok=True)
     grammar = agreement_grammar(config.seed)
     rng = np.random.default_rng([config.seed, 1])

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.features import scatter_positions
 
 # How a chosen position is shown: (share hidden as [MASK], share given a random
@@ -126,7 +127,7 @@ def read_nothing(facts: VocabularyFacts) -> TokenReader:
 def read_words(facts: VocabularyFacts) -> TokenReader:
     """Numbers the words of a row from 0, int32, the same for all pieces of a word."""
     if facts.continuation is None:
-        raise ValueError(
+        raise UserError(
             "Masking whole words or spans needs `continuation`, which pieces of the "
             "vocabulary continue a word."
         )
@@ -144,7 +145,7 @@ def read_words(facts: VocabularyFacts) -> TokenReader:
 def read_rarity(facts: VocabularyFacts) -> TokenReader:
     """Gives the log of each token's weight, (count + 1) ** -power, float64."""
     if facts.token_counts is None:
-        raise ValueError(
+        raise UserError(
             "Masking rare tokens more often needs `token_counts`, how often each entry "
             "of the vocabulary occurs in the training text."
         )
@@ -322,9 +323,9 @@ class LinearMaskRate:
     def __post_init__(self) -> None:
         for rate in (self.start, self.end):
             if not 0 < rate <= 1:
-                raise ValueError(f"mask_rate must be in (0, 1], got {rate}.")
+                raise UserError(f"mask_rate must be in (0, 1], got {rate}.")
         if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {self.steps}.")
+            raise UserError(f"steps must be at least 1, got {self.steps}.")
 
     @property
     def highest(self) -> float:
@@ -402,7 +403,7 @@ class Masking:
         choices = {"rule": (rule, MASK_RULES), "select": (select, SELECTORS)}
         for name, (value, table) in choices.items():
             if value not in table:
-                raise ValueError(
+                raise UserError(
                     f"Unknown masking {name} {value!r}; choose one of {sorted(table)}."
                 )
         rate, slots = mask_rate.highest, max_predictions_per_seq
@@ -412,7 +413,7 @@ class Masking:
         if slots is None:
             slots = max(1, max_predictions(max_seq_length, rate))
         if not fewest <= slots <= max_seq_length:
-            raise ValueError(
+            raise UserError(
                 f"max_predictions_per_seq is {slots} but mask_rate {rate} of "
                 f"{max_seq_length} tokens needs {needed} slots (and at most "
                 f"{max_seq_length}): change max_predictions_per_seq or mask_rate."

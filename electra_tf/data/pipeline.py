@@ -19,6 +19,7 @@ import tensorflow as tf
 from electra_tf import cli
 from electra_tf.data import paths, records
 from electra_tf.data.masking import Masking, row_keys
+from electra_tf.errors import UserError
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
 from electra_tf.files import AnyPath
 
@@ -50,7 +51,7 @@ def expand_files(
             exists = paths.exists(pattern)
             matches = [pattern] if exists else paths.matching(pattern)
         if not matches:
-            raise ValueError(
+            raise UserError(
                 f"No TFRecord file matches {pattern!r}. Build records with "
                 "`python -m electra_tf.data.build_records` or correct the path."
             )
@@ -133,9 +134,9 @@ def pretraining_dataset(
         (TensorShape([4, 8]), TensorShape([4, 1]))
     """
     if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
+        raise UserError(f"seed must be at least 0, got {seed}")
     if batch_size % workers:
-        raise ValueError(
+        raise UserError(
             f"{workers} workers cannot share a batch of {batch_size} rows; its size "
             "must be a multiple of their number."
         )
@@ -224,13 +225,13 @@ def count_all(found: Sequence[str], damaged: Collection[str] = ()) -> int:
     }
     for path, count in counts.items():
         if not count and path not in known:
-            raise ValueError(
+            raise UserError(
                 f"{path} holds no record: it is an empty or truncated copy. Copy it "
                 "again, remove it, or pass --damaged_records=skip."
             )
     total = sum(counts.values())
     if total == 0:
-        raise ValueError(f"The {len(found)} TFRecord files hold no record.")
+        raise UserError(f"The {len(found)} TFRecord files hold no record.")
     return total
 
 
@@ -258,7 +259,7 @@ def _check_first_records(found: Sequence[str]) -> None:
                 parse_batch(batch)
             # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
             except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path}: {_NO_INPUT_IDS}") from error
+                raise UserError(f"{path}: {_NO_INPUT_IDS}") from error
 
 
 @contextlib.contextmanager
@@ -275,14 +276,14 @@ def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         for path in found:
             if damage := _damage(path, vocab_size):
-                raise ValueError(
+                raise UserError(
                     f"{path}: {damage}. Copy the file again, build the records again, "
                     "or pass --damaged_records=skip; a run goes on from its last "
                     "checkpoint."
                 ) from error
         for path, count in known_counts(found).items():
             if (there := records.count_records(path)) != count:
-                raise ValueError(
+                raise UserError(
                     f"{path} holds {there} records, but the manifest beside it says "
                     f"{count}: it was edited. Build the records again."
                 ) from error
@@ -410,12 +411,12 @@ def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
     """Rows of each corpus among 10,000, by the largest remainders; ValueError: none."""
     given = np.array(weights, np.float64)
     if not (given > 0).all() or not np.isfinite(given).all():
-        raise ValueError(f"weights must be greater than 0, got {list(weights)}.")
+        raise UserError(f"weights must be greater than 0, got {list(weights)}.")
     exact = _BLOCK * given / given.sum()
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: _BLOCK - counts.sum()]] += 1
     if not counts.all():
-        raise ValueError(
+        raise UserError(
             f"the weights {list(weights)} give a corpus less than one of {_BLOCK} "
             "rows; make them less different."
         )

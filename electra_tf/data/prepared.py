@@ -17,6 +17,7 @@ from electra_tf.cli import Log
 from electra_tf.data import damage, paths, pipeline, records
 from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 
 _COUNTED_RECORDS = 200_000
 
@@ -120,7 +121,7 @@ def given_data(
         for pattern in (patterns if weighted else ())
     ]
     if sum(map(len, groups)) > len(set().union(*groups)):
-        raise ValueError(
+        raise UserError(
             f"--records={','.join(patterns)} names a file twice, which would be of two "
             "corpora: --corpus_weights needs patterns without common files."
         )
@@ -143,7 +144,7 @@ def given_data(
         theirs = manifest.vocabulary["sha256"]
         longest = manifest.settings["max_seq_length"]
         if theirs != vocabulary.sha256:
-            raise ValueError(
+            raise UserError(
                 f"The records in {folder} were built with another vocabulary than the "
                 f"one given or beside them (sha256 {theirs[:12]} against "
                 f"{vocabulary.sha256[:12]}): pass --vocab_file with theirs, or rebuild "
@@ -151,7 +152,7 @@ def given_data(
             )
         manifest.check_vocabulary(vocabulary, folder)
         if longest > max_seq_length:
-            raise ValueError(
+            raise UserError(
                 f"The records in {folder} hold up to {longest} tokens but "
                 f"--max_seq_length is {max_seq_length}: raise it or rebuild them."
             )
@@ -171,7 +172,7 @@ def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
     # A glob over a folder that build_records wrote names its held-out shards too.
     train_files = [path for path in found if not Path(path).name.startswith("eval-")]
     if not train_files:
-        raise ValueError(
+        raise UserError(
             f"--records={','.join(patterns)} names held-out files only "
             "(eval-*.tfrecord); name the training files."
         )
@@ -188,14 +189,14 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
                 beside[path] = Vocabulary.load(path)
                 break
     if not beside:
-        raise ValueError(
+        raise UserError(
             f"No vocabulary for the records in {folders[0]}: pass --vocab_file, the "
             "vocabulary they were built with."
         )
     (first, vocabulary), *others = beside.items()
     for path, other in others:
         if other.sha256 != vocabulary.sha256:
-            raise ValueError(
+            raise UserError(
                 f"The records were built with different vocabularies, {first} and "
                 f"{path}: train on one of the folders, or rebuild them with one "
                 "--vocab_file."
@@ -212,7 +213,7 @@ def _casing(
         for folder, manifest in manifests.items()
     }
     if len(folders) > 1:
-        raise ValueError(
+        raise UserError(
             f"The records in {' and '.join(map(str, folders.values()))} differ in "
             "lower_case or strip_accents: rebuild them with one casing."
         )

@@ -21,6 +21,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.data import paths
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -83,7 +84,7 @@ class Manifest:
         ids = [vocabulary.ids.get(name) for name in names]
         said = self.vocabulary["size"], self.vocabulary["special_ids"]
         if said != (len(vocabulary), ids):
-            raise ValueError(
+            raise UserError(
                 f"{Path(folder, MANIFEST)} says that the vocabulary has {said[0]} "
                 f"tokens and the special ids {said[1]}, but it has {len(vocabulary)} "
                 f"and {ids}. Build the records again."
@@ -130,15 +131,15 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
             }
             return _checked(Manifest(**content, **shards))
     except FileNotFoundError as error:
-        raise ValueError(
+        raise UserError(
             f"{path} does not exist: no records were built here, or the build was "
             "interrupted. Run electra_tf.data.build_records (again)."
         ) from error
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: damaged manifest ({error}). Build the records again."
         ) from error
-    raise ValueError(
+    raise UserError(
         f"{path}: format {version}, this library reads {FORMAT_VERSION}: update it, or "
         "build the records again"
     )
@@ -148,14 +149,14 @@ def _checked(manifest: Manifest) -> Manifest:
     """The manifest, if its numbers can be; else a ValueError."""
     ids, size = manifest.vocabulary["special_ids"], manifest.vocabulary["size"]
     if len(ids) != 5 or not all(0 <= index < size for index in ids):
-        raise ValueError(f"{ids} are no ids of 5 special tokens among {size}")
+        raise UserError(f"{ids} are no ids of 5 special tokens among {size}")
     if (longest := manifest.settings["max_seq_length"]) < 3:
-        raise ValueError(f"no example fits into max_seq_length={longest}")
+        raise UserError(f"no example fits into max_seq_length={longest}")
     for shard in (*manifest.train, *manifest.eval):
         if Path(shard.name).name != shard.name:
-            raise ValueError(f"{shard.name!r} is no file of this folder")
+            raise UserError(f"{shard.name!r} is no file of this folder")
         if min(shard.records, shard.tokens, shard.size) < 0:
-            raise ValueError(f"{shard.name} holds less than nothing")
+            raise UserError(f"{shard.name} holds less than nothing")
     return manifest
 
 
@@ -185,7 +186,7 @@ def verify(
             problem = "its sha256 is not the one in the manifest"
         else:
             continue
-        raise ValueError(
+        raise UserError(
             f"{path}: {problem}. Copy the folder again, or build the records again "
             "with overwriting allowed."
         )
@@ -295,19 +296,19 @@ def count_records(path: files.AnyPath) -> int:
         while position < size:
             header = file.read(12)
             if len(header) < 12:
-                raise ValueError(
+                raise UserError(
                     f"{path}: cut off at byte {position}, in the header of a record"
                 )
             (length,) = struct.unpack_from("<Q", header)
             if header != _before_record(length):
-                raise ValueError(
+                raise UserError(
                     f"{path}: no record starts at byte {position} (bad checksum): not "
                     "a TFRecord file, compressed, or damaged"
                 )
             # The header, the record, and the record's own checksum.
             position += 12 + length + 4
             if position > size:
-                raise ValueError(
+                raise UserError(
                     f"{path}: cut off at byte {size}, in a record of {length} bytes"
                 )
             file.seek(position)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.data.corpora import Document
+from electra_tf.errors import UserError
 
 # Why a document is left out; the place in this list is its verdict.
 REASONS = (
@@ -185,7 +186,7 @@ def _signatures() -> Callable[[Document], np.ndarray]:
     try:
         from datasketch import MinHash
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             "--dedup=near needs the package datasketch: pip install 'datasketch>=2,<3'."
         ) from error
     # Permutations are drawn once; a copy is cheap.

@@ -28,6 +28,7 @@ from electra_tf.data.records import SHARD, Shard, write_shard
 from electra_tf.data.selection import Facts, Selection, facts
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.data.words import WordTable
+from electra_tf.errors import UserError
 
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
@@ -168,7 +169,7 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
         if bound == 0 or (0 < below < total and below <= most):
             return range(bound)
     if not sizes:
-        raise ValueError("the corpus is empty: there is no text, or none that is kept")
+        raise UserError("the corpus is empty: there is no text, or none that is kept")
     most = max(fraction, _MOST_HELD_OUT) * total
     fitting = [value for value, size in sizes.items() if size <= most and size < total]
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)

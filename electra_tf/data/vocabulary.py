@@ -13,6 +13,7 @@ from typing import Any
 
 from electra_tf import files
 from electra_tf.data import paths
+from electra_tf.errors import UserError
 
 _MISSING_CHARACTERS = 0.001
 # The original's limit, in characters.
@@ -52,26 +53,26 @@ class Vocabulary:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
         if not self.tokens:
-            raise ValueError(
+            raise UserError(
                 "the vocabulary is empty (on cloud storage, check the upload)"
             )
         first: dict[str, int] = {}
         for number, token in enumerate(self.tokens, 1):
             if token in first:
-                raise ValueError(
+                raise UserError(
                     f"token {token!r} is there twice, on lines {first[token]} and "
                     f"{number}"
                 )
             first[token] = number
         missing = [name for name in self.special_tokens if name not in first]
         if missing:
-            raise ValueError(
+            raise UserError(
                 f"special tokens missing: {', '.join(missing)}. Add them, one per "
                 "line, or rename those that the vocabulary has to these; in Python, "
                 'say what they are called: Vocabulary.load(path, mask="<mask>").'
             )
         if first.keys() == set(self.special_tokens):
-            raise ValueError(
+            raise UserError(
                 "there are no tokens but the special ones: every word of a text would "
                 f"be {self.unk}. Train a vocabulary, or take another file."
             )
@@ -115,7 +116,7 @@ class Vocabulary:
         try:
             text = paths.read_bytes(path).decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}: not UTF-8 at byte {error.start}. A vocabulary is a text file "
                 "with one token per line."
             ) from error
@@ -124,12 +125,12 @@ class Vocabulary:
             lines.pop()
         for number, line in enumerate(lines, 1):
             if not line:
-                raise ValueError(
+                raise UserError(
                     f"{path}: line {number} is empty. A vocabulary has one token on "
                     "every line."
                 )
             if " " in line or "\t" in line:
-                raise ValueError(
+                raise UserError(
                     f"{path}: line {number} is {line[:40]!r}: not one token per line. "
                     "Give a vocab.txt as BERT uses it, not a SentencePiece, JSON or "
                     "tokenizer file."
@@ -137,7 +138,7 @@ class Vocabulary:
         try:
             return cls(tuple(lines), **names)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+            raise UserError(f"{path}: {error}") from error
 
     def save(self, path: files.AnyPath) -> None:
         """Writes one token per line; the file is there whole or not at all."""
@@ -204,9 +205,9 @@ def train_vocabulary(
     inside = [f"##{part}" for part in alphabet if not _stands_alone(part)]
     fixed = [*SPECIAL_TOKENS, *alphabet, *inside]
     if not alphabet:
-        raise ValueError("cannot train a vocabulary: the text has no words")
+        raise UserError("cannot train a vocabulary: the text has no words")
     if size < len(fixed):
-        raise ValueError(
+        raise UserError(
             f"vocabulary size {size} is too small: the special tokens and the "
             f"{len(alphabet)} characters take {len(fixed)}. Raise the size or lower "
             "limit_alphabet."

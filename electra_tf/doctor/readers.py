@@ -23,6 +23,7 @@ from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor.subject import Finding, Subject, Tensor, Tower, problem, warning
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import MODELS, VOCABULARY, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, names, networks
 from electra_tf.interop.imported import EMBEDDINGS
@@ -50,7 +51,7 @@ def read(path: str | Path) -> Subject:
             return reader(path)
     if not path.exists():
         raise FileNotFoundError(f"There is nothing at {path}.")
-    raise ValueError(
+    raise UserError(
         f"{path} is none of: {', '.join(FORMATS)}. Give the folder that holds the "
         "files, or the prefix of a checkpoint."
     )
@@ -59,10 +60,10 @@ def read(path: str | Path) -> Subject:
 def with_generator(subject: Subject, other: Subject) -> Subject:
     """Adds the generator of a second folder; ValueError: none there, or a second."""
     if "generator" not in other.towers:
-        raise ValueError(f"--generator={other.path} holds no generator.")
+        raise UserError(f"--generator={other.path} holds no generator.")
     if "generator" in subject.towers:
         own = f"{subject.path} has a generator of its own"
-        raise ValueError(f"{own}: drop --generator.")
+        raise UserError(f"{own}: drop --generator.")
     towers = {**subject.towers, "generator": other.towers["generator"]}
     findings = (*subject.findings, *other.findings)
     return dataclasses.replace(subject, towers=towers, findings=findings)
@@ -73,7 +74,7 @@ def read_flagfile(path: str) -> Subject:
     try:
         config = cli.parse(PretrainConfig, [f"--flagfile={path}"])
     except (ValueError, absl_flags.Error) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     return Subject(kind="config", path=Path(path), flags=fields.to_flat(config))
 
 
@@ -97,7 +98,7 @@ def is_run(path: Path) -> bool:
 def read_run(path: Path) -> Subject:
     """Loads what the folder has; what cannot be loaded becomes a finding."""
     if (path / "task.json").is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} is a fine-tuning run: give the pretraining run it started from."
         )
     folder = PretrainingFolder(path)
@@ -242,7 +243,7 @@ def read_hugging_face(path: Path) -> Subject:
     """Reads config.json, the safetensors files and the tokenizer's."""
     config = hugging_face.read_config(path)
     if (kind := config.get("model_type")) != "electra":
-        raise ValueError(f"{path} holds a model of type {kind}, not electra.")
+        raise UserError(f"{path} holds a model of type {kind}, not electra.")
     tensors, findings = _hugging_face_tensors(path)
     has_head = {
         role: any(name.startswith(f"{scope}.") for name in tensors)
@@ -312,7 +313,7 @@ def read_google_tf1(path: Path) -> Subject:
     except ValueError as error:
         return dataclasses.replace(subject, findings=(problem(str(error), _COPY),))
     if not any(name.startswith(google_tf1.MAIN) for name in shapes):
-        raise ValueError(
+        raise UserError(
             f"{prefix} has no variables under electra/, so it is not a checkpoint of "
             "Google's ELECTRA. For a checkpoint of a run of this library, give the "
             "folder of the run."

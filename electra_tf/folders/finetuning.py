@@ -17,6 +17,7 @@ from electra_tf.config.fields import CASING
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.settings import CONFIG, check_same
 from electra_tf.tasks import plots
@@ -83,15 +84,15 @@ class FinetuningFolder:
         """
         folder, known = self.path, self.path / TASK
         if folder.exists() and not folder.is_dir():
-            raise ValueError(f"--output_dir={folder} is a file: name a folder.")
+            raise UserError(f"--output_dir={folder} is a file: name a folder.")
         if (folder / "encoder.keras").exists():
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds a pretraining run: set --output_dir to another folder."
             )
         if not known.exists():
             foreign = sorted(name for name in OUTPUTS if (folder / name).exists())
             if foreign and not overwrite:
-                raise ValueError(
+                raise UserError(
                     f"{folder} holds no fine-tuning run, but {', '.join(foreign[:5])}: "
                     "set --output_dir to another folder, or pass --overwrite."
                 )
@@ -100,16 +101,16 @@ class FinetuningFolder:
             other = files.read_json(known).get("task")
         except ValueError as error:
             said = str(error).rstrip(".")
-            raise ValueError(f"{said}. Set --output_dir to another folder.") from error
+            raise UserError(f"{said}. Set --output_dir to another folder.") from error
         if other != task and not overwrite:
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
                 "--output_dir to another folder, or pass --overwrite."
             )
         if (folder / RESULTS).exists():
             self._drop_state()
         if (folder / RESULTS).exists() and not overwrite:
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds a finished run: pass --overwrite to replace it, or "
                 "set --output_dir to another folder."
             )
@@ -190,7 +191,7 @@ class FinetuningFolder:
         try:
             saved.from_json(about)
         except ValueError as error:
-            raise ValueError(f"{self.path / TASK} is damaged: {error}") from error
+            raise UserError(f"{self.path / TASK} is damaged: {error}") from error
         return about
 
     def load(self) -> TaskModel:
@@ -202,7 +203,7 @@ class FinetuningFolder:
         try:
             saved.check_head(task, model.head)
         except ValueError as error:
-            raise ValueError(f"{self.path / TASK} is damaged: {error}") from error
+            raise UserError(f"{self.path / TASK} is damaged: {error}") from error
         return model
 
     def vocabulary(self) -> Vocabulary:
@@ -210,7 +211,7 @@ class FinetuningFolder:
         path = self.path / _VOCABULARY
         vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.vocabulary_sha256:
-            raise ValueError(
+            raise UserError(
                 f"{path} is not the vocabulary that {self.path / TASK} names: put the "
                 "one of the run back."
             )

@@ -16,6 +16,7 @@ import safetensors.numpy
 
 from electra_tf import files
 from electra_tf.cli import reason
+from electra_tf.errors import UserError
 from electra_tf.tasks.heads import TaskModel
 
 # How to know a Hugging Face folder: its tensors, or the list of the files that hold
@@ -55,7 +56,7 @@ def save(model: keras.Model, path: Path) -> None:
             else:
                 model.save(part)
     except ValueError as error:
-        raise ValueError(f"{path} cannot be written: {error}") from error
+        raise UserError(f"{path} cannot be written: {error}") from error
 
 
 def _save_halves(model: keras.Model, path: Path) -> None:
@@ -63,7 +64,7 @@ def _save_halves(model: keras.Model, path: Path) -> None:
     for number, variable in enumerate(model.weights):
         value = np.asarray(variable)
         if np.abs(value).max(initial=0) > np.finfo(np.float16).max:
-            raise ValueError(f"{variable.path} has values that float16 cannot hold.")
+            raise UserError(f"{variable.path} has values that float16 cannot hold.")
         # The order is that of the weights, whatever they are called.
         tensors[f"{number:04}/{variable.path}"] = value.astype(np.float16)
     description = json.dumps(keras.saving.serialize_keras_object(model))
@@ -92,10 +93,10 @@ def check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.startswith("/") or ".." in name.split("/"):
-                raise ValueError(f"it names {name!r}, a place outside of it")
+                raise UserError(f"it names {name!r}, a place outside of it")
         held = sum(info.file_size for info in archive.infolist())
         if held > _MOST_UNPACKED * path.stat().st_size:
-            raise ValueError(f"it would unpack to {held} bytes")
+            raise UserError(f"it would unpack to {held} bytes")
         said = archive.read("config.json").decode("utf-8")
     _check_sizes(files.parse_json(said, "its config.json", dict), held)
 
@@ -108,7 +109,7 @@ def _check_sizes(description: dict[str, Any], held: int) -> None:
             # A weight has two bytes at least.
             if sizes and 2 * math.prod(map(abs, sizes)) > held:
                 what = dict(zip(names, sizes, strict=False))
-                raise ValueError(f"it is too small for the sizes that it names, {what}")
+                raise UserError(f"it is too small for the sizes that it names, {what}")
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
@@ -139,7 +140,7 @@ def load(path: Path, kind: type[Model], hint: str = "") -> Model:
             loaded = keras.saving.load_model(path, compile=False)
     except Exception as error:  # Keras raises whatever its parts raise.
         said = reason(error)[:300]
-        raise ValueError(
+        raise UserError(
             f"{path} cannot be loaded as a Keras model ({said}). {hint}".rstrip()
         ) from error
     if isinstance(loaded, kind):
@@ -150,7 +151,7 @@ def load(path: Path, kind: type[Model], hint: str = "") -> Model:
     if isinstance(loaded, TaskModel):
         hint = f"It is fine-tuned already; start from the pretrained encoder. {hint}"
     kinds = f"holds a {type(loaded).__name__}, not a {kind.__name__}"
-    raise ValueError(f"{path} {kinds}. {hint}".rstrip())
+    raise UserError(f"{path} {kinds}. {hint}".rstrip())
 
 
 def versions(*more: str) -> dict[str, str]:

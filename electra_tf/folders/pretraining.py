@@ -27,6 +27,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.models import Model
 from electra_tf.folders.settings import CONFIG, check_same
@@ -158,7 +159,7 @@ class PretrainingFolder:
             if flags.get(name, whole) != whole
         }
         if "random_keys" not in self.settings and pieces:
-            raise ValueError(
+            raise UserError(
                 f"{self.path / CONFIG} is of a run with {' and '.join(sorted(pieces))} "
                 "that an older version began: its dropout and samples were keyed by "
                 "replica and micro-batch, and are keyed by row now, so it would go on "
@@ -301,7 +302,7 @@ class PretrainingFolder:
             resolved = Path(path).resolve()
             inside = any(resolved.is_relative_to(output) for output in doomed)
             if resolved == home or inside:
-                raise ValueError(
+                raise UserError(
                     f"--overwrite would delete {path}, which --{flag} asks for: name a "
                     f"copy outside of {self.path}, or another --model_dir."
                 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.errors import UserError
 
 CONFIG = "config.json"
 _ABSENT = "(absent)"
@@ -30,7 +31,7 @@ def check_same(
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds checkpoints but no {CONFIG}: nobody can say "
                 "whether these settings are theirs. Put it back (of a run with the "
                 "same flags), or pass --overwrite to start anew."
@@ -50,7 +51,7 @@ def check_same(
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     if changed:
-        raise ValueError(
+        raise UserError(
             f"{folder / CONFIG} was written by a run with other settings:\n  "
             + "\n  ".join(changed)
             + "\nUse the old values to resume, or another folder for a new run."

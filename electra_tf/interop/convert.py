@@ -11,6 +11,7 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import CHECKPOINTS, METRICS
 from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_folder
 from electra_tf.interop.imported import Imported, Source
@@ -61,7 +62,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     for role, heads in source.heads.items():
         if heads and role not in model.towers:
             flag = "generator_num_heads" if role == "generator" else "num_heads"
-            raise ValueError(
+            raise UserError(
                 f"--{flag} is the {role}'s, and no {role} is taken from {source.path}."
             )
     model = completed(model, options)
@@ -97,17 +98,17 @@ def _check_task(model: Imported, options: ConvertConfig) -> None:
     """Refuses to write a fine-tuned model where there is no place for its head."""
     alone = "or pass --only=discriminator, for its encoder alone."
     if options.format not in ("electra_tf", "hugging_face"):
-        raise ValueError(
+        raise UserError(
             f"{model.source} is fine-tuned, and --format={options.format} holds no "
             f"head of a task: use --format=hugging_face, {alone}"
         )
     if options.format == model.format:
-        raise ValueError(
+        raise UserError(
             f"{model.source} is a fine-tuned model in the format {model.format} "
             f"already: choose another --format, {alone}"
         )
     if options.float16 and options.format == "electra_tf":
-        raise ValueError(
+        raise UserError(
             "--float16 writes no fine-tuned model of --format=electra_tf: leave it "
             f"out, {alone}"
         )
@@ -117,7 +118,7 @@ def find_format(source: Source) -> ModuleType:
     """The first format that can read the source."""
     checkpoints = Path(source.path) / CHECKPOINTS
     if source.checkpoint is not None and not checkpoints.is_dir():
-        raise ValueError(
+        raise UserError(
             f"--checkpoint={source.checkpoint} is one of a pretraining run, and there "
             f"is no folder {checkpoints}: leave the flag out, or correct --from."
         )
@@ -136,7 +137,7 @@ def find_format(source: Source) -> ModuleType:
             " It is a pretraining run that did not finish: finish it first, or choose "
             f"one of its checkpoints with --checkpoint ({steps})."
         )
-    raise ValueError(message)
+    raise UserError(message)
 
 
 def completed(model: Imported, options: ConvertConfig) -> Imported:
@@ -145,14 +146,14 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
     if vocabulary is None:
-        raise ValueError(
+        raise UserError(
             f"{model.source} has no vocab.txt: pass --vocab_file, the vocabulary that "
             "the weights were trained with."
         )
     sizes = model.main.sizes
     missing = sizes.vocab_size - len(vocabulary)
     if missing < 0:
-        raise ValueError(
+        raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens but the weights have "
             f"embeddings for {sizes.vocab_size}: pass --vocab_file with theirs."
         )
@@ -173,7 +174,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
             notes.append(f"warning: the source does not say --{name}; assumed")
     length = options.trained_length or model.trained_length or sizes.max_positions
     if options.trained_length and length > sizes.max_positions:
-        raise ValueError(
+        raise UserError(
             f"--trained_length={length} exceeds the {sizes.max_positions} positions of "
             "the model."
         )
@@ -192,12 +193,12 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise ValueError(f"--to={folder} is a file: name a folder.")
+        raise UserError(f"--to={folder} is a file: name a folder.")
     if any((folder / name).exists() for name in _OF_A_RUN):
-        raise ValueError(f"--to={folder} holds a training run: name another folder.")
+        raise UserError(f"--to={folder} holds a training run: name another folder.")
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
-        raise ValueError(
+        raise UserError(
             f"--to={folder} is not empty ({_listed(names)}): pass --overwrite to "
             "replace what is there, or name another folder."
         )
@@ -205,7 +206,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     relative = (path.relative_to(folder).as_posix() for path in inside)
     foreign = [name for name in relative if name not in target.OUTPUTS]
     if foreign:
-        raise ValueError(
+        raise UserError(
             f"--to={folder} holds files that are not of this format "
             f"({_listed(foreign)}): name another folder."
         )

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.interop import names
 from electra_tf.interop.imported import HEADS, Imported, Source, Tower, encoder_shapes
 from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, encoder_rows
@@ -81,7 +82,7 @@ def _whole(prefix: str) -> Iterator[None]:
         yield
     except Exception as error:  # The reader maps its states to builtins of all kinds.
         reason = cli.reason(error)
-        raise ValueError(f"{prefix} is not a whole checkpoint: {reason}") from error
+        raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
 
 
 def variable_shapes(prefix: str) -> dict[str, list[int]]:
@@ -131,7 +132,7 @@ def read(source: Source) -> Imported:
     there = places(tensors.left)
     asked = source.asked(there)
     if len(asked) == 2 and asked["generator"].embeddings != MAIN:
-        raise ValueError(
+        raise UserError(
             f"{source.path}: the generator has embeddings of its own "
             f"({GENERATOR}embeddings/...), which a pair here shares. Import one "
             "tower: --only=discriminator or --only=generator."
@@ -152,7 +153,7 @@ def read(source: Source) -> Imported:
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
-        raise ValueError(
+        raise UserError(
             f"{prefix} has {len(tensors.left)} variables that belong to no part of "
             f"ELECTRA known here: {', '.join(tensors.left[:5])}."
         )
@@ -176,7 +177,7 @@ def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
     for path in candidates:
         config = files.read_json(path, {}, shape={"num_attention_heads": int | None})
         if config.get("hidden_act", "gelu") != "gelu":
-            raise ValueError(
+            raise UserError(
                 f"{path} describes a variant that cannot be imported: hidden_act is "
                 f"{config['hidden_act']!r}, not 'gelu'."
             )

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+from electra_tf.errors import UserError
 from electra_tf.interop.tensor_files import first_line
 
 _SMALL = ("*.json", "vocab.txt")
@@ -47,7 +48,7 @@ def client(asked: str) -> ModuleType:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             f"{asked} needs the package huggingface_hub: pip install huggingface_hub."
         ) from error
     return huggingface_hub

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf import files
+from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 from electra_tf.interop import hub, names, task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.imported import (
@@ -106,7 +107,7 @@ def read(source: Source) -> Imported:
     if other is not None and source.only != "discriminator":
         second = _read_half(hub.local_folder(other), source.heads)
         if (first.role, second.role) != ("discriminator", "generator"):
-            raise ValueError(
+            raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; "
                 "needed are a discriminator and a generator, in this order."
             )
@@ -116,7 +117,7 @@ def read(source: Source) -> Imported:
     task, notes = first.task, tokenizer.notes
     if source.pair is not None:
         if task is None or not task.may_be_pair:
-            raise ValueError(
+            raise UserError(
                 f"--pair is for classes or a number of two texts, and {source.path} "
                 "holds no such head: leave it out."
             )
@@ -172,7 +173,7 @@ def _read_half(
         and not (ours == "num_heads" and num_heads)
     ]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"{folder / 'config.json'} does not belong to the tensors beside it: "
             f"{'; '.join(wrong)}."
         )
@@ -183,7 +184,7 @@ def _read_half(
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
     is_tied = config.get("tie_word_embeddings") is not False
     if is_generator and not is_tied and OUTPUT_MATRIX not in tensors:
-        raise ValueError(
+        raise UserError(
             f"{folder}: by its config.json the generator's output matrix is not the "
             f"word table (tie_word_embeddings: false), and {OUTPUT_MATRIX} is missing: "
             "save it again with the matrix, or tied."
@@ -192,7 +193,7 @@ def _read_half(
     if OUTPUT_MATRIX in tensors and not np.array_equal(
         tensors.get(OUTPUT_MATRIX), tensors.get(words)
     ):
-        raise ValueError(
+        raise UserError(
             f"{folder}: {OUTPUT_MATRIX} differs from {words}: an output matrix that "
             "is not the word table cannot be imported."
         )
@@ -202,7 +203,7 @@ def _read_half(
         task = task_heads.of_hugging_face(tensors, config, hidden_size, where)
     known = (*_TASK_HEADS, *(prefix + name for name in BUFFERS))
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
-        raise ValueError(
+        raise UserError(
             f"{folder} has {len(unknown)} tensors that belong to no part of ELECTRA "
             f"known here: {', '.join(unknown[:5])}."
         )
@@ -228,7 +229,7 @@ def _reject_variants(config: Mapping[str, Any], folder: Path) -> None:
         if config.get(name, value) != value
     ]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"{folder / 'config.json'} describes a variant that cannot be imported: "
             f"{'; '.join(wrong)}."
         )

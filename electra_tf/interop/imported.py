@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -58,7 +59,7 @@ class Source:
         """Rejects attributes, given by name, for which a format has no use."""
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
-            raise ValueError(
+            raise UserError(
                 f"{self.path} has no use for {' and '.join(given)}: its files tell "
                 "everything. Leave the flag out."
             )
@@ -71,7 +72,7 @@ class Source:
     def asked(self, towers: Mapping[str, _T]) -> dict[str, _T]:
         """What ``only`` leaves of what is there; a ValueError if that is nothing."""
         if self.only and self.only not in towers:
-            raise ValueError(f"{self.path} holds no {self.only}.")
+            raise UserError(f"{self.path} holds no {self.only}.")
         return {role: x for role, x in towers.items() if self.only in (None, role)}
 
 
@@ -249,7 +250,7 @@ class Imported:
 
     def __post_init__(self) -> None:
         if not self.towers:
-            raise ValueError(f"{self.source} holds neither tower of an ELECTRA model.")
+            raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
         for name, tower in self.towers.items():
             what, sizes = f"{self.source}: {name}", tower.sizes
             _check_shapes(what, tower.encoder, encoder_shapes(sizes))
@@ -280,7 +281,7 @@ class Imported:
                 most = np.abs(ours - theirs).max()
                 different.append(f"{name} (up to {most:.2g} apart)")
         if different:
-            raise ValueError(
+            raise UserError(
                 f"{self.source}: discriminator and generator do not share their "
                 f"embeddings; {', '.join(different)}. Pretraining ties them, so these "
                 "are not the two halves of one model (or one trained untied). Import "
@@ -297,4 +298,4 @@ def _check_shapes(what: str, arrays: Arrays, needed: Shapes) -> None:
         if got.get(name) != needs.get(name)
     ]
     if wrong:
-        raise ValueError(f"{what} does not fit its sizes: {'; '.join(wrong[:5])}.")
+        raise UserError(f"{what} does not fit its sizes: {'; '.join(wrong[:5])}.")

@@ -23,6 +23,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.cli import Log, say
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.interop import networks
 from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source
@@ -69,7 +70,7 @@ def detect(source: Source) -> bool:
 def read(source: Source) -> Imported:
     """Takes a backbone as the tower to fine-tune; it has no head."""
     if source.generator or source.only == "generator":
-        raise ValueError(
+        raise UserError(
             f"{source.path} is a keras-hub backbone, which has no generator: leave out "
             "--generator and --only=generator."
         )
@@ -140,7 +141,7 @@ def read_backbone(
     epsilons = {backbone.embeddings_layer_norm.epsilon}
     epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
     if len(epsilons) > 1:
-        raise ValueError(
+        raise UserError(
             f"The backbone's LayerNorms have different epsilons, {sorted(epsilons)}; "
             "an encoder of this library has one."
         )
@@ -184,7 +185,7 @@ def write_preset(
     """
     folder = Path(folder)
     if folder.exists() and not overwrite:
-        raise ValueError(f"{folder} exists: pass --overwrite to replace it.")
+        raise UserError(f"{folder} exists: pass --overwrite to replace it.")
     # A file of weights that is cut short can end the process when it is closed.
     with files.replacing(folder, size=4 * encoder.count_params()) as part:
         notes = _save_preset(part, encoder, vocabulary, lower_case, strip_accents)
@@ -232,19 +233,19 @@ def _save_preset(
 
 def _check_writable(encoder: TextEncoder, vocabulary: Vocabulary) -> None:
     if len(vocabulary) != encoder.embeddings.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens but the encoder has "
             f"embeddings for {encoder.embeddings.vocab_size}: give the vocabulary it "
             "was trained with."
         )
     if vocabulary.special_tokens != SPECIAL_TOKENS:
-        raise ValueError(
+        raise UserError(
             "keras-hub's ElectraTokenizer needs the special tokens to be called "
             f"[PAD], [UNK], [CLS], [SEP] and [MASK], not {vocabulary.special_tokens}."
         )
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}
     if epsilons != {LAYER_NORM_EPSILON}:
-        raise ValueError(
+        raise UserError(
             f"The encoder's LayerNorm epsilon is {sorted(epsilons)}, and keras-hub's "
             f"backbone has {LAYER_NORM_EPSILON} built in: it would compute something "
             "else."
@@ -255,7 +256,7 @@ def load(source: str | os.PathLike | keras.Model) -> keras.Model:
     """Loads a backbone; errors as of ``read_backbone``."""
     model = source if isinstance(source, keras.Model) else _load(Path(source))
     if not isinstance(model, _hub().models.ElectraBackbone):
-        raise ValueError(f"A {type(model).__name__} is not an {CLASS_NAME}.")
+        raise UserError(f"A {type(model).__name__} is not an {CLASS_NAME}.")
     return model
 
 
@@ -266,14 +267,14 @@ def _load(path: Path) -> keras.Model:
             f"the name of a preset ({', '.join(_preset_names())})."
         )
     if not is_backbone(path):
-        raise ValueError(f"{path} holds no {CLASS_NAME}.")
+        raise UserError(f"{path} holds no {CLASS_NAME}.")
     try:
         if path.suffix == ".keras":
             models.check_archive(path)
             return keras.saving.load_model(path, compile=False)
         return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises whatever its parts raise.
-        raise ValueError(f"{path} cannot be loaded by keras-hub: {error}") from error
+        raise UserError(f"{path} cannot be loaded by keras-hub: {error}") from error
 
 
 def _tokenizer_beside(
@@ -396,13 +397,13 @@ def pairs(backbone: keras.Model, encoder: TextEncoder) -> list[Pair]:
         if id(variable) not in taken
     ]
     if left:
-        raise ValueError(
+        raise UserError(
             f"These variables have no partner on the other side: {', '.join(left)}."
         )
     for ours, theirs, shape in paired:
         for variable in theirs:
             if tuple(variable.shape) != shape:
-                raise ValueError(
+                raise UserError(
                     f"{variable.path} has the shape {list(variable.shape)}, where "
                     f"{ours.path} needs {list(shape)}: the sizes differ."
                 )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from electra_tf.errors import UserError
 from electra_tf.interop.imported import EMBEDDINGS, Arrays, Shapes, Sizes
 
 # Where both formats keep the heads, by tower.
@@ -165,7 +166,7 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
     rows = list(rows)
     homeless = sorted(arrays.keys() - {row.ours for row in rows})
     if homeless:
-        raise ValueError(f"The format has no place for {', '.join(homeless[:5])}.")
+        raise UserError(f"The format has no place for {', '.join(homeless[:5])}.")
     return {
         name: part for row in rows for name, part in row.split(arrays[row.ours]).items()
     }
@@ -198,14 +199,14 @@ class Tensors:
     def get(self, name: str) -> np.ndarray:
         """One array as float32, taken."""
         if name not in self._arrays:
-            raise ValueError(
+            raise UserError(
                 f"{self._source} has no tensor {name}: it is not an ELECTRA model of "
                 "this layout, or not all of it."
             )
         self._left.discard(name)
         array = np.asarray(self._arrays[name]).astype(np.float32)
         if not np.isfinite(array).all():
-            raise ValueError(f"{self._source}: {name} has values that are not finite.")
+            raise UserError(f"{self._source}: {name} has values that are not finite.")
         return array
 
     def read(self, rows: Iterable[Row], shapes: Shapes) -> dict[str, np.ndarray]:
@@ -216,7 +217,7 @@ class Tensors:
             parts = [self.get(name) for name in row.theirs]
             for name, part in zip(row.theirs, parts, strict=True):
                 if part.shape != needed:
-                    raise ValueError(
+                    raise UserError(
                         f"{self._source}: {name} has the shape {list(part.shape)}, but "
                         f"the other tensors ask for {list(needed)}."
                     )
@@ -242,18 +243,18 @@ class Tensors:
             (name,) = row.theirs
             shape = self.get(name).shape
             if len(shape) != 2:
-                raise ValueError(
+                raise UserError(
                     f"{self._source}: {name} has the shape {list(shape)}, not two axes."
                 )
             told |= zip(names, row.our_shape(shape), strict=False)
         heads = max(1, told["hidden_size"] // 64) if num_heads is None else num_heads
         if heads < 1 or told["hidden_size"] % heads:
-            raise ValueError(
+            raise UserError(
                 f"{self._source}: hidden size {told['hidden_size']} is not divisible "
                 f"by num_heads {heads}."
             )
         if wrong := {name: rate for name, rate in rates.items() if not 0 <= rate < 1}:
-            raise ValueError(f"{self._source}: not in [0, 1): {wrong}.")
+            raise UserError(f"{self._source}: not in [0, 1): {wrong}.")
         # At least one, so that a source without blocks is told what it lacks.
         layers = max(1, count_layers(style, body, self._arrays))
         return Sizes(**told, num_layers=layers, num_heads=heads, **rates)
@@ -284,5 +285,5 @@ def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
     matches = filter(None, (re.match(pattern, name) for name in names))
     found = max(((int(match[1]), match[0]) for match in matches), default=(-1, ""))
     if found[0] >= len(names):
-        raise ValueError(f"{len(names)} tensors cannot be the blocks up to {found[1]}")
+        raise UserError(f"{len(names)} tensors cannot be the blocks up to {found[1]}")
     return found[0] + 1

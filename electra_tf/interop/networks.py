@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
+from electra_tf.errors import UserError
 from electra_tf.interop.imported import EMBEDDINGS, Arrays, Imported, Sizes, Tower
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
@@ -95,7 +96,7 @@ def encoder_tower(
     activations = {block.activation for block in encoder.transformer.blocks}
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}
     if activations - {"gelu"} or epsilons != {_EPSILON}:
-        raise ValueError(
+        raise UserError(
             f"{source} has the activations {', '.join(sorted(activations))} and the "
             f"LayerNorm epsilons {sorted(epsilons)}; only gelu with {_EPSILON} can be "
             "converted."

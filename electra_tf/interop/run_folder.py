@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from electra_tf.errors import UserError
 from electra_tf.folders.models import HALVES, KERAS, Model
 from electra_tf.folders.pretraining import (
     CHECKPOINTS,
@@ -88,20 +89,20 @@ def _at_checkpoint(
     found = checkpoints_in(folder.path / CHECKPOINTS)
     if step not in found:
         steps = ", ".join(f"{step:,}" for step in found) or "none"
-        raise ValueError(
+        raise UserError(
             f"--checkpoint={step}: {folder.path / CHECKPOINTS} has those of steps "
             f"{steps}. A run keeps the last --keep_checkpoints."
         )
     vocabulary = folder.vocabulary()
     if vocabulary is None or not folder.flags:
-        raise ValueError(
+        raise UserError(
             f"--checkpoint={step} is read by {CONFIG} and {VOCABULARY} of the run, and "
             f"{folder.path} does not have both."
         )
     try:
         _, model = stored.described(folder.flags, vocabulary)
     except ValueError as error:
-        raise ValueError(f"{folder.path / CONFIG}: {error}") from error
+        raise UserError(f"{folder.path / CONFIG}: {error}") from error
     stored.restore(model, found[step])
     ended = PretrainingFolder(place)
     # As files: networks that borrow tables from each other are plain there.
@@ -123,7 +124,7 @@ def _towers(
         return networks.encoder_tower(encoder, file(name), head)
 
     def unknown(name: str, part: Any) -> ValueError:
-        return ValueError(
+        return UserError(
             f"{file(name)} was trained with {type(part).__name__}, which no other "
             "format has: pass --only=discriminator for the discriminator's encoder."
         )

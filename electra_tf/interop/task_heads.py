@@ -13,6 +13,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.folders.task_card import task_facts
@@ -87,17 +88,17 @@ def _arrays(head: Any, path: Path) -> Arrays:
     """The arrays of a head, those of a ``TaskHead``."""
     has_no_place = f"{path} cannot be converted: transformers has no place for"
     if isinstance(head, ClassificationHead) and head.pooling != "cls":
-        raise ValueError(
+        raise UserError(
             f"{has_no_place} --pooling={head.pooling}: fine-tune with --pooling=cls."
         )
     if isinstance(head, SpanHead):
         if not isinstance(head, IndependentSpanHead):
-            raise ValueError(
+            raise UserError(
                 f"{has_no_place} ends that are predicted given the start: fine-tune "
                 "with --span_head=independent --answerability=off."
             )
         if head.answerability:
-            raise ValueError(
+            raise UserError(
                 f"{has_no_place} the logit of no answer: fine-tune with "
                 "--answerability=off (and --task=squad1)."
             )
@@ -109,7 +110,7 @@ def _arrays(head: Any, path: Path) -> Arrays:
             for leaf in ("kernel", "bias")
         }
     if not isinstance(head, ClassificationHead):
-        raise ValueError(f"{has_no_place} a head of the class {type(head).__name__}.")
+        raise UserError(f"{has_no_place} a head of the class {type(head).__name__}.")
     return networks.values(networks.head_variables(head))
 
 
@@ -253,7 +254,7 @@ def of_hugging_face(
             "regression" if width == 1 else _PROBLEMS["classification"]
         )
         if problem not in kinds or (kinds[problem] == "regression") != (width == 1):
-            raise ValueError(
+            raise UserError(
                 f"{source}: problem_type {problem!r} with {width} outputs is no task "
                 f"known here; known are {', '.join(kinds)}, a regression of one number."
             )
@@ -273,7 +274,7 @@ def of_hugging_face(
         named = config.get("id2label") or {}
         labels = tuple(named.get(str(n), f"LABEL_{n}") for n in range(width))
         if len(set(labels)) < width or len(named) not in (0, width):
-            raise ValueError(
+            raise UserError(
                 f"{source}/config.json: id2label has to name each of the {width} "
                 f"outputs of the head once; it says {len(named)} names."
             )
@@ -329,7 +330,7 @@ def _through_gelu(arrays: Arrays, source: str) -> Arrays:
     kernel, bias = arrays["output_kernel"], arrays["output_bias"]
     width, outputs = kernel.shape
     if 2 * outputs > width:
-        raise ValueError(
+        raise UserError(
             f"{source} has {outputs} classes and a hidden size of {width}: the head of "
             f"ElectraForSequenceClassification carries half as many classes as units, "
             f"{width // 2}. Fine-tune a wider encoder, or convert its encoder alone "

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from electra_tf import files
+from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 
 _DTYPES = {
@@ -44,7 +45,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     for part in sorted(set(parts.values())):
         # Neither another folder's file nor this list itself.
         if Path(part).name != part or Path(part).suffix not in (".safetensors", ".bin"):
-            raise ValueError(f"{path} is damaged: {part!r} is no file of weights here.")
+            raise UserError(f"{path} is damaged: {part!r} is no file of weights here.")
         tensors |= _read(path.parent / part)
     return tensors
 
@@ -56,12 +57,12 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     try:
         tensors = deserialize(path.read_bytes())
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
+        raise UserError(f"{path} is damaged: {error}.") from error
     arrays = {}
     for name, view in tensors:
         dtype = view["dtype"]
         if dtype not in _DTYPES:
-            raise ValueError(
+            raise UserError(
                 f"{path} holds tensors of type {dtype}, such as of quantized weights; "
                 f"known are {', '.join(_DTYPES)}."
             )
@@ -74,7 +75,7 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
     try:
         import torch
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             f"{path} can be read with PyTorch only: pip install torch, or save the "
             "model as safetensors elsewhere."
         ) from error
@@ -82,9 +83,9 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
         # Never unpickles code.
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # Unpickling raises whatever it runs into.
-        raise ValueError(f"{path} cannot be read: {first_line(error)}") from error
+        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
-        raise ValueError(
+        raise UserError(
             f"{path} holds more than the tensors of a model, such as the checkpoint of "
             "a training run: save model.state_dict() alone, or call save_pretrained."
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from electra_tf import files
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.interop.imported import Imported
 
 # What is read of their files, where they have it.
@@ -122,7 +123,7 @@ def _vocabulary(
     elif not whole:
         return None
     elif model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise ValueError(
+        raise UserError(
             f"{path} is a {model.get('type')} tokenizer; ELECTRA here reads WordPiece."
         )
     else:
@@ -130,14 +131,14 @@ def _vocabulary(
     ids |= added
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise ValueError(
+        raise UserError(
             f"{path}: with its added tokens, ids are not 0 to {len(tokens) - 1}, each "
             "once."
         )
     try:
         return Vocabulary(tuple(special.get(token, token) for token in tokens))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def write_tokenizer(folder: Path, model: Imported) -> None:

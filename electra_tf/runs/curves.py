@@ -11,6 +11,7 @@ import matplotlib.figure
 import numpy as np
 
 from electra_tf import files
+from electra_tf.errors import UserError
 from electra_tf.systems.rows import metric_cards
 from electra_tf.training.cards import MetricCard, Panel
 from electra_tf.training.sinks import EVAL_PREFIX
@@ -53,7 +54,7 @@ def _figure(
         if card.panel and any(series(rows, name).size for name in names):
             panels.setdefault(card.panel, []).append(card)
     if not panels:
-        raise ValueError(
+        raise UserError(
             f"{source} has none of the values that are drawn, such as loss: it "
             f"has {len(rows)} lines. Was it written by MetricsLog?"
         )

@@ -24,6 +24,7 @@ from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import (
     MODEL,
@@ -250,7 +251,7 @@ def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
     folder.check(task.name, overwrite=config.run.overwrite)
     encoder = named(config.run.encoder).resolve()
     if folder.path.resolve() in (encoder, encoder.parent):
-        raise ValueError(
+        raise UserError(
             f"--output_dir={folder.path} is where --encoder={config.run.encoder} lies, "
             "which the run would replace: set --output_dir to another folder."
         )
@@ -341,7 +342,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         )
     for variable in saved.weights:
         if not np.isfinite(variable.numpy()).all():
-            raise ValueError(
+            raise UserError(
                 f"The encoder {path} has values in {variable.path} that are not "
                 "finite: it was damaged, or its pretraining diverged. Take another one."
             )
@@ -358,13 +359,13 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     tokenizer = home.tokenizer(log, **fields.tokenization(config.data))
     vocabulary = tokenizer.vocabulary
     if len(vocabulary) != encoder.embeddings.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens but the encoder {path} has "
             f"embeddings for {encoder.embeddings.vocab_size}: set --vocab_file to the "
             "vocabulary it was pretrained with."
         )
     if home.vocabulary_sha256 not in (None, vocabulary.sha256):
-        raise ValueError(
+        raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens as the encoder {path}, but "
             "other ones, or another order, than config.json beside it says: set "
             "--vocab_file to the vocabulary it was pretrained with."
@@ -395,7 +396,7 @@ def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
     rows, devices = config.recipe.train_batch_size, strategy.num_replicas_in_sync
     if rows % devices:
         # Keras averages the means of the devices, which must not differ in weight.
-        raise ValueError(
+        raise UserError(
             f"--train_batch_size={rows} is not divisible by the {devices} devices of "
             f"--distribution={config.run.distribution}: give a multiple."
         )
@@ -432,7 +433,7 @@ def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settin
     default = min(default, positions) if task.splits_long else default
     length = config.data.max_seq_length or default
     if length > positions:
-        raise ValueError(
+        raise UserError(
             f"--max_seq_length={length} (the default of {task.name} is "
             f"{task.max_seq_length}) exceeds the {positions} positions of the "
             f"encoder: set it to {positions} or less."
@@ -610,7 +611,7 @@ def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
     about = _about(config, chosen, whole, start.encoder)
     examples = [*whole.train, *whole.tuning]
     if len(examples) < _FEWEST_TO_SEARCH:
-        raise ValueError(
+        raise UserError(
             f"{len(examples)} training examples are too few for --search, which holds "
             f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
         )

@@ -18,6 +18,7 @@ from electra_tf.cli import Log
 from electra_tf.config.finetuning import FinetuneConfig, FinetuneDataConfig
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.tasks import glue, text
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import Outputs
@@ -59,7 +60,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     if name not in TASKS:
         close = difflib.get_close_matches(name, TASKS, 3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
+        raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
     row, unset = TASKS[name], FinetuneDataConfig()
     for flag in _FILES:
         given = getattr(data, flag) or ""
@@ -71,25 +72,25 @@ def task(config: FinetuneConfig, log: Log) -> Task:
         value = getattr(data, leaf.name)
         is_given = value and value != getattr(unset, leaf.name)
         if is_given and readers and name not in readers:
-            raise ValueError(
+            raise UserError(
                 f"--task={name} does not read --{leaf.name}: leave it out. It is for "
                 f"{', '.join(readers)}."
             )
     given_files = [f"--{flag}" for flag in _FILES if getattr(data, flag)]
     if data.data_dir and given_files:
-        raise ValueError(
+        raise UserError(
             f"--data_dir and {', '.join(given_files)} exclude each other: name the "
             "folder, or all files with --train, --eval and --test."
         )
     made = row.make(config, log)
     if config.recipe.pooling != "cls" and not isinstance(made, TextTask):
-        raise ValueError(
+        raise UserError(
             f"--task={name} does not read --pooling: leave it out. It is for tasks on "
             "whole texts."
         )
     reads_one = isinstance(made, TextTask) and not made.pair
     if data.long_texts != "cut" and not reads_one:
-        raise ValueError(
+        raise UserError(
             f"--task={name} does not read --long_texts: leave it out. It is for tasks "
             "on one text; tagging and question answering read all of it anyway."
         )
@@ -108,7 +109,7 @@ def _head(config: FinetuneConfig) -> dict[str, Any]:
 def _glue(config: FinetuneConfig, log: Log) -> Task:
     name, data = config.run.task, config.data
     if not data.data_dir:
-        raise ValueError(
+        raise UserError(
             f"--task={name} needs --data_dir, the folder of its files "
             f"({glue.ROWS[name].folder} of GLUE)."
         )
@@ -124,12 +125,12 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
     """Makes a task of the user's own tables."""
     name, data = config.run.task, config.data
     if not data.train:
-        raise ValueError(
+        raise UserError(
             f"--task={name} needs --train, a .csv, .tsv or .jsonl table with the "
             "columns --text and --label."
         )
     if len(data.label) > 1 and kind is not MultiLabel:
-        raise ValueError(
+        raise UserError(
             f"--label names {len(data.label)} columns ({', '.join(data.label)}), but "
             f"--task={name} has one: name one, or use --task=multilabel."
         )
@@ -191,7 +192,7 @@ def _tagging(
     elif data.data_dir:
         paths, unlabeled = find_files(data.data_dir), ()
     else:
-        raise ValueError(
+        raise UserError(
             f"--task={name} needs --data_dir, a folder with one file each for train, "
             "dev and test, or --train (and --eval, --test)."
         )
@@ -225,7 +226,7 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     elif data.data_dir:
         paths = find_squad_files(data.data_dir, version)
     else:
-        raise ValueError(
+        raise UserError(
             f"--task={name} needs --data_dir, the folder of train-v{version}.json and "
             f"dev-v{version}.json, or --train and --eval, each one file or several "
             "with commas between them."

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.cli import Log
+from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import linear
 from electra_tf.runs.finetuning_tasks import TaskData
@@ -43,7 +44,7 @@ READINGS = dict.fromkeys(linear.LOSSES, _TEXT) | {"tagging": {"words": _words}}
 def check(task: Task, flag: str = "--frozen") -> None:
     """ValueError if there is no frozen probe of such a task, which ``flag`` wants."""
     if task.kind not in READINGS:
-        raise ValueError(
+        raise UserError(
             f"{flag} reads one vector per text or word, and --task={task.name} asks "
             f"for spans: leave {flag} out."
         )

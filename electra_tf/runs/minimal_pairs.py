@@ -19,6 +19,7 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import MinimalPairsConfig
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.metrics import wilson
@@ -116,7 +117,7 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
         for number, row in enumerate(rows[:limit], 1):
             sides = [row.get(f"sentence_{side}") for side in ("good", "bad")]
             if not all(isinstance(side, str) and side for side in sides):
-                raise ValueError(
+                raise UserError(
                     f"{path}, line {number} has no sentence_good and sentence_bad: "
                     "give JSON lines as BLiMP's."
                 )
@@ -125,7 +126,7 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
             field = (row.get("field") or "").replace("/", "_")
             pairs.append(Pair(*sides, paradigm, field))
     if not pairs:
-        raise ValueError(
+        raise UserError(
             f"--data={','.join(patterns)} has no pairs: name .jsonl files or a folder "
             "of them."
         )

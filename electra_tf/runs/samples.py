@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.pretraining import PretrainingModel
 
 _ROWS = 6
@@ -136,7 +137,7 @@ def verdict_table(
     """
     lengths = [len(x) for x in (original, corrupted, probabilities, is_masked)]
     if len(set(lengths)) > 1:
-        raise ValueError(
+        raise UserError(
             "verdict_table needs one entry per token in every list; original, "
             f"corrupted, probabilities and is_masked have {lengths}."
         )

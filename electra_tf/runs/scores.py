@@ -25,6 +25,7 @@ from electra_tf import cli
 from electra_tf.cli import Log
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
@@ -53,7 +54,7 @@ def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
             for name, kind in kinds.items():
                 if isinstance(model, kind):
                     return name, model
-            raise ValueError(
+            raise UserError(
                 f"{folder.model_path('discriminator')} holds a {type(model).__name__}, "
                 "which says of no token how likely it is to belong there: only "
                 "--method=masked_lm, the generator's, can be asked."
@@ -86,7 +87,7 @@ def token_scores(
     rows = []
     for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
         if not 0 < len(ids) <= most - 2:
-            raise ValueError(
+            raise UserError(
                 f"{text[:60]!r} has {len(ids)} tokens, and the model takes from 1 to "
                 f"{most - 2}."
             )

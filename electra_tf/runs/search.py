@@ -19,6 +19,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.search import Axis
+from electra_tf.errors import UserError
 from electra_tf.tasks import plots
 
 SEARCH = "search.json"
@@ -29,7 +30,7 @@ _AT_RANDOM = 6
 def require() -> None:
     """Raises a ValueError if Optuna is missing."""
     if importlib.util.find_spec("optuna") is None:
-        raise ValueError(
+        raise UserError(
             "--search needs the package optuna: pip install optuna (or 'electra_tf"
             "[search]', or -r requirements-search.txt), or leave out --search."
         )
@@ -168,7 +169,7 @@ class Search:
         }
         stored = files.read_json(path, shape={"metric": str, "trials": [trial]})
         if stored["metric"] != self.metric:
-            raise ValueError(
+            raise UserError(
                 f"{path} is of another search, for the best {stored['metric']}: name "
                 "another --output_dir, or pass --overwrite to start anew."
             )

@@ -21,6 +21,7 @@ from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import (
     CHECKPOINTS,
@@ -104,7 +105,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         path = folder.path / VOCABULARY
         remedies.append(f"--vocab_file={path} (and records built with it)")
     if differences:
-        raise ValueError(
+        raise UserError(
             f"--init_from={config.run.init_from} does not fit this run: "
             f"{'; '.join(differences)}. Pass {' '.join(remedies)}."
         )
@@ -120,7 +121,7 @@ def _check_weights(init_from: str) -> None:
     if any(map(PretrainingFolder(path).has_model, MODELS)):
         return
     if any((path / name).is_file() for name in models.HUGGING_FACE_FILES):
-        raise ValueError(
+        raise UserError(
             f"--init_from={init_from} holds weights of Hugging Face: convert them "
             f"first (python -m electra_tf.convert --from={init_from} --to=imported) "
             "and start from the result."
@@ -170,14 +171,14 @@ def _load_generator(
     folder = PretrainingFolder(source if source.is_dir() else source.parent)
     file = folder.model_path("generator") if source.is_dir() else source
     if not file.exists():
-        raise ValueError(
+        raise UserError(
             f"--generator_init_from={source}: there is no {file}. Name the model_dir "
             "of a run that ended, or a generator.keras."
         )
     theirs = folder.vocabulary()
     if theirs and theirs.sha256 != vocabulary.sha256:
         text = folder.path / VOCABULARY
-        raise ValueError(
+        raise UserError(
             f"--generator_init_from={source}: that generator speaks another "
             f"vocabulary, {text}. Pass --vocab_file={text} and rebuild the records "
             "with it."
@@ -186,7 +187,7 @@ def _load_generator(
     try:
         copy_weights(loaded, generator)
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"--generator_init_from={source} does not fit: {error} Set "
             "--generator_hidden_size, --generator_layers and --embedding_size to its "
             "sizes."
@@ -219,7 +220,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
     for name, part in saved.items():
         if not own >= {id(variable) for variable in learned_weights(part)}:
-            raise ValueError(
+            raise UserError(
                 f"{folder.model_path(name)} holds plain tables, and this run's "
                 "networks borrow theirs from each other (--sharing=token or gdes): "
                 "start from the checkpoints of a run, or with --sharing=tied, nes, "
@@ -238,7 +239,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         else:
             wrong += misfits or _collect(file, part, loaded, values)
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
             "Set the sizes of the run to those of the weights."
         )

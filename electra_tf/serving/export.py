@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 
@@ -221,9 +222,7 @@ class NumbersModule(tf.Module):
         expected = {name: t.numpy() for name, t in self.answer(inputs).items()}
         outputs = run(inputs)
         if set(outputs) != set(expected):
-            raise ValueError(
-                f"outputs {sorted(outputs)} instead of {sorted(expected)}."
-            )
+            raise UserError(f"outputs {sorted(outputs)} instead of {sorted(expected)}.")
         expected = self._task.comparable(expected, ids.shape[1])
         outputs = self._task.comparable(outputs, ids.shape[1])
         return max(float(np.max(np.abs(x - outputs[n]))) for n, x in expected.items())
@@ -275,7 +274,7 @@ def require_onnx() -> None:
     """
     for name in ("tf2onnx", "onnx", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
-            raise ValueError(
+            raise UserError(
                 f"ONNX export needs the package {name}: pip install tf2onnx onnx "
                 "onnxruntime, or leave out --export_onnx."
             )
@@ -315,7 +314,7 @@ def export_onnx(model: keras.Model, task: Task, path: str) -> float:
 
 
 def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
-    return ValueError(
+    return UserError(
         f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
         "SavedModel is complete."
     )
@@ -324,7 +323,7 @@ def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
 def _write_checked(path: str, content: bytes, difference: float, kind: str) -> float:
     # Not `>=`: a difference that is not a number is none that one may ship.
     if not difference < 1e-3:
-        raise ValueError(
+        raise UserError(
             f"The {kind} model differs from the Keras model by {difference:.2g}; it "
             "was not written. Export the SavedModel instead."
         )

@@ -16,6 +16,7 @@ import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
 from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
+from electra_tf.errors import UserError
 
 
 class Predictor:
@@ -62,7 +63,7 @@ class Predictor:
         for name in self.text_names:
             for row in rows:
                 if not isinstance(row.get(name), str):
-                    raise ValueError(
+                    raise UserError(
                         f"The model wants {' and '.join(self.text_names)}, but {name} "
                         f"is missing in {json.dumps(row)[:200]}."
                     )
@@ -73,7 +74,7 @@ class Predictor:
             outputs = self._serve(**texts)
         except tf.errors.OpError as error:
             said = error.message.partition("\n")[0]
-            raise ValueError(
+            raise UserError(
                 f"The model failed on a batch of {len(rows)} texts: {said}"
             ) from error
         names = sorted(outputs)
@@ -87,12 +88,12 @@ def _saved_model(path: Path) -> Path:
         if (folder / "saved_model.pb").is_file():
             return folder
     if (path / "task.json").is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} holds a fine-tuning run without a saved_model: it did not finish, "
             "or ran with --noexport_saved_model."
         )
     if (path / "encoder.keras").is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} holds a pretraining run: fine-tune it first "
             f"(python run_finetuning.py --encoder={path})."
         )
@@ -108,11 +109,11 @@ def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
         loaded = tf.saved_model.load(str(folder))
         serve = loaded.signatures["serving_default"]
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{folder} cannot be loaded: {error}") from error
+        raise UserError(f"{folder} cannot be loaded: {error}") from error
     specs = serve.structured_input_signature[1]
     wrong = [name for name, spec in specs.items() if spec.dtype != tf.string]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"{folder} takes {', '.join(wrong)} and not texts: give a model that "
             "run_finetuning.py exported."
         )
@@ -164,7 +165,7 @@ def _rows(
         where = f"standard input, line {number}"
         value = files.parse_json(line, where)
         if not isinstance(value, dict):
-            raise ValueError(f'{where}: not a JSON object such as {{"text": "..."}}.')
+            raise UserError(f'{where}: not a JSON object such as {{"text": "..."}}.')
         yield value
 
 

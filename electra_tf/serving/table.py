@@ -15,6 +15,7 @@ import numpy as np
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import PredictConfig
+from electra_tf.errors import UserError
 from electra_tf.tasks.tables import TableSource, read_table, require_columns
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
@@ -38,14 +39,14 @@ def predict_table(
     """
     target = Path(config.output) if config.output else None
     if target is not None and target.suffix not in _KINDS:
-        raise ValueError(
+        raise UserError(
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
     table = read_table(config.input)
     names = sorted(text_names, key=_ORDER.index)
     columns = config.text or tuple(names)
     if len(columns) != len(names):
-        raise ValueError(
+        raise UserError(
             f"--text={','.join(columns)} names {len(columns)} columns, but the model "
             f"reads {' and '.join(names)}: name {len(names)}."
         )
@@ -148,7 +149,7 @@ def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray
     if set(first) == {"score"}:
         task = Regression(name="--input", source=None)
         return task, np.array([answer["score"] for answer in answers], np.float32)
-    raise ValueError(
+    raise UserError(
         "--label compares classes, labels and numbers of whole texts; this model "
         f"answers with {', '.join(first)}: leave --label out."
     )

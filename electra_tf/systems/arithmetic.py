@@ -19,6 +19,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from electra_tf.errors import UserError
+
 # Operations per element in the original's counting.
 _DROPOUT = 4
 _LAYER_NORM = 5
@@ -118,7 +120,7 @@ def training_flops(
         if encoder is not None
     ]
     if not forward:
-        raise ValueError("training_flops needs a discriminator, a generator, or both.")
+        raise UserError("training_flops needs a discriminator, a generator, or both.")
     passes = get_rule(rule).passes
     return passes * sum(forward) * sequence_length * batch_size * steps
 
@@ -325,5 +327,5 @@ def kept_per_token(
 
 def _named(what: str, name: str, table: Mapping[str, Any]) -> Any:
     if name not in table:
-        raise ValueError(f"{what} is {name!r}; allowed are {', '.join(table)}.")
+        raise UserError(f"{what} is {name!r}; allowed are {', '.join(table)}.")
     return table[name]

@@ -15,6 +15,7 @@ import os
 
 from electra_tf.config.choices import sharing_of
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
+from electra_tf.errors import UserError
 from electra_tf.systems import arithmetic
 from electra_tf.systems.arithmetic import EncoderShape
 from electra_tf.systems.rows import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS, HeadUse
@@ -196,7 +197,7 @@ def check_fits(config: PretrainConfig, vocab_size: int) -> None:
     if needed > there:
         names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")
         flags = [f"--{name}={getattr(config.encoder, name)}" for name in names]
-        raise ValueError(
+        raise UserError(
             f"the weights of this network need {needed / 1e9:,.0f} GB, and this "
             f"machine has {there / 1e9:,.0f}: lower {', '.join(flags)} or --vocab_size="
             f"{vocab_size}."

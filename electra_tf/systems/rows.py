@@ -19,6 +19,7 @@ import keras
 from electra_tf.config import choices
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
 from electra_tf.data.prepared import PretrainingData
+from electra_tf.errors import UserError
 from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
@@ -422,14 +423,14 @@ def register(kind: str, name: str, row: Row, *, help: str, **facts: Any) -> None
     kind, the name is taken, or a metric of the row is shown in another way already.
     """
     if kind not in TABLES:
-        raise ValueError(f"kind is {kind!r}; allowed are {', '.join(TABLES)}.")
+        raise UserError(f"kind is {kind!r}; allowed are {', '.join(TABLES)}.")
     table, names, choice_class = TABLES[kind]
     if name in names:
-        raise ValueError(f"--{kind}={name} is taken; choose another name.")
+        raise UserError(f"--{kind}={name} is taken; choose another name.")
     known = {card.name: card for card in metric_cards()}
     for card in getattr(row, "metrics", ()):
         if known.get(card.name, card) != card:
-            raise ValueError(
+            raise UserError(
                 f"--{kind}={name} reports {card.name}, which has another card already; "
                 "use that card or another name."
             )

@@ -8,6 +8,7 @@ from typing import Any
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.phases import learned_weights
 from electra_tf.systems import build, costs
@@ -38,7 +39,7 @@ def restore(model: PretrainingModel, prefix: str) -> None:
     learned = {n: v for n, v in named_variables(model).items() if id(v) in own}
     lacking = load_weights(prefix, learned).missing
     if lacking:
-        raise ValueError(
+        raise UserError(
             f"{prefix} lacks {', '.join(lacking[:3])} of the model of config.json: it "
             "is of another run, or of a first stage without a discriminator."
         )

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.heads import TaskModel, Tensors
 
@@ -360,7 +361,7 @@ _REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
 def keras_reduction(reduction: str) -> str:
     """Returns what Keras calls a reduction; it must be "sum" or "mean"."""
     if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; allowed are sum and mean.")
+        raise UserError(f"reduction is {reduction!r}; allowed are sum and mean.")
     return _REDUCTIONS[reduction]
 
 

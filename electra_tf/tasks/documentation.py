@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 from electra_tf.tasks.text import Classification
 
@@ -69,7 +70,7 @@ class PackageParagraphs:
         root = Path(self.root or sysconfig.get_paths()["purelib"])
         packages = _largest(root, self.num_packages)
         if len(packages) < 2:
-            raise ValueError(
+            raise UserError(
                 f"{root} has {len(packages)} packages with documentation; the embedded "
                 "task needs at least 2. Give your own table: --task=classification."
             )

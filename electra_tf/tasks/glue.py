@@ -17,6 +17,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import GlueConfig
+from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 from electra_tf.tasks.tables import read_text
 from electra_tf.tasks.text import Classification, Regression, TextTask
@@ -197,7 +198,7 @@ class GlueFiles:
             cells = line.removesuffix("\r").split("\t")
             where = f"{path}, line {number}"
             if unlabeled and len(cells) < width:
-                raise ValueError(
+                raise UserError(
                     f"{where}: {len(cells)} cells, too few for {self.name}; a "
                     "submission needs an answer for every line. Download it again."
                 )
@@ -212,7 +213,7 @@ class GlueFiles:
             numbers = ", ".join(map(str, skipped[:5]))
             self.log(f"{path}: skipped {len(skipped)} malformed lines ({numbers} ...)")
         if not examples:
-            raise ValueError(f"{path}: no line has the columns of {self.name}.")
+            raise UserError(f"{path}: no line has the columns of {self.name}.")
         return examples
 
     def _label(self, cell: str, where: str) -> str | float:
@@ -223,7 +224,7 @@ class GlueFiles:
         elif cell in labels:
             return cell
         expected = "a number" if labels is None else ", ".join(labels)
-        raise ValueError(
+        raise UserError(
             f"{where}: the label is {cell!r}, expected {expected}. Is it the file of "
             f"{self.name} in the benchmark's layout?"
         )
@@ -260,7 +261,7 @@ class TfdsSource:
         try:
             import tensorflow_datasets as tfds
         except ImportError as error:
-            raise ValueError(
+            raise UserError(
                 "--data_dir=tfds: needs packages: pip install tensorflow-datasets "
                 "importlib_resources; or give the folder of the TSV files."
             ) from error
@@ -330,26 +331,26 @@ def collect(
         folder = os.path.join(run, "submission")
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         if not names:
-            raise ValueError(
+            raise UserError(
                 f"{run} has no submission files: it must be the --output_dir of a "
                 "finished GLUE run whose data folder has the test files."
             )
         for name in names:
             if name in folders:
-                raise ValueError(f"{name} is in {folders[name]} and in {folder}.")
+                raise UserError(f"{name} is in {folders[name]} and in {folder}.")
             folders[name] = folder
     for name, folder in folders.items():
         path, task = os.path.join(folder, name), name.removesuffix(".tsv")
         with open(path, encoding="utf-8") as file:
             rows = sum(1 for _ in file) - 1
         if rows != SUBMISSION_ROWS.get(task, rows):
-            raise ValueError(
+            raise UserError(
                 f"{path} has {rows} predictions, but the test set of {task} has "
                 f"{SUBMISSION_ROWS[task]}: predict the complete test file."
             )
     missing = sorted(set(SUBMISSION_ROWS) - {n.removesuffix(".tsv") for n in folders})
     if missing and not allow_missing:
-        raise ValueError(
+        raise UserError(
             f"Missing: {', '.join(missing)}. Add the runs of these tasks (AX comes "
             "from MNLI), or pass --allow_missing."
         )
@@ -365,7 +366,7 @@ def collect(
 def run(config: GlueConfig, runs: Sequence[str]) -> None:
     """Collects the submissions of runs, as the command does."""
     if not runs:
-        raise ValueError("name the output folders of run_finetuning.py; see --help.")
+        raise UserError("name the output folders of run_finetuning.py; see --help.")
     missing = collect(runs, config.output, allow_missing=config.allow_missing)
     left_out = f" (without {', '.join(missing)})" if missing else ""
     cli.say(f"wrote {config.output}{left_out}")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
@@ -73,7 +74,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if pooling not in POOLINGS:
-            raise ValueError(
+            raise UserError(
                 f"pooling is {pooling!r}; allowed are {', '.join(POOLINGS)}."
             )
         self.pooling = pooling

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import plots, span_head, squad
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
@@ -86,7 +87,7 @@ class QuestionAnswering(Task):
 
     def __post_init__(self) -> None:
         if self.unanswerable and not self.answerability:
-            raise ValueError(
+            raise UserError(
                 f"{self.name} has questions without answer: answerability must be on "
                 "(--answerability=on)."
             )
@@ -118,7 +119,7 @@ class QuestionAnswering(Task):
         start, end, usable = answer_positions(answers, windows)
         kept = np.flatnonzero(usable[windows["example"]])
         if not len(kept):
-            raise ValueError(
+            raise UserError(
                 f"Of {len(examples)} training questions of {self.name}, none has an "
                 "answer of which the tokenizer leaves a piece: check the data, and the "
                 "vocabulary."
@@ -346,7 +347,7 @@ class Windows:
 
     def __post_init__(self) -> None:
         if self.max_query_length + 4 > self.max_seq_length:
-            raise ValueError(
+            raise UserError(
                 f"Questions of {self.max_query_length} pieces (--max_query_length) and "
                 f"3 special tokens leave no room for the paragraph in "
                 f"{self.max_seq_length} (--max_seq_length): change one of them."

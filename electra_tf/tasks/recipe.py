@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from electra_tf.errors import UserError
 from electra_tf.tasks.heads import TaskModel
 
 EXPONENTS = {"exact": 0, "original": 1}
@@ -68,10 +69,10 @@ def layerwise_multipliers(
         >>> optimizer = et.training.AdamW(1e-4, learning_rate_multipliers=factors)
     """
     if not 0 < decay <= 1:
-        raise ValueError(f"decay is {decay}; it must be above 0, and 1 turns it off.")
+        raise UserError(f"decay is {decay}; it must be above 0, and 1 turns it off.")
     if exponent not in EXPONENTS:
         allowed = ", ".join(EXPONENTS)
-        raise ValueError(f"exponent is {exponent!r}; allowed are {allowed}.")
+        raise UserError(f"exponent is {exponent!r}; allowed are {allowed}.")
     groups = model.encoder.variables_by_depth()
     top = len(groups) + EXPONENTS[exponent]
     factors = [(group, decay ** (top - depth)) for depth, group in enumerate(groups)]

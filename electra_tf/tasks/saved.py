@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from electra_tf import files
+from electra_tf.errors import UserError
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.encoding import LONG_TEXTS
@@ -45,7 +46,7 @@ def _check(about: Mapping[str, Any]) -> None:
     name = about.get("kind")
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"{where}: kind is {name!r}; known are {', '.join(KINDS)}.")
+        raise UserError(f"{where}: kind is {name!r}; known are {', '.join(KINDS)}.")
     hints = typing.get_type_hints(kind)
     shape: dict[str, Any] = {
         field.name: hints[field.name]
@@ -69,25 +70,25 @@ def _check(about: Mapping[str, Any]) -> None:
     for name, values in allowed.items():
         if about[name] not in values:
             known = ", ".join(values)
-            raise ValueError(f"{where}: {name} is {about[name]!r}, not of {known}.")
+            raise UserError(f"{where}: {name} is {about[name]!r}, not of {known}.")
     for name in counts:
         if about[name] < 1:
-            raise ValueError(f"{where}: {name} is {about[name]}, not positive.")
+            raise UserError(f"{where}: {name} is {about[name]}, not positive.")
     if "labels" in shape:
         _check_labels(about["labels"], where)
     if kind is Regression and about.get("label_range") is None:
-        raise ValueError(f"{where}: label_range is missing.")
+        raise UserError(f"{where}: label_range is missing.")
 
 
 def _check_labels(labels: Sequence[str], where: str) -> None:
     if not labels:
-        raise ValueError(f"{where}: labels is empty.")
+        raise UserError(f"{where}: labels is empty.")
     counts = collections.Counter(labels)
     if twice := [label for label in labels if counts[label] > 1]:
-        raise ValueError(f"{where}: labels has {twice[0]!r} twice.")
+        raise UserError(f"{where}: labels has {twice[0]!r} twice.")
     # Half of a surrogate pair, which JSON can name and no file can hold.
     if broken := [x for x in labels if any("\ud800" <= c <= "\udfff" for c in x)]:
-        raise ValueError(f"{where}: labels has {broken[0]!r}, which is no text.")
+        raise UserError(f"{where}: labels has {broken[0]!r}, which is no text.")
 
 
 def check_head(task: Task, head: keras.layers.Layer) -> None:
@@ -105,7 +106,7 @@ def check_head(task: Task, head: keras.layers.Layer) -> None:
     if is_other or not isinstance(head, wanted) or found != outputs:
         has = f" with {found} outputs" if found else ""
         needs = f" with {outputs}" if outputs else ""
-        raise ValueError(
+        raise UserError(
             f"the task: {task.kind} needs a {wanted.__name__}{needs}, and the model "
             f"has a {type(head).__name__}{has}."
         )

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from electra_tf.errors import UserError
 from electra_tf.tasks.tables import READERS, read_table, read_text, require_columns
 
 CONLLU_COLUMNS = (
@@ -105,7 +106,7 @@ class SentenceSource:
             return list(self._table(path, labeled))
         sentences = list(self._columns(path, labeled))
         if not sentences:
-            raise ValueError(f"{path} has not a single word.")
+            raise UserError(f"{path} has not a single word.")
         return sentences
 
     def _columns(self, path: str, labeled: bool) -> Iterator[Sentence]:
@@ -143,7 +144,7 @@ class SentenceSource:
             if labeled:
                 tags = _list(row.get(self.tag_column), self.tag_column, where)
                 if len(tags) != len(words):
-                    raise ValueError(
+                    raise UserError(
                         f"{where}: {len(words)} words but {len(tags)} tags; there must "
                         "be one tag per word."
                     )
@@ -165,13 +166,13 @@ def find_files(folder: str) -> dict[str, str]:
             if not pattern.search(name.lower()):
                 continue
             if split in by_split:
-                raise ValueError(
+                raise UserError(
                     f"{folder} has two files for {split}: {by_split[split]} and "
                     f"{name}. Name the files with --train, --eval and --test."
                 )
             by_split[split] = name
     if "train" not in by_split:
-        raise ValueError(
+        raise UserError(
             f"{folder} has no file with 'train' in its name. Name the files with "
             "--train, --eval and --test."
         )
@@ -199,7 +200,7 @@ def _number(column: str, conllu: bool, kind: str, path: str) -> int:
     if conllu and column.upper() in CONLLU_COLUMNS:
         return CONLLU_COLUMNS.index(column.upper())
     named = f", or one of {', '.join(CONLLU_COLUMNS)}" if conllu else ""
-    raise ValueError(
+    raise UserError(
         f"--{kind}_column={column}: for {path} it must be a number, from 0 or negative "
         f"from the end{named}. Tables with named columns end in .csv, .tsv or .jsonl."
     )
@@ -207,7 +208,7 @@ def _number(column: str, conllu: bool, kind: str, path: str) -> int:
 
 def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
     if not -len(cells) <= column < len(cells):
-        raise ValueError(
+        raise UserError(
             f"{where}: {len(cells)} columns, but --{kind}_column is {column}. Correct "
             "the line, or the flag."
         )
@@ -217,13 +218,13 @@ def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
 def _tag(cells: list[str], column: int, word: int, where: str) -> str:
     tag = _cell(cells, column, "tag", where)
     if column % len(cells) == word % len(cells):
-        raise ValueError(
+        raise UserError(
             f"{where}: the word {tag!r} is its own tag, because the line has "
             f"{len(cells)} columns. Add the tag, or change --word_column={word} or "
             f"--tag_column={column}."
         )
     if not tag.strip():
-        raise ValueError(
+        raise UserError(
             f"{where}: the tag is empty. Fill it in (O is the tag of words outside of "
             "all entities)."
         )
@@ -233,12 +234,12 @@ def _tag(cells: list[str], column: int, word: int, where: str) -> str:
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
     parts = value.split() if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise ValueError(
+        raise UserError(
             f"{where}: column {column} must hold a list of strings, or one string with "
             f"spaces between them, got {value!r}."
         )
     if not parts or not all(part.strip() for part in parts):
-        raise ValueError(f"{where}: column {column} is empty or holds an empty string.")
+        raise UserError(f"{where}: column {column} is empty or holds an empty string.")
     return tuple(parts)
 
 
@@ -373,13 +374,13 @@ class TagSet:
         given = collections.Counter(tag for tags in sentences for tag in tags)
         wrong = [tag for tag in given if not is_span_tag(tag)]
         if wrong and (span_tags or encoding == "bioes"):
-            raise ValueError(
+            raise UserError(
                 f"The training data has the tag {wrong[0]!r}, but the tags of spans "
                 "are O, B-X, I-X, E-X and S-X. For tags of single words use "
                 "--task=pos, without --tag_encoding=bioes."
             )
         if len(given) < 2:
-            raise ValueError(
+            raise UserError(
                 f"All {given.total()} words of the training data have the tag "
                 f"{next(iter(given))!r}: there is nothing to learn."
             )
@@ -410,12 +411,12 @@ class TagSet:
             for word, tag in zip(sentence.words, sentence.tags or (), strict=False):
                 where = f"Sentence {sentence.id} has the tag {tag!r} (of {word!r})"
                 if span_tags and not is_span_tag(tag):
-                    raise ValueError(
+                    raise UserError(
                         f"{where}, but the tags of spans are O, B-X, I-X, E-X and S-X. "
                         "Correct the tag, or use --task=pos for tags of single words."
                     )
                 if not unknown and part(tag) not in known:
-                    raise ValueError(
+                    raise UserError(
                         f"{where}, which the training data lacks: it has "
                         f"{', '.join(self.learned)}. Correct the tag, add training "
                         "sentences with it, or count it as wrong with "

@@ -25,6 +25,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.cli import Log
+from electra_tf.errors import UserError
 from electra_tf.tasks.span_head import Answer
 from electra_tf.tasks.tables import read_text
 
@@ -102,10 +103,10 @@ class SquadSource:
         questions = [q for path in self.files[split] for q in self._read(path, split)]
         names = ", ".join(self.files[split])
         if not questions:
-            raise ValueError(f"{names}: not a single question.")
+            raise UserError(f"{names}: not a single question.")
         for name, count in collections.Counter(q.id for q in questions).items():
             if count > 1:
-                raise ValueError(
+                raise UserError(
                     f"{names}: two questions have the id {name!r}; predictions are "
                     "written by id."
                 )
@@ -118,7 +119,7 @@ class SquadSource:
                 "answer is not where the file says"
             )
         if not located:
-            raise ValueError(
+            raise UserError(
                 f"{names}: no training question is left. Does answer_start count "
                 "characters of context, from 0?"
             )
@@ -146,7 +147,7 @@ class SquadSource:
             # SQuAD 2.0 lists plausible wrong answers elsewhere; be sure.
             answers = tuple(given) if not item.get("is_impossible") else ()
             if not answers and not self.unanswerable:
-                raise ValueError(
+                raise UserError(
                     f"{path}: question {item['id']!r} has no answer; use --task=squad2."
                 )
         return Question(
@@ -170,7 +171,7 @@ def find_squad_files(folder: str, version: str) -> dict[str, list[str]]:
         if os.path.isfile(path):
             by_split[split] = [path]
     if "train" not in by_split:
-        raise ValueError(
+        raise UserError(
             f"{folder} has neither train-v{version}.json nor train.json: name the "
             "files with --train, --eval and --test."
         )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
 csv.field_size_limit(1 << 30)
@@ -51,17 +52,17 @@ def read_text(path: str) -> str:
         try:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: cannot be unpacked ({error}).") from error
+            raise UserError(f"{path}: cannot be unpacked ({error}).") from error
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(
+        raise UserError(
             f"{path}: not UTF-8 at byte {error.start} (line {line}). Convert it, for "
             "example with: iconv -f latin1 -t utf-8"
         ) from error
     if not text.strip():
-        raise ValueError(f"{path}: the file is empty.")
+        raise UserError(f"{path}: the file is empty.")
     return text
 
 
@@ -69,13 +70,13 @@ def read_table(path: str) -> Table:
     """Reads a table; the name says which kind it is."""
     kind = Path(path.removesuffix(".gz")).suffix
     if kind not in READERS:
-        raise ValueError(
+        raise UserError(
             f"{path}: unknown kind of table {kind!r}; it must end in "
             f"{', '.join(READERS)} (or that with .gz)."
         )
     columns, rows = READERS[kind](read_text(path), path)
     if not rows:
-        raise ValueError(f"{path}: there is a header but not a single row.")
+        raise UserError(f"{path}: there is a header but not a single row.")
     return Table(path, tuple(columns), rows)
 
 
@@ -85,7 +86,7 @@ def _csv(text: str, path: str) -> tuple[list[str], Numbered]:
         header = next(reader)
         rows = [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
+        raise UserError(f"{path}, line {reader.line_num}: {error}.") from error
     return header, _named(header, rows, path)
 
 
@@ -101,17 +102,17 @@ def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> N
     # One column is none of a table with texts and labels: another program's habit.
     for separator, name in _SEPARATORS.items():
         if len(header) == 1 and separator in header[0]:
-            raise ValueError(
+            raise UserError(
                 f"{path}: the header {header[0]!r} seems to be separated by {name}s, "
                 "but .csv files are read as separated by commas, .tsv files by tabs. "
                 "Convert the file, or rename it."
             )
     doubled = {name for name in header if header.count(name) > 1}
     if doubled:
-        raise ValueError(f"{path}: the header names {sorted(doubled)} twice.")
+        raise UserError(f"{path}: the header names {sorted(doubled)} twice.")
     for number, cells in rows:
         if len(cells) != len(header):
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {number}: {len(cells)} cells, but the header has "
                 f"{len(header)} columns ({_listed(header)}). A text that holds the "
                 "separator must be quoted (CSV), or use JSON Lines."
@@ -127,7 +128,7 @@ def _jsonl(text: str, path: str) -> tuple[list[str], Numbered]:
             continue
         row = files.parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {number}: each line must be a JSON object such as "
                 '{"text": "...", "label": "..."}.'
             )
@@ -144,7 +145,7 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
     for name in names:
         if name not in table.columns:
             hint = did_you_mean(name, table.columns)
-            raise ValueError(
+            raise UserError(
                 f"{table.path} has no column {name!r}{hint}. Its columns are "
                 f"{_listed(table.columns)}: change --{flag}."
             )
@@ -212,7 +213,7 @@ class TableSource:
             return self._labels(row, where)
         value = row.get(self.label[0])
         if value is None or not str(value).strip():
-            raise ValueError(
+            raise UserError(
                 f"{where}: the label (column {self.label[0]}) is empty. Fill it in or "
                 "remove the row; for texts to predict use --test."
             )
@@ -223,7 +224,7 @@ class TableSource:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(
+            raise UserError(
                 f"{where}: the label {value!r} (column {self.label[0]}) is not a "
                 "number; regression needs numbers, for names use --task=classification."
             )
@@ -240,7 +241,7 @@ class TableSource:
     def _flag(self, value: Any, name: str, where: str) -> bool:
         flag = str(value).strip().lower()
         if flag not in ("1", "0", "true", "false"):
-            raise ValueError(f"{where}: column {name} must be 0 or 1, got {value!r}.")
+            raise UserError(f"{where}: column {name} must be 0 or 1, got {value!r}.")
         return flag in ("1", "true")
 
 
@@ -253,7 +254,7 @@ def _name(value: Any) -> str:
 
 def _text(value: Any, name: str, where: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{where}: column {name} must hold a text, got {value!r}.")
+        raise UserError(f"{where}: column {name} must hold a text, got {value!r}.")
     return value
 
 
@@ -274,7 +275,7 @@ class HeldOut:
             return self.source(split)
         examples = self.whole
         if len(examples) < 2 * self.period:
-            raise ValueError(
+            raise UserError(
                 f"{len(examples)} training examples are too few to hold some out: "
                 "give a table to evaluate on (--eval)."
             )

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import base, metrics, plots
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
@@ -245,7 +246,7 @@ class LabeledTask(TextTask):
     def num_outputs(self) -> int:
         """One output per class; a ``ValueError`` if they are not known yet."""
         if self.labels is None:
-            raise ValueError(
+            raise UserError(
                 f"Task {self.name} does not know its labels yet: pass labels=, or use "
                 "task.prepare(train_examples)."
             )
@@ -255,7 +256,7 @@ class LabeledTask(TextTask):
         """Returns the number of an example's class."""
         if label not in self.labels:
             more = f", ... ({len(self.labels)} in all)" if self.labels[20:] else ""
-            raise ValueError(
+            raise UserError(
                 f"Example {example.id} has the label {label!r}"
                 f"{did_you_mean(label, self.labels)}, which the training data lacks: "
                 f"it has {', '.join(self.labels[:20])}{more}. Correct the label, or "
@@ -308,7 +309,7 @@ class Classification(LabeledTask):
             return self
         labels = _sorted({example.label for example in train_examples})
         if len(labels) < 2:
-            raise ValueError(
+            raise UserError(
                 f"All {len(train_examples)} training examples of {self.name} have the "
                 f"label {labels[0]!r}: there is nothing to learn."
             )
@@ -427,7 +428,7 @@ class MultiLabel(LabeledTask):
             return self
         labels = _sorted({label for e in train_examples for label in e.label})
         if not labels:
-            raise ValueError(f"No training example of {self.name} has any label.")
+            raise UserError(f"No training example of {self.name} has any label.")
         return dataclasses.replace(self, labels=labels)
 
     @property
@@ -561,7 +562,7 @@ class Regression(TextTask):
             return self
         labels = [example.label for example in train_examples]
         if min(labels) == max(labels):
-            raise ValueError(
+            raise UserError(
                 f"All {len(labels)} training examples of {self.name} have the label "
                 f"{labels[0]:g}: there is nothing to learn."
             )

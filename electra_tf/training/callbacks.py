@@ -31,6 +31,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.training.checkpoints import CheckpointStore
 from electra_tf.training.sinks import Sink
 
@@ -59,7 +60,7 @@ def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
     where = f"--callback={name}"
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise ValueError(
+        raise UserError(
             f"{where} is not of the form module:Class, such as "
             "keras.callbacks:TerminateOnNaN."
         )
@@ -68,10 +69,10 @@ def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{where} cannot be imported: {error}.") from error
+        raise UserError(f"{where} cannot be imported: {error}.") from error
     kind = keras.callbacks.Callback
     if not callable(found) or (isinstance(found, type) and not issubclass(found, kind)):
-        raise ValueError(
+        raise UserError(
             f"{where} is no class of Keras callbacks, and no function that makes one."
         )
 
@@ -79,12 +80,12 @@ def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
         try:
             made = found()
         except TypeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{where} cannot be made: {error}. Name a function without arguments "
                 "that returns the callback."
             ) from error
         if not isinstance(made, kind):
-            raise ValueError(
+            raise UserError(
                 f"{where} made a {type(made).__name__}, and no Keras callback."
             )
         return made
@@ -98,7 +99,7 @@ class StepCallback(keras.callbacks.Callback):
     def __init__(self, every: int = 1, *, first_step: int = 0):
         super().__init__()
         if every < 1:
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__} has every={every}; the smallest interval is 1 "
                 "step. Leave the callback out to switch it off."
             )

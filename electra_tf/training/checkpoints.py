@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.cli import Log, reason
+from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
 _ABSENT = "(absent)"
@@ -133,7 +134,7 @@ class CheckpointStore:
             if shapes.get(name) != own.get(name)
         ]
         if wrong:
-            raise ValueError(
+            raise UserError(
                 f"checkpoint {prefix} belongs to another model; {len(wrong)} variables "
                 f"differ, the first: {'; '.join(wrong[:5])}. Build the model it was "
                 "saved from, or start from its weights only."
@@ -214,12 +215,12 @@ def load_weights(
         if not optional(name)
     ]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"checkpoint {prefix} does not fit: {'; '.join(wrong)}. Build the model "
             "with the sizes of the checkpoint, or leave these variables out."
         )
     if not shared:
-        raise ValueError(
+        raise UserError(
             f"checkpoint {prefix} has none of the {len(variables)} variables; it has "
             f"{', '.join(sorted(shapes)[:5])}, ..."
         )
@@ -363,7 +364,7 @@ def named_variables(
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(
+        raise UserError(
             f"several variables are called {', '.join(twice[:5])}; give the layers "
             "that own them different names."
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from electra_tf import cli, files
+from electra_tf.errors import UserError
 
 
 def _mirrored(_: str) -> tf.distribute.Strategy:
@@ -22,7 +23,7 @@ def _multi_worker(_: str) -> tf.distribute.Strategy:
     # Without it TensorFlow would train on this machine alone and say nothing.
     said = os.environ.get("TF_CONFIG") or "{}"
     if not files.parse_json(said, "TF_CONFIG", dict).get("cluster"):
-        raise ValueError(
+        raise UserError(
             "--distribution=multi_worker needs the environment variable TF_CONFIG, a "
             'JSON text such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
             '"task": {"type": "worker", "index": 0}}, on every worker.'
@@ -37,7 +38,7 @@ def _tpu(tpu: str) -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
-        raise ValueError(
+        raise UserError(
             f"No TPU found at {tpu or 'local'!r} ({error}). Set --tpu to its name or "
             "address, or use --distribution=none."
         ) from error
@@ -60,7 +61,7 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
     ValueError if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is found.
     """
     if name not in STRATEGIES:
-        raise ValueError(
+        raise UserError(
             f"Unknown distribution {name!r}; choose one of {sorted(STRATEGIES)}."
         )
     return STRATEGIES[name](tpu)

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
+
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 # Last parts of the paths of biases and LayerNorms, which the original does not decay.
@@ -50,7 +52,7 @@ def group_ids(
     claimed = [path for members, _ in named.values() for path in members]
     wrong = sorted({p for p in claimed if claimed.count(p) + paths.count(p) != 2})
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"clip_groups names {', '.join(wrong[:5])}, which no variable has as path "
             f"or several groups claim; the {len(paths)} variables begin with "
             f"{', '.join(paths[:5])}."
@@ -187,14 +189,14 @@ class AdamW(keras.optimizers.Optimizer):
             learning_rate = float(learning_rate)
         super().__init__(learning_rate, weight_decay=weight_decay, name=name)
         if clipping not in CLIPPING:
-            raise ValueError(
+            raise UserError(
                 f"clipping is {clipping!r}; allowed are {', '.join(CLIPPING)}."
             )
         groups = _groups_by_path(clip_groups)
         self._limits = (clip_norm, *(norm for _, norm in groups.values()))
         for norm in self._limits:
             if norm is not None and not norm > 0:
-                raise ValueError(
+                raise UserError(
                     f"clip_norm is {norm}; give a positive norm, or None for no "
                     "clipping."
                 )
@@ -251,7 +253,7 @@ class AdamW(keras.optimizers.Optimizer):
         paths = [_path(variable) for variable in variables]
         wrong = [p for p in self.learning_rate_multipliers if paths.count(p) != 1]
         if wrong:
-            raise ValueError(
+            raise UserError(
                 "learning_rate_multipliers names "
                 f"{', '.join(wrong)}, which no variable or several have as path; the "
                 f"{len(paths)} variables begin with {', '.join(paths[:5])}."
@@ -388,7 +390,7 @@ def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, fl
     for variables, factor in multipliers:
         for variable in variables:
             if factors.setdefault(_path(variable), factor) != factor:
-                raise ValueError(
+                raise UserError(
                     f"{_path(variable)} is given the learning-rate multipliers "
                     f"{factors[_path(variable)]} and {factor}; list it once."
                 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.layers.serialization import Serializable
 
 COMBINE = ("product", "sequential")
@@ -55,20 +56,18 @@ class WarmupPolynomialDecay(
     ):
         super().__init__()
         if total_steps < 1:
-            raise ValueError(
-                f"total_steps is {total_steps}; a run has at least 1 step."
-            )
+            raise UserError(f"total_steps is {total_steps}; a run has at least 1 step.")
         if warmup_steps < 0:
-            raise ValueError(
+            raise UserError(
                 f"warmup_steps is {warmup_steps}; use 0 for no warm-up, or a "
                 "positive number of steps."
             )
         if combine not in COMBINE:
-            raise ValueError(
+            raise UserError(
                 f"combine is {combine!r}; allowed are {', '.join(COMBINE)}."
             )
         if combine == "sequential" and warmup_steps >= total_steps:
-            raise ValueError(
+            raise UserError(
                 f"warmup_steps {warmup_steps} leaves no step of total_steps "
                 f"{total_steps} for the decay: shorten the warm-up, lengthen the "
                 "run, or use combine='product'."
