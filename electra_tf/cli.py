@@ -229,6 +229,8 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
             # Absl would look for names like it, letter by letter.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
         written = argument.encode("utf-8", "backslashreplace").decode()
+        if "\0" in argument:
+            raise UserError(f"{name[:40]} has a NUL character, as no file name does.")
         if written != argument:
             # TensorFlow and JSON name no such file.
             raise UserError(f"{written} is not UTF-8: convert it, or rename the file.")

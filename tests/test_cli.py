@@ -85,6 +85,7 @@ def test_every_kind_of_flag_is_read():
         # Absl compares names letter by letter, and recursively.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
+        ("--words=a\0b", "--words has a NUL character"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("stray", "unexpected arguments"),

@@ -170,7 +170,7 @@ def budgeted(
     if not budget:
         name, _, steps = config.budget.rpartition(":")
         by_name = {system.name: system for system in described}
-        if name not in by_name or not steps.isdigit() or int(steps) < 1:
+        if name not in by_name or not re.fullmatch("[1-9][0-9]{0,14}", steps):
             raise UserError(
                 f"--budget={config.budget} must be SYSTEM:STEPS, the system one of "
                 f"{', '.join(by_name)}."

@@ -342,7 +342,8 @@ class AnalyzeConfig(Group):
             ValueError: they are not whole numbers above 0.
         """
         # Nine digits are more sentences than anybody has; int refuses thousands.
-        found = {int(text[:9]) if text.isdecimal() else -1 for text in self.tune} - {0}
+        is_size = re.compile("[0-9]{1,9}").fullmatch
+        found = {int(text) if is_size(text) else -1 for text in self.tune} - {0}
         require(
             all(size > 0 for size in found),
             "--tune must be whole numbers of sentences, such as 300 or 30,100,300; got "

@@ -35,6 +35,7 @@ POSITIVE = Allowed("be positive", lambda value: value > 0)
 NOT_NEGATIVE = Allowed("not be negative", lambda value: value >= 0)
 SHARE = Allowed("be in (0, 1]", lambda value: 0 < value <= 1)
 WEIGHT = Allowed("be in [0, 1]", lambda value: 0 <= value <= 1)
+HELD_OUT = Allowed("be in [0, 0.999]", lambda value: 0 <= value <= 0.999)
 BELOW_1 = Allowed("be in [0, 1)", lambda value: 0 <= value < 1)
 # TensorFlow keeps seeds in 32 bits, with a sign.
 SEED = Allowed("be in [0, 2147483647]", lambda value: 0 <= value < 2**31)
@@ -136,6 +137,9 @@ def tokenization(config: Any) -> dict[str, Any]:
 
 
 def _check_number(name: str, allowed: Allowed, value: float) -> None:
+    if isinstance(value, int):
+        # TensorFlow has no wider integers, and Python no float for some of them.
+        require(abs(value) < 2**63, f"--{name} must fit into 64 bits.")
     finite = math.isfinite(value) or (allowed.infinite and not math.isnan(value))
     require(finite, f"--{name} must be a finite number, got {value}.")
     require(allowed.holds(value), f"--{name} must {allowed.rule}, got {value}.")

@@ -18,6 +18,7 @@ from electra_tf.config.choices import (
     OBJECTIVES,
     SHARINGS,
     TRAININGS,
+    generator_of,
     objective_of,
     sharing_of,
     training_of,
@@ -26,12 +27,12 @@ from electra_tf.config.fields import (
     ANY,
     BELOW_1,
     CLIP,
+    HELD_OUT,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
     SHARE,
     WEIGHT,
-    Allowed,
     Group,
     at_least,
     callbacks,
@@ -39,8 +40,6 @@ from electra_tf.config.fields import (
     require,
 )
 from electra_tf.errors import UserError
-
-_HELD_OUT = Allowed("be in (0, 0.5)", lambda value: 0 < value < 0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,9 +229,7 @@ class DataConfig(Group):
         "it as the original code.",
     )
     max_seq_length: int = field(128, "Tokens per example.", allowed=at_least(8))
-    eval_fraction: float = field(
-        0.01, "Share of documents held out.", allowed=_HELD_OUT
-    )
+    eval_fraction: float = field(0.01, "Share of documents held out.", allowed=HELD_OUT)
     num_processes: int = field(
         0,
         "Processes that build records; 0: one per core.",
@@ -586,6 +583,11 @@ class PretrainConfig:
         return objective_of(self).generator or self.generator.generator
 
     @property
+    def has_generator_network(self) -> bool:
+        """Whether there is a generator, and a network that has to be built for it."""
+        return not objective_of(self).one_network and generator_of(self).has_network
+
+    @property
     def generator_is_frozen(self) -> bool:
         """Whether the generator stays as it is while the discriminator learns."""
         return self.training.freeze_generator or training_of(self).in_stages
@@ -642,10 +644,10 @@ class PretrainConfig:
 
         Without any dropout the same pass serves both.
         """
+        if self.generator.sampling_dropout or not self.has_generator_network:
+            return False
         generator = self.generator_encoder
-        return not self.generator.sampling_dropout and bool(
-            generator.dropout or generator.attention_dropout
-        )
+        return bool(generator.dropout or generator.attention_dropout)
 
     @property
     def last_mask_rate(self) -> float:

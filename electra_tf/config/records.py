@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from electra_tf.config.fields import (
+    HELD_OUT,
     NOT_NEGATIVE,
     SEED,
     SHARE,
@@ -18,7 +19,6 @@ from electra_tf.config.fields import (
 # A record is at most some megabytes, and a shard is held by one process.
 _SHARD = Allowed("be in [0.01, 65536]", lambda value: 0.01 <= value <= 65_536)
 _FROM_0_TO_1 = Allowed("be in [0, 1]", lambda value: 0 <= value <= 1)
-_HELD_OUT = Allowed("be in [0, 0.999]", lambda value: 0 <= value <= 0.999)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class RecordsConfig(Group):
         "Share of the documents to hold out for evaluation, chosen by their text. 0 "
         "holds out none; of few documents one, if it has at most this share, or 5 %, "
         "of the text.",
-        allowed=_HELD_OUT,
+        allowed=HELD_OUT,
     )
     seed: int = field(0, "Seed of all random choices.", allowed=SEED)
     num_processes: int = field(

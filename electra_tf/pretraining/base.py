@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.layers.randomness import at_row, fold_in
 from electra_tf.layers.replicas import (
     DistributedFit,
@@ -143,7 +144,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         count = self.gradient_accumulation_steps
         rows = batch["input_ids"].shape[0]
         if rows is None or rows % count:
-            raise ValueError(
+            raise UserError(
                 f"gradient_accumulation_steps={count} needs a fixed number of rows "
                 f"per replica divisible by it, got {rows}: change the batch size."
             )

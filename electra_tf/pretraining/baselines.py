@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from electra_tf.errors import UserError
 from electra_tf.training.cards import MetricCard, Trivial
 
 # What the names of the scores of ``TrivialBaselines.copying`` end in.
@@ -36,7 +37,7 @@ class TrivialBaselines:
 
     def __init__(self, counts: np.ndarray, mask_id: int | None = None):
         if counts.sum() == 0:
-            raise ValueError("The training text holds no token to count.")
+            raise UserError("The training text holds no token to count.")
         self._log_probabilities = log_frequencies(counts)
         self._most_common = int(np.argmax(counts))
         self._mask_id = mask_id

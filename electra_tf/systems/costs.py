@@ -63,10 +63,10 @@ def shape(encoder: EncoderConfig, vocab_size: int) -> EncoderShape:
 
 def _generator_shape(config: PretrainConfig, vocab_size: int) -> EncoderShape | None:
     """The generator's shape; None where it is no network, or there is none."""
-    towers = GENERATORS[config.generator_kind].towers
-    if OBJECTIVES[config.objective.objective].one_network or not towers:
+    if not config.has_generator_network:
         return None
     one = shape(config.generator_encoder, vocab_size)
+    towers = GENERATORS[config.generator_kind].towers
     return dataclasses.replace(one, num_towers=towers)
 
 
@@ -192,7 +192,9 @@ def check_fits(config: PretrainConfig, vocab_size: int) -> None:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return  # A system that does not tell.
-    layers = config.encoder.num_layers + config.generator_encoder.num_layers
+    layers = config.encoder.num_layers
+    if config.has_generator_network:
+        layers += config.generator_encoder.num_layers
     needed = memory(config, vocab_size)["weights"] + _BYTES_OF_A_LAYER * layers
     if needed > there:
         names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")

@@ -296,7 +296,10 @@ def _encoders(
 ) -> Encoders:
     return Encoders(
         discriminator=encoder(config.encoder, discriminators, "discriminator"),
-        generator=functools.partial(encoder, config.generator_encoder, generators),
+        # When it is built: a generator that is no network has no sizes to check.
+        generator=lambda name, **options: encoder(
+            config.generator_encoder, generators, name, **options
+        ),
     )
 
 

@@ -195,7 +195,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _number(column: str, conllu: bool, kind: str, path: str) -> int:
-    if re.fullmatch(r"-?\d+", column):
+    if re.fullmatch("-?[0-9]{1,9}", column):
         return int(column)
     if conllu and column.upper() in CONLLU_COLUMNS:
         return CONLLU_COLUMNS.index(column.upper())

@@ -68,7 +68,7 @@ def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
         sys.path.append(os.getcwd())
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{where} cannot be imported: {error}.") from error
     kind = keras.callbacks.Callback
     if not callable(found) or (isinstance(found, type) and not issubclass(found, kind)):

@@ -28,7 +28,10 @@ def _multi_worker(_: str) -> tf.distribute.Strategy:
             'JSON text such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
             '"task": {"type": "worker", "index": 0}}, on every worker.'
         )
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"TF_CONFIG cannot be used: {error}") from error
 
 
 def _tpu(tpu: str) -> tf.distribute.Strategy:

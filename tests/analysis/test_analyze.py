@@ -138,6 +138,7 @@ def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
     for flag, message in (
         ("--only=nothing", r"--only=nothing is unknown.*calibration"),
         ("--tune=few", "--tune must be whole numbers"),
+        ("--tune=1234567890123", "--tune must be whole numbers"),
         ("--only=course", "name folders with --beside"),
         ("--beside=x,y --checkpoints", "exclude each other"),
     ):

@@ -148,6 +148,8 @@ def test_points():
             "electra and b differ in --corpus, --vocab_size",
         ),
         ({"budget": "2000"}, "must be SYSTEM:STEPS"),
+        ({"budget": "electra:\u00b2"}, "must be SYSTEM:STEPS"),
+        ({"budget": "electra:" + "9" * 5000}, "must be SYSTEM:STEPS"),
         ({"budget": "gpt:20"}, "one of electra, mlm"),
         ({"budget_flops": 10.0}, "less than a step of electra"),
         ({"budget_flops": 1e9, "equal": "steps"}, "--equal=steps needs --budget"),

@@ -141,6 +141,9 @@ def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
         (["--position_init=sinusoidal", "--embedding_size=7"], "even .*got 7"),
         (["--max_seq_length=1024"], "exceeds --max_positions"),
         (["--num_train_steps=0"], "at least 1"),
+        (["--num_train_steps=" + "9" * 400], "--num_train_steps must fit into 64 bit"),
+        (["--warmup_steps=" + "9" * 30], "--warmup_steps must fit into 64 bits"),
+        (["--eval_fraction=1"], r"--eval_fraction must be in \[0, 0.999\], got 1"),
         (["--learning_rate=0"], "must be positive"),
         (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
         (["--sharing=all"], "--generator_hidden_size=0.25 .* set both to 1"),
@@ -189,6 +192,7 @@ def test_a_generator_that_cannot_be_names_its_own_flag():
 
 def test_edges_are_allowed():
     assert parse("--seed=2147483647").run.seed == 2**31 - 1
+    assert parse("--eval_fraction=0").data.eval_fraction == 0
     assert parse("--clip_norm=inf").optimizer.clip_norm == float("inf")
     assert parse("--objective=mlm", "--hidden_size=1", "--num_heads=1")
     stages = ["--training=two_stage", "--generator_hidden_size=1", "--sharing=nes"]

@@ -19,6 +19,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.config.search import Axis
 from electra_tf.data import records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import models, task_card
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
@@ -33,7 +34,7 @@ from electra_tf.tasks.tables import TableSource
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "classifier"
 # What ``cli.clear_errors`` makes one line of.
-EXPECTED = (ValueError, OSError, FloatingPointError, flags.Error)
+EXPECTED = (UserError, OSError, FloatingPointError, flags.Error)
 
 
 def _quiet(line):
@@ -117,7 +118,7 @@ def _arguments(folder):
         try:
             cli.parse(PretrainConfig, text.split("\n"))
         except EXPECTED as error:
-            raise ValueError(f"{path}: {error}") from error
+            raise UserError(f"{path}: {error}") from error
 
     return path, content, read
 
@@ -134,7 +135,7 @@ def _flagfile(folder):
             cli.parse(FinetuneConfig, [f"--flagfile={path}"])
         except EXPECTED as error:
             # A flag is named, wherever it stands.
-            raise ValueError(f"{path}: {error}") from error
+            raise UserError(f"{path}: {error}") from error
 
     return path, content, read
 
@@ -269,9 +270,9 @@ def _manifest(folder):
     def read():
         try:
             records.verify(folder)
-        except ValueError as error:
+        except UserError as error:
             # It names the shard, which is in the folder.
-            raise ValueError(f"{path}: {error}") from error
+            raise UserError(f"{path}: {error}") from error
 
     return path, path.read_bytes(), read
 

@@ -283,3 +283,18 @@ def test_networks_that_no_machine_holds_are_refused(choices):
     with pytest.raises(ValueError, match=r"need [\d,]+ GB, and this machine has \d+: "):
         costs.check_fits(config, config.data.vocab_size)
     costs.check_fits(config_of(), V)
+
+
+@pytest.mark.parametrize(
+    "without",
+    [{"objective": "mlm"}, {"generator": "unigram"}, {"generator": "uniform"}],
+)
+def test_sizes_of_a_generator_that_is_not_built_are_not_checked(without):
+    """A width of 21 cannot be divided into heads of size 10."""
+    sizes = {"hidden_size": 60, "num_heads": 6, "generator_hidden_size": 0.35}
+    with pytest.raises(ValueError, match="generator of width 21 with 2 heads"):
+        costs.check_fits(config_of(**sizes), V)
+    config = config_of(**sizes, **without)
+    costs.check_fits(config, V)
+    assert costs.run_flops(config, V) > 0
+    assert build.model(config, V, (2, 3, 4)).count_params() > 0

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import sys
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.training import callbacks as cb
 from electra_tf.training.callbacks import named_callbacks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
@@ -371,11 +373,12 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     for name, said in {
         "keras.callbacks": "not of the form module:Class",
         "no_such_module:X": "cannot be imported",
+        "..:X": "cannot be imported",
         "mine_to_watch:None_such": "cannot be imported",
         "keras.layers:Dense": "no class of Keras callbacks",
         "keras:__version__": "no class of Keras callbacks",
     }.items():
-        with pytest.raises(ValueError, match=f"--callback={name}.*{said}"):
+        with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{said}"):
             named_callbacks([name])
     for name, said in {"Wants": "Name a function", "number": "made a int"}.items():
         (make,) = named_callbacks([f"mine_to_watch:{name}"])
