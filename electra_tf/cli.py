@@ -18,8 +18,10 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import time
 import types
 import typing
@@ -39,6 +41,9 @@ from electra_tf.errors import UserError
 OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
 # Longer than the name of any.
 _LONGEST_FLAG = 100
+
+# Files that include each other twice grow like powers of two.
+_MOST_FLAGFILES = 1000
 
 Log = Callable[[str], None]
 # Names of the modules of ``--plugin``, for processes that this one starts.
@@ -135,6 +140,32 @@ def listing(commands: Mapping[str, type]) -> str:
     return "\n".join(lines)
 
 
+class _TerminatedError(BaseException):
+    """SIGTERM outside of training steps; as ``KeyboardInterrupt`` is for SIGINT."""
+
+
+@contextlib.contextmanager
+def _raising_on_sigterm() -> Iterator[None]:
+    """Ends the block with ``_TerminatedError`` on the first SIGTERM.
+
+    Training saves its step first: its handler replaces this one while steps run. A
+    further signal ends a process that hangs.
+    """
+
+    def handle(number: int, frame: types.FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
     """Turns an error meant for users into one line on standard error and an exit code.
@@ -147,10 +178,14 @@ def clear_errors() -> Iterator[None]:
         yield
         return
     try:
-        yield
+        with _raising_on_sigterm():
+            yield
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(INTERRUPTED)
+    except _TerminatedError:
+        note("stopped by SIGTERM; the same command goes on where it can")
+        sys.exit(STOPPED)
     except BrokenPipeError:
         # The reader of our output has left (`| head`); nothing else may complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -253,9 +288,14 @@ def _require_flags(config: Any) -> None:
             raise UserError(f"--{fields.flag_name(leaf)} is required; see --help.")
 
 
-def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[str]:
-    """The arguments, with the lines of a flagfile in the place of ``--flagfile``."""
+def _expanded(
+    arguments: Sequence[str],
+    seen: tuple[str, ...] = (),
+    opened: list[str] | None = None,
+) -> Iterator[str]:
+    """Yields the arguments, with the lines of each flagfile in place of its flag."""
     waiting = iter(arguments)
+    opened = [] if opened is None else opened
     for argument in waiting:
         name, equals, path = argument.partition("=")
         if argument == "--":
@@ -272,7 +312,13 @@ def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[
         except UnicodeDecodeError as error:
             raise UserError(f"flagfile {path} is no UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
-        yield from _expanded(kept, (*seen, path))
+        opened.append(path)
+        if len(opened) > _MOST_FLAGFILES:
+            raise UserError(
+                f"flagfile {path} is one of over {_MOST_FLAGFILES} that include each "
+                "other."
+            )
+        yield from _expanded(kept, (*seen, path), opened)
 
 
 def find_flagfile(name: str) -> str:

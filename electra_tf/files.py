@@ -89,6 +89,9 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         _clean(path.parent)
         if shutil.disk_usage(path.parent).free < size:
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
+        # A killed process may have had the number of this one: containers count alike.
+        if os.path.lexists(part):
+            remove(part)
         yield part
         _sync(part)
         _put(part, path)
@@ -138,6 +141,7 @@ def _put(part: Path, path: Path) -> None:
         return
     # Else it steps aside; `remove_leftovers` puts it back if this process dies here.
     old = part.with_name(f"{part.name}.old")
+    remove(old)
     os.replace(path, old)
     try:
         os.replace(part, path)

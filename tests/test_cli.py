@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import signal
 import subprocess
 import sys
 import tomllib
@@ -119,6 +120,12 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
     assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
     assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
     inner.write_text(f"--flagfile={outer}\n")
+    for number in range(26):
+        twice = f"--flagfile={tmp_path}/{number + 1}.cfg\n" * 2
+        (tmp_path / f"{number}.cfg").write_text(twice)
+    (tmp_path / "26.cfg").write_text("--count=1\n")
+    with pytest.raises(UserError, match="include each other"):
+        cli.parse(Small, [f"--flagfile={tmp_path}/0.cfg"])
     with pytest.raises(ValueError, match="includes itself"):
         cli.parse(Small, [f"--flagfile={outer}"])
     inner.write_bytes(b"\xff\xfe")
@@ -229,6 +236,15 @@ def test_errors_are_one_line_and_exit_codes_are_told(capsys, monkeypatch):
     monkeypatch.setenv("ELECTRA_TF_DEBUG", "1")
     with pytest.raises(UserError), cli.clear_errors():
         raise UserError("wrong")
+
+
+def test_sigterm_outside_of_training_has_its_exit_code(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught, cli.clear_errors():
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.code == cli.STOPPED
+    assert "SIGTERM" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_errors_of_tensorflow_come_without_their_graph():

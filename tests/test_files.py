@@ -199,6 +199,24 @@ def test_whoever_writes_next_removes_what_a_dead_process_left(tmp_path):
     assert (tmp_path / "another").read_text() == "x"
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_leftovers_of_an_earlier_process_with_this_number(tmp_path, is_folder):
+    """In containers every process may have the same number and host."""
+    target = tmp_path / "out"
+    for _ in range(2):
+        with files.replacing(target) as part:
+            names = [part, part.with_name(f"{part.name}.old")]
+            part.mkdir() if is_folder else part.write_text("new")
+        for name in names:
+            name.mkdir(exist_ok=True)
+            (name / "stale").write_text("stale")
+    with files.replacing(target) as part:
+        assert not part.exists()
+        part.mkdir() if is_folder else part.write_text("new")
+    assert not is_folder or not list(target.iterdir())
+    assert is_folder or target.read_text() == "new"
+
+
 def test_what_does_not_fit_is_not_begun(tmp_path):
     with pytest.raises(OSError, match=r"No space left .*'.*/file'") as caught:
         files.replacing(tmp_path / "file", size=10**18).__enter__()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.cli import visible
 from electra_tf.folders.finetuning import RESULTS, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
 
@@ -71,7 +72,7 @@ def task_facts(
         report = _report(folder.path / RESULTS)
     flags, numbers = (_section(settings, name) for name in ("config", "settings"))
     labels = about.get("labels") or ()
-    shown = ", ".join(f"`{label}`" for label in labels[:_MOST_LABELS])
+    shown = ", ".join(map(_code, labels[:_MOST_LABELS]))
     more = f" and {len(labels) - _MOST_LABELS} more" if labels[_MOST_LABELS:] else ""
     casing = "lower-cased" if about["lower_case"] else "cased"
     model = [
@@ -180,7 +181,7 @@ def _classes(report: Mapping[str, Any]) -> list[str]:
         shares = " | ".join(
             f"{100 * row[n]:.1f}" for n in ("precision", "recall", "f1")
         )
-        lines.append(f"| {label} | {shares} | {row['support']} |")
+        lines.append(f"| {_code(label)} | {shares} | {row['support']} |")
     error = 100 * report["calibration_error"]
     return [
         *lines,
@@ -188,6 +189,12 @@ def _classes(report: Mapping[str, Any]) -> list[str]:
         f"Probabilities are off by {error:.1f} % on average (expected calibration "
         "error, 15 bins).",
     ]
+
+
+def _code(label: str) -> str:
+    """A label as inline code: tags, table bars and escape sequences have no effect."""
+    text = visible(str(label)).replace("\n", " ").replace("`", "'")
+    return f"`{text}`".replace("|", "\\|")
 
 
 def _limits(

@@ -26,6 +26,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.folders import pretraining as layout
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.folders.pretraining_card import pretraining_card
@@ -203,6 +204,8 @@ def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
             log=log,
         )
         first_step = 0 if starts_anew else store.restore_latest()
+        if first_step:
+            _check_step(parts.phases, first_step, store)
         if first_step is None:
             warm_start.initialize(config, model, data, log)
             first_step = 0
@@ -297,6 +300,18 @@ def _build(config: PretrainConfig, strategy: tf.distribute.Strategy, log: Log) -
     return Parts(data, tuple(phases), train_batches, build.eval_dataset(config, data))
 
 
+def _check_step(phases: Sequence[Phase], step: int, store: CheckpointStore) -> None:
+    """Raises UserError if the newest checkpoint was renamed to another step."""
+    last = phases[-1]
+    before = sum(phase.steps for phase in phases[:-1])
+    inside = int(last.model.step.numpy())
+    if inside != max(0, step - before):
+        raise UserError(
+            f"{store.directory}/ckpt-{step} holds step {before + inside}: it was "
+            "renamed. Give its files their name back."
+        )
+
+
 def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
     """Everything a checkpoint holds, by name: the whole model, all optimizers."""
     model = phases[-1].model
@@ -387,7 +402,9 @@ def finish(run: Run) -> None:
         numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
         numbers |= {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}
         metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=last_step)
-        metrics(last_step, numbers)
+        # A run that was killed while it wrote its models has them already.
+        if not any(numbers.items() <= row.items() for row in folder.metrics()):
+            metrics(last_step, numbers)
     parts = run.model.artifacts()
     folder.save(parts)
     sizes = {name: report.parameters(part) for name, part in parts.items()}

@@ -304,8 +304,18 @@ def _listed(damaged: Mapping[str, str]) -> str:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes what a save that was killed left behind."""
+    """Removes the files of saves that were killed.
+
+    TensorFlow collects a save in a folder ``ckpt-N_temp``, moves the data, writes the
+    index in place and removes the folder. If the folder is still there, the index may
+    be cut short; such a checkpoint never was whole, so it does not count as damaged.
+    """
     for path in directory.glob(f"{_PREFIX}-*_temp"):
+        prefix = str(path).removesuffix("_temp")
+        whole, _ = _newest_whole([prefix])
+        if whole is None:
+            for part in directory.glob(f"{Path(prefix).name}.*"):
+                files.remove(part)
         files.remove(path)
     # The index is written last: data without one is a save that did not end.
     steps = set(_steps(directory))

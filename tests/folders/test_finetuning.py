@@ -55,6 +55,10 @@ def test_results_that_no_run_has_written(mood, tmp_path):
     path = home.path / "results.json"
     path.write_text(json.dumps(good))
     assert "| accuracy | 90.00 |" in task_facts(home)
+    row = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1}
+    hostile = {"<b>x</b>|\x1b[31m`": row}
+    path.write_text(json.dumps(good | {"classes": hostile, "calibration_error": 0.0}))
+    assert "| `<b>x</b>\\|\\u001b[31m'` | 100.0 |" in task_facts(home)
     for change, said in (
         ({"seeds": 3}, "seeds is 3"),
         ({"exported_seed": 1}, "seed 1: eval is missing"),

@@ -17,6 +17,7 @@ from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.building import build_records
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.runs import pretraining
 from tests.end_to_end.in_process import config_of, rows, run
 from tests.runs.reachable import reachable
@@ -70,6 +71,13 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     with again.lock:
         assert again.first_step == 6
         assert pretraining.train(again) is None
+        before = rows(tmp_path)
+        pretraining.finish(again)
+    assert rows(tmp_path) == before
+    for path in (tmp_path / "checkpoints").glob("ckpt-6.*"):
+        path.rename(path.with_name(path.name.replace("6", "5", 1)))
+    with pytest.raises(UserError, match="ckpt-5 holds step 6"):
+        pretraining.prepare(config_of(text, tmp_path), quiet)
 
 
 @pytest.fixture
@@ -99,6 +107,7 @@ def test_a_resumed_run_reads_the_batches_that_follow(
     with ready.lock:
         every = list(ready.train_batches(start_batch=0).take(6))
         # As if killed after four updates.
+        ready.model.step.assign(4)
         ready.store.save(4)
     if len(flags) > 1:
         other = [flags[0], "--corpus_weights=2,1", flags[2]]

@@ -168,6 +168,27 @@ def test_leftovers_of_a_killed_save_are_removed(folder):
     assert store.restore_latest() == 3
 
 
+def test_a_first_save_killed_in_its_index_is_no_damage(tmp_path):
+    """TensorFlow writes the index in place while the temporary folder is there."""
+    CheckpointStore(tmp_path, make_variables(1.0)).save(1)
+    index = tmp_path / "ckpt-1.index"
+    for size in (0, index.stat().st_size // 2):
+        index.write_bytes(index.read_bytes()[:size])
+        (tmp_path / "ckpt-1_temp").mkdir()
+        store, (_, messages) = reopen(tmp_path)
+        assert store.restore_latest() is None
+        assert messages == []
+        store.save(1)
+        assert store.restore_latest() == 1
+
+
+def test_a_save_that_was_killed_at_its_very_end_is_kept(folder):
+    (folder / "ckpt-3_temp").mkdir()
+    store, _ = reopen(folder)
+    assert store.restore_latest() == 3
+    assert not (folder / "ckpt-3_temp").exists()
+
+
 def test_a_worker_that_is_not_chief_writes_elsewhere(folder, monkeypatch):
     monkeypatch.setattr(
         "electra_tf.training.checkpoints._should_checkpoint", lambda variables: False
@@ -198,12 +219,12 @@ from electra_tf.training.checkpoints import CheckpointStore
 variables = {{str(i): tf.Variable(tf.zeros([500_000])) for i in range(8)}}
 store = CheckpointStore({folder!r}, variables, keep=2)
 step = store.restore_latest() or 0
-print("ready", flush=True)
 while True:
     step += 1
     for variable in variables.values():
         variable.assign(tf.fill([500_000], float(step)))
     store.save(step)
+    print("saved", flush=True)
 """
 
 
@@ -218,7 +239,7 @@ def test_killed_while_saving(tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         ) as process:
-            assert process.stdout.readline() == b"ready\n"
+            assert process.stdout.readline() == b"saved\n"
             time.sleep(seconds)
             process.send_signal(signal.SIGKILL)
         step = CheckpointStore(tmp_path, variables, keep=2).restore_latest()
