@@ -177,8 +177,12 @@ def write_text(path: AnyPath, text: str) -> None:
 
 
 def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
-    """Writes a JSON file with an indent of 2."""
-    write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
+    """Writes a JSON file with an indent of 2.
+
+    Numbers that are not finite become null, which every JSON reader accepts.
+    """
+    text = json.dumps(_finite(value), indent=2, sort_keys=sort_keys, allow_nan=False)
+    write_text(path, text + "\n")
 
 
 def read_json(
@@ -312,7 +316,7 @@ def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
     A line that a killed process cut short is skipped. A missing file has no lines.
     """
     try:
-        lines = Path(path).read_text("utf-8", errors="replace").splitlines()
+        lines = Path(path).read_bytes().decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
         return []
     rows = []

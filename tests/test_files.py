@@ -100,6 +100,15 @@ def test_damaged_json_is_named(tmp_path, content):
         files.read_json(path)
 
 
+def test_json_that_is_written_is_strict(tmp_path):
+    files.write_json(tmp_path / "x.json", {"a": [float("nan"), 1.5], "b": (1, "c")})
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "a": [None, 1.5],
+        "b": [1, "c"],
+    }
+
+
 def test_json_lines_survive_a_line_that_was_cut_short(tmp_path):
     path = tmp_path / "rows.jsonl"
     assert files.read_json_lines(path) == []
@@ -108,6 +117,9 @@ def test_json_lines_survive_a_line_that_was_cut_short(tmp_path):
         file.write('{"a": 2')
     files.append_json_line(path, {"a": 3})
     assert files.read_json_lines(path) == [{"a": 1, "b": None}, {"a": 3}]
+    with path.open("a") as file:
+        file.write('{"b": "x\u2028y\x85z"}\n')
+    assert files.read_json_lines(path)[-1] == {"b": "x\u2028y\x85z"}
     files.write_json_lines(path, [{"a": float("inf")}])
     assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": None}]
 

@@ -136,6 +136,7 @@ NAMES = {
         "glue_task",
         "layerwise_multipliers",
         "make_batch",
+        "split_words",
     ],
     "electra_tf.training": ["AdamW", "WarmupPolynomialDecay"],
 }

@@ -45,7 +45,12 @@ class Scores:
             scores = [self.one(system, seed, name, point) for name in names]
             return None if None in scores else fmean(scores)
         row = self.store.find("probe", system, seed, point, column)
-        return None if row is None else row["score"]
+        if row is None:
+            return None
+        if _is_finite(row["score"]):
+            return row["score"]
+        # A seed that diverged counts as one that has learned nothing.
+        return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
 
     def all(self, system: str, column: str, point: float = 1.0) -> list[float]:
         """The scores of all seeds that have one."""
@@ -132,6 +137,11 @@ def markdown(plan: Plan, store: Store) -> str:
         parts += [] if config.reference in below else _difference_tables(scores)
     parts += [_held_out_table(scores), _failures(scores)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _is_finite(score: float | None) -> bool:
+    # The file has null for NaN.
+    return score is not None and math.isfinite(score)
 
 
 def _cost_table(scores: Scores) -> str:

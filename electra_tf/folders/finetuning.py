@@ -6,6 +6,7 @@ A file is the run's own only if its whole name is: a user's notes stay where the
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ OUTPUTS = (
         for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
     ),
 )
-# By split and name.
-_SCORES = dict[str, dict[str, float]]
+# By split and name; null is a score that is not finite.
+_SCORES = dict[str, dict[str, float | None]]
 # What is said of a seed that is trained and scored.
 _RESULT = {"seed": int, "scores": _SCORES, "failure": str}
 # What every task.json says; the rest is the task's own (``Task.to_json``).
@@ -148,7 +149,9 @@ class FinetuningFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
-            if name not in keep:
+            # A process that is killed here leaves task.json, which is replaced below:
+            # without it, ``check`` would take what is kept for somebody else's.
+            if name not in (*keep, TASK):
                 files.remove(self.path / name)
         self.describe_task(task, tokenizer, max_seq_length, trained_length)
         self.describe(described)
@@ -297,9 +300,10 @@ class FinetuningFolder:
         """
         path = self._probes(seed)
         found = files.read_json(path, {}, shape=dict[str, _SCORES])
-        for scores in found.values():
-            _scored({"scores": scores}, path, main)
-        return found
+        return {
+            name: _scored({"scores": scores}, path, main)["scores"]
+            for name, scores in found.items()
+        }
 
     def keep_probes(self, seed: int, found: Mapping[str, Mapping]) -> None:
         """Writes which frozen probes of a seed are done, in order, with scores."""
@@ -338,11 +342,15 @@ class FinetuningFolder:
 
 
 def _scored(row: dict[str, Any], path: Path, main: tuple[str, str]) -> dict[str, Any]:
-    """A row whose scores have the split and the score that decide."""
+    """Checks that a row has the main score; null becomes NaN again."""
     split, name = main
-    wanted = {"scores": {split: {name: float}}}
-    files.check_shape(row, wanted, f"{path} is damaged")
-    return row
+    if name not in row["scores"].get(split, {}):
+        raise UserError(f"{path} is damaged: scores: {split} {name} is missing.")
+    scores = {
+        split: {n: math.nan if x is None else x for n, x in values.items()}
+        for split, values in row["scores"].items()
+    }
+    return row | {"scores": scores}
 
 
 def _is_until(value: Any, last: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,10 @@ def task_facts(
 
 def _report(path: Path) -> dict[str, Any]:
     """What results.json says, with all that the card repeats; nothing if it is not."""
-    report = files.read_json(path, {}, shape=_REPORT)
+    report = files.read_json(path, {})
+    numbers = ("seeds", "summary", "intervals")
+    report |= {name: _with_nan(report[name]) for name in numbers if name in report}
+    files.check_shape(report, _REPORT, f"{path} is damaged")
     if (split := report.get("main_split")) is None:
         return report
     where = f"{path} is damaged"
@@ -132,6 +136,15 @@ def _report(path: Path) -> dict[str, Any]:
         rows = dict.fromkeys(report["classes"], row)
         files.check_shape(report, {"classes": rows}, where)
     return report
+
+
+def _with_nan(value: Any) -> Any:
+    """Replaces null, which stands for a score that is not finite, by NaN."""
+    if isinstance(value, dict):
+        return {name: _with_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return math.nan if value is None else value
 
 
 def _scores(report: Mapping[str, Any], kind: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
+from electra_tf.tasks.metrics import rank
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
 from electra_tf.tasks.tables import HeldOut
 from electra_tf.training.callbacks import (
@@ -751,9 +753,10 @@ def train(ready: Run) -> Trained | None:
         ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")
 
     def best() -> int:
-        sign = 1 if task.greater_is_better else -1
-        scores = [sign * each.scores[main][task.main_metric] for each in results]
-        return results[scores.index(max(scores))].seed
+        scores = (each.scores[main][task.main_metric] for each in results)
+        better = task.greater_is_better
+        ranks = [rank(score, greater_is_better=better) for score in scores]
+        return results[ranks.index(max(ranks))].seed
 
     answers: dict[str, Any] = {}
     for seed in ready.seeds[len(results) :]:
@@ -927,12 +930,17 @@ def summary(
 
     def over_seeds(split: str, name: str) -> dict[str, float]:
         values = [result.scores[split][name] for result in results]
+        std = 0.0
+        if len(values) > 1:
+            # ``statistics`` fails on NaN.
+            finite = np.isfinite(values).all()
+            std = statistics.stdev(values) if finite else math.nan
         return {
-            "median": statistics.median(values),
+            "median": float(np.median(values)),
             "mean": statistics.fmean(values),
-            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-            "min": min(values),
-            "max": max(values),
+            "std": std,
+            "min": float(np.min(values)),
+            "max": float(np.max(values)),
             "baseline": baseline[split][name],
         }
 

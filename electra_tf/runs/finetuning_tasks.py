@@ -294,6 +294,11 @@ def _distribution(counts: dict[str, int], total: int, counted: str) -> str:
     )
 
 
+def _is_empty(example: Any) -> bool:
+    """Whether a text, or one of a pair, has only white space."""
+    return not all(text.strip() for text in getattr(example, "texts", ()))
+
+
 class TaskData:
     """Examples and rows of all splits, and the task that knows its labels.
 
@@ -383,6 +388,15 @@ class TaskData:
             self._tuning_rows = cached_rows(
                 self.task, self.tuning, *arguments, **options
             )
+        if not len(self.train_rows):
+            raise UserError(
+                f"Of {len(self.train)} training questions of {task.name}, none has an "
+                "answer of which the tokenizer leaves a piece: check the data, and the "
+                "vocabulary."
+            )
+        for split, each in {"training": self.train, **self.examples}.items():
+            if empty := sum(map(_is_empty, each)):
+                log(f"warning: {empty} of {len(each)} {split} examples have no text")
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in self.rows.items())
         lengths = self.train_rows.lengths
         log(

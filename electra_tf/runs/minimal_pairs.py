@@ -22,6 +22,7 @@ from electra_tf.config.commands import MinimalPairsConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
+from electra_tf.tasks import tables
 from electra_tf.tasks.metrics import wilson
 
 ALL = "all"
@@ -104,7 +105,8 @@ def _plain(result: Result) -> dict[str, Any]:
 def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     """Reads files, or all .jsonl files of folders: at most ``limit`` pairs of each.
 
-    ValueError: a line is no pair, or there is none; OSError: there is no such file.
+    Raises ValueError if a line is not a pair, or if there is none; OSError if there is
+    not such a file.
     """
     paths = []
     for place in map(Path, patterns):
@@ -113,8 +115,8 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"No file {path}: correct --data.")
-        rows = files.read_json_lines(path)
-        for number, row in enumerate(rows[:limit], 1):
+        _, rows = tables.json_lines(tables.read_text(str(path)), str(path))
+        for number, row in rows[:limit]:
             sides = [row.get(f"sentence_{side}") for side in ("good", "bad")]
             if not all(isinstance(side, str) and side for side in sides):
                 raise UserError(

@@ -21,6 +21,7 @@ from electra_tf.cli import Log
 from electra_tf.config.search import Axis
 from electra_tf.errors import UserError
 from electra_tf.tasks import plots
+from electra_tf.tasks.metrics import rank
 
 SEARCH = "search.json"
 # Trials at random before the others count.
@@ -111,12 +112,9 @@ class Search:
 
         A score that is not finite, of a trial that diverged, is below all others.
         """
-        sign = 1 if self.greater_is_better else -1
-        scores = [
-            sign * trial.score if math.isfinite(trial.score) else -math.inf
-            for trial in done
-        ]
-        return scores.index(max(scores))
+        better = self.greater_is_better
+        ranks = [rank(trial.score, greater_is_better=better) for trial in done]
+        return ranks.index(max(ranks))
 
     def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
         """The values of the trial that comes after these; None if nothing is new."""

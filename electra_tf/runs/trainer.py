@@ -18,6 +18,7 @@ from electra_tf.cli import Log
 from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import Outputs, TrainingOrder, training_dataset
 from electra_tf.tasks.heads import TaskModel
+from electra_tf.tasks.metrics import rank
 from electra_tf.training.callbacks import CheckpointEvery, GracefulStop, StepCallback
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 
@@ -300,8 +301,9 @@ class _Watching(StepCallback):
         self._watch.record({"seed": self._seed, "epoch": epoch, **scores})
         self._watch.log(f"seed {self._seed}  epoch {epoch}  {brief(scores)}")
         self.epoch.assign(epoch)
-        sign, best = 1 if self._watch.greater_is_better else -1, self._best.numpy()
-        if epoch == 1 or sign * main > sign * best:
+        better, best = self._watch.greater_is_better, float(self._best.numpy())
+        ranks = [rank(score, greater_is_better=better) for score in (main, best)]
+        if epoch == 1 or ranks[0] > ranks[1]:
             self._best.assign(main)
             self._waited.assign(0)
             for kept, weight in zip(self._best_weights, self._weights, strict=False):

@@ -19,7 +19,7 @@ from electra_tf.tasks.glue import glue_task
 from electra_tf.tasks.heads import ClassificationHead, TaggingHead, TaskModel
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.recipe import RECIPES, layerwise_multipliers
-from electra_tf.tasks.sentences import Sentence, SentenceSource
+from electra_tf.tasks.sentences import Sentence, SentenceSource, split_words
 from electra_tf.tasks.span_head import SpanHead
 from electra_tf.tasks.squad import Question, SquadSource
 from electra_tf.tasks.tables import TableSource
@@ -49,4 +49,5 @@ __all__ = [
     "glue_task",
     "layerwise_multipliers",
     "make_batch",
+    "split_words",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import sys
 import zipfile
@@ -220,7 +221,8 @@ class GlueFiles:
         labels = ROWS[self.name].labels
         if labels is None:
             with contextlib.suppress(ValueError):
-                return float(cell)
+                if math.isfinite(number := float(cell)):
+                    return number
         elif cell in labels:
             return cell
         expected = "a number" if labels is None else ", ".join(labels)

@@ -15,6 +15,13 @@ from numpy.typing import ArrayLike
 NORMAL_QUANTILE = 1.959964
 
 
+def rank(score: float, *, greater_is_better: bool = True) -> float:
+    """Key to compare scores by: the larger, the better; NaN is the worst."""
+    if not math.isfinite(score):
+        return -math.inf
+    return score if greater_is_better else -score
+
+
 def wilson(share: float, count: float) -> tuple[float, float]:
     """The ends of the 95 % interval of a share of ``count`` trials (Wilson, 1927)."""
     z = NORMAL_QUANTILE

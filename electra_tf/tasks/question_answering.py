@@ -103,8 +103,9 @@ class QuestionAnswering(Task):
         """Makes one row per window.
 
         In training, windows without the answer have [CLS] as target, but still the
-        answerability of the question; questions whose answer has no piece are left out.
-        Raises ValueError: there is no room for the paragraph, or no row to train on.
+        answerability of the question. A question is left out if no token of its answer
+        is left, so there may be no row at all.
+        Raises ValueError if there is no room for the paragraph.
         """
         questions = [example.question for example in examples]
         contexts = [example.context for example in examples]
@@ -118,12 +119,6 @@ class QuestionAnswering(Task):
         answers = [e.answers[0] if e.answers else None for e in examples]
         start, end, usable = answer_positions(answers, windows)
         kept = np.flatnonzero(usable[windows["example"]])
-        if not len(kept):
-            raise UserError(
-                f"Of {len(examples)} training questions of {self.name}, none has an "
-                "answer of which the tokenizer leaves a piece: check the data, and the "
-                "vocabulary."
-            )
         owner = windows["example"][kept]
         targets = {"start_logits": start[kept], "end_logits": end[kept]}
         if self.answerability:

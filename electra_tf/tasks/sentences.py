@@ -15,7 +15,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,21 @@ _SPLITS = {
     "test": re.compile(r"test(?!a)"),
 }
 _DOCUMENT = "-DOCSTART-"
+# The characters at which ``tf.strings.split`` splits, in the SavedModel too.
+_WHITE_SPACE = " \t\n\v\f\r"
+_GAP = re.compile(f"[{_WHITE_SPACE}]+")
+
+
+def split_words(text: str) -> list[str]:
+    r"""Splits a text into words at ASCII white space, as the served model does.
+
+    A no-break space is part of a word.
+
+    Examples:
+        >>> et.tasks.split_words(" costs 10\u00a0000  euro")
+        ['costs', '10\xa0000', 'euro']
+    """
+    return [word for word in _GAP.split(text) if word]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +127,7 @@ class SentenceSource:
         conllu = path.removesuffix(".gz").endswith(".conllu")
         # Not splitlines: a word may hold one of its stranger line ends.
         lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
-        tabs = conllu or any("\t" in line.strip() for line in lines)
-        cells_of = operator.methodcaller("split", "\t") if tabs else str.split
+        tabs = conllu or any("\t" in line.strip(_WHITE_SPACE) for line in lines)
         word = _number(self.word_column, conllu, "word", path)
         tag = _number(self.tag_column, conllu, "tag", path)
         for first, block in _blocks(lines):
@@ -122,7 +135,8 @@ class SentenceSource:
             for offset, line in enumerate(block):
                 if conllu and not re.match(r"\d+\t", line):
                     continue
-                where, cells = f"{path}, line {first + offset}", cells_of(line)
+                where = f"{path}, line {first + offset}"
+                cells = line.split("\t") if tabs else re.findall(r"[^ \t]+", line)
                 read_word = _cell(cells, word, "word", where)
                 read_tag = _tag(cells, tag, word, where) if labeled else ""
                 rows.append((offset, read_word, read_tag))
@@ -187,7 +201,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
     block: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
         # The first cell, or the one after a number.
-        if line.strip() and _DOCUMENT not in line.split()[:2]:
+        if line.strip(_WHITE_SPACE) and _DOCUMENT not in line.split()[:2]:
             block.append(line)
         elif block:
             yield number - len(block), block
@@ -232,13 +246,13 @@ def _tag(cells: list[str], column: int, word: int, where: str) -> str:
 
 
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
-    parts = value.split() if isinstance(value, str) else value
+    parts = split_words(value) if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise UserError(
             f"{where}: column {column} must hold a list of strings, or one string with "
             f"spaces between them, got {value!r}."
         )
-    if not parts or not all(part.strip() for part in parts):
+    if not parts or not all(part.strip(_WHITE_SPACE) for part in parts):
         raise UserError(f"{where}: column {column} is empty or holds an empty string.")
     return tuple(parts)
 

@@ -104,14 +104,18 @@ class SquadSource:
         names = ", ".join(self.files[split])
         if not questions:
             raise UserError(f"{names}: not a single question.")
-        for name, count in collections.Counter(q.id for q in questions).items():
+        seen = collections.Counter(question.id for question in questions)
+        name, count = seen.most_common(1)[0]
+        if split != "train":
             if count > 1:
                 raise UserError(
                     f"{names}: two questions have the id {name!r}; predictions are "
                     "written by id."
                 )
-        if split != "train":
             return questions
+        if count > 1:
+            # Such as SQuAD and its translation. Some may be held out and predicted.
+            questions = _with_ids_once(questions)
         located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
@@ -156,6 +160,20 @@ class SquadSource:
             whole_characters(paragraph["context"]),
             answers,
         )
+
+
+def _with_ids_once(questions: Sequence[Question]) -> list[Question]:
+    """Appends #2, #3, ... to an id that came before."""
+    seen: set[str] = set()
+    unique = []
+    for question in questions:
+        name, number = question.id, 1
+        while name in seen:
+            number += 1
+            name = f"{question.id}#{number}"
+        seen.add(name)
+        unique.append(dataclasses.replace(question, id=name))
+    return unique
 
 
 def whole_characters(text: str) -> str:

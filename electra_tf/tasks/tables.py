@@ -7,12 +7,14 @@ per line. A name that ends in .gz is unpacked on the way.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import difflib
 import functools
 import gzip
 import io
+import itertools
 import json
 import math
 import random
@@ -53,6 +55,11 @@ def read_text(path: str) -> str:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path}: cannot be unpacked ({error}).") from error
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
+        raise UserError(
+            f"{path}: it holds UTF-16 or binary data, not UTF-8. Save text as UTF-8, "
+            "for example with: iconv -f utf-16 -t utf-8"
+        )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -82,7 +89,10 @@ def read_table(path: str) -> Table:
 
 def _csv(text: str, path: str) -> tuple[list[str], Numbered]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    first = text.partition("\n")[0]
     try:
+        # With quotes, another separator would be an error of the CSV itself.
+        _require_separator([first] if "," not in first else [], path)
         header = next(reader)
         rows = [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
@@ -98,8 +108,8 @@ def _tsv(text: str, path: str) -> tuple[list[str], Numbered]:
     return header, _named(header, rows, path)
 
 
-def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> Numbered:
-    # One column is none of a table with texts and labels: another program's habit.
+def _require_separator(header: list[str], path: str) -> None:
+    """Raises ValueError if the only column holds another program's separator."""
     for separator, name in _SEPARATORS.items():
         if len(header) == 1 and separator in header[0]:
             raise UserError(
@@ -107,6 +117,10 @@ def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> N
                 "but .csv files are read as separated by commas, .tsv files by tabs. "
                 "Convert the file, or rename it."
             )
+
+
+def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> Numbered:
+    _require_separator(header, path)
     doubled = {name for name in header if header.count(name) > 1}
     if doubled:
         raise UserError(f"{path}: the header names {sorted(doubled)} twice.")
@@ -120,7 +134,12 @@ def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> N
     return [(number, dict(zip(header, cells, strict=True))) for number, cells in rows]
 
 
-def _jsonl(text: str, path: str) -> tuple[list[str], Numbered]:
+def json_lines(text: str, path: str) -> tuple[list[str], Numbered]:
+    """Parses JSON Lines into names of columns, and numbered rows.
+
+    Lines end with a line feed only: a string may hold U+2028. Blank lines are skipped.
+    Raises ValueError, with the number of the line, if it is not a JSON object.
+    """
     columns: dict[str, None] = {}
     rows = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -137,7 +156,7 @@ def _jsonl(text: str, path: str) -> tuple[list[str], Numbered]:
     return list(columns), rows
 
 
-READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl, ".json": _jsonl}
+READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": json_lines, ".json": json_lines}
 
 
 def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
@@ -147,7 +166,8 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             hint = did_you_mean(name, table.columns)
             raise UserError(
                 f"{table.path} has no column {name!r}{hint}. Its columns are "
-                f"{_listed(table.columns)}: change --{flag}."
+                f"{_listed(table.columns)}: change --{flag}. The first line must name "
+                "the columns."
             )
 
 
@@ -262,7 +282,8 @@ def _text(value: Any, name: str, where: str) -> str:
 class HeldOut:
     """Takes an evaluation split, ``name``, out of the training table.
 
-    It is one example in ``period``, at random; other splits are the source's.
+    It is one example in ``period``, at random, and all others with the same
+    ``context``; other splits are the source's.
     """
 
     source: Callable[[str], list[Example]]
@@ -274,16 +295,22 @@ class HeldOut:
         if split not in ("train", self.name):
             return self.source(split)
         examples = self.whole
-        if len(examples) < 2 * self.period:
+        # Questions on one paragraph stay together; another example is a group alone.
+        groups: dict[Any, list[int]] = {}
+        for index, example in enumerate(examples):
+            groups.setdefault(getattr(example, "context", index), []).append(index)
+        if len(examples) < 2 * self.period or len(groups) < 2:
             raise UserError(
                 f"{len(examples)} training examples are too few to hold some out: "
                 "give a table to evaluate on (--eval)."
             )
-        order = list(range(len(examples)))
+        order = list(groups.values())
         # Tables are often sorted by label.
         random.Random(0).shuffle(order)
-        cut = len(examples) // self.period
-        chosen = order[:cut] if split == self.name else order[cut:]
+        held_out = order.pop(0)
+        while len(held_out) < len(examples) // self.period and len(order) > 1:
+            held_out += order.pop(0)
+        chosen = held_out if split == self.name else itertools.chain(*order)
         return [examples[index] for index in sorted(chosen)]
 
     @functools.cached_property

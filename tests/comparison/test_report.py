@@ -1,5 +1,6 @@
 """Tables and picture, of a store with numbers that were written by hand."""
 
+import math
 import re
 import types
 
@@ -112,6 +113,16 @@ def test_a_missing_score_takes_its_pair_along(tmp_path):
     assert found.differences("average")["mlm"].pairs == 2
     assert found.differences("average")["untrained"].pairs == 3
     assert found.one("mlm", 1, "average") is None
+
+
+def test_a_probe_that_diverged_counts_as_the_baseline(tmp_path):
+    store = Store(tmp_path)
+    fill(store)
+    about = {"kind": "probe", "system": "electra", "seed": 0, "point": 1.0}
+    row = {**about, "metric": "dev pearson", "baseline": 50.0, "failed_seeds": [1]}
+    store.add({**row, "probe": "cola", "score": math.nan, "scores": [80.0, math.nan]})
+    assert Scores(plan(), store).one("electra", 0, "cola") == 65.0
+    assert len(Scores(plan(), store).all("electra", "cola")) == 3
 
 
 def test_costs(store):

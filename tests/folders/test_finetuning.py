@@ -1,13 +1,17 @@
 """A fine-tuning folder of a stranger, or a damaged one: one line with the name."""
 
 import json
+import math
 import shutil
 
 import pytest
 
+from electra_tf import files
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.task_card import task_facts
+from electra_tf.tasks import Classification
 from tests.interop.test_task_heads import TASKS, saved
+from tests.tasks import common
 
 SCORES = {"eval": {"accuracy": 90.0}}
 
@@ -83,6 +87,40 @@ def test_what_is_done_has_the_score_that_decides(tmp_path):
         for wanted in (("eval", "f1"), ("dev", "accuracy")):
             with pytest.raises(ValueError, match=r"-0\.json is damaged: scores.*miss"):
                 read(wanted)
+
+
+def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch):
+    """SIGKILL at each step of ``begin``; the same command goes on with the trials."""
+    task = Classification(name="mood", source=None, labels=("a", "b"))
+    arguments = task, common.tokenizer(), 16, {"config": {}}
+    for deadly in ("remove", "write_json", "write_text"):
+        home = FinetuningFolder(tmp_path / deadly)
+        home.begin(*arguments)
+        (home.path / "search").mkdir()
+        files.write_json(home.path / "search.json", {})
+        calls = getattr(files, deadly)
+
+        def killed(path, *values, calls=calls, deadly=deadly, **options):
+            if deadly != "remove" or path.name == "config.json":
+                raise KeyboardInterrupt
+            calls(path, *values, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(files, deadly, killed)
+            with pytest.raises(KeyboardInterrupt):
+                home.begin(*arguments, keep=("search", "search.json"))
+        home.check("mood", overwrite=False)
+        assert (home.path / "search").is_dir()
+        assert (home.path / "search.json").exists()
+
+
+def test_scores_of_a_diverged_seed_are_read_again(tmp_path):
+    home, main = FinetuningFolder(tmp_path), ("eval", "pearson")
+    scores = {"eval": {"pearson": math.nan}}
+    home.finish_seed({"seed": 0, "scores": scores, "failure": "x"}, best=0)
+    home.keep_probes(0, {"mean 0": scores})
+    assert math.isnan(home.done(main)[0]["scores"]["eval"]["pearson"])
+    assert math.isnan(home.probes(0, main)["mean 0"]["eval"]["pearson"])
 
 
 def test_metrics_that_are_no_numbers(tmp_path):

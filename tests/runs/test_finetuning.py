@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -13,6 +15,7 @@ from electra_tf import cli
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.finetuning import OUTPUTS, FinetuningFolder
+from electra_tf.folders.task_card import task_facts
 from electra_tf.runs import finetuning
 from electra_tf.runs.finetuning import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TASKS
@@ -22,6 +25,7 @@ from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 from tests.runs.reachable import reachable
 from tests.tasks import common
+from tests.tasks.common import sentiment
 
 ROOT = Path(__file__).parents[2]
 CFGS = sorted((ROOT / "configs/tasks").glob("*.cfg"))
@@ -142,6 +146,20 @@ def test_smaller_may_be_better(shared):
         return next(scores), {}
 
     options = {"greater_is_better": False, "keep_best": True}
+    chosen.train(0, watch(evaluate=evaluate, **options))
+    np.testing.assert_array_equal(weights(chosen), seen[1])
+
+
+@pytest.mark.parametrize("greater", [True, False])
+def test_nan_is_never_the_best_epoch(shared, greater):
+    chosen, seen = shared, []
+    scores = iter([math.nan, 50.0, math.nan, 50.0, math.nan])
+
+    def evaluate():
+        seen.append(weights(chosen))
+        return next(scores), {}
+
+    options = {"greater_is_better": greater, "keep_best": True}
     chosen.train(0, watch(evaluate=evaluate, **options))
     np.testing.assert_array_equal(weights(chosen), seen[1])
 
@@ -424,6 +442,34 @@ def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
     folder.begin(glue_task("cola", "."), start.tokenizer, 32, {})
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {*mine, "task.json", "config.json", "labels.txt", "vocab.txt"}
+
+
+@pytest.mark.slow
+def test_a_diverged_first_seed_is_not_exported(tmp_path, pretrained, monkeypatch):
+    """Its scores are not numbers, and results.json is JSON all the same."""
+    examples = [dataclasses.replace(e, label=len(e.texts[0])) for e in sentiment(24)]
+    data = table(tmp_path / "data.csv", examples)
+    trained = Trainer.train
+
+    def diverges(self, seed, *arguments):
+        trained(self, seed, *arguments)
+        if seed == 0:
+            self.model.head.bias.assign([math.nan])
+
+    monkeypatch.setattr(Trainer, "train", diverges)
+    values = {"encoder": pretrained, "train": data, "eval": data, "seeds": 2}
+    values |= {"task": "regression", "epochs": 1.0, "export_saved_model": False}
+    folder = tmp_path / "out"
+    chosen = config(**values, max_seq_length=16, output_dir=str(folder))
+    report = finetuning.run(chosen, lambda line: None)
+    assert report["exported_seed"] == 1
+    assert 0 in report["failed_seeds"]
+    text = (folder / "results.json").read_text()
+    results = json.loads(text, parse_constant=pytest.fail)
+    assert results["seeds"][0]["scores"]["eval"]["spearman"] is None
+    assert results["seeds"][1]["scores"]["eval"]["spearman"] is not None
+    assert results["summary"]["eval"]["spearman"]["median"] is None
+    assert "median nan" in task_facts(FinetuningFolder(folder))
 
 
 @pytest.mark.slow

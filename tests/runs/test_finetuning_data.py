@@ -1,5 +1,9 @@
 """What a run reads: which splits, and which labels the task knows then."""
 
+import json
+
+import pytest
+
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.runs import finetuning_tasks
@@ -80,6 +84,25 @@ def test_a_scale_that_is_taken_for_classes_is_named(tmp_path):
         said = [line for line in lines if "--task=regression" in line]
         assert bool(said) == is_scale
         assert not is_scale or f"the labels are {len(labels)} numbers (0" in said[0]
+
+
+def test_examples_without_text_are_counted(tmp_path):
+    lines = ["good,a", "' ',b".replace("'", '"'), ",a", *["bad,b"] * 5]
+    train = write(tmp_path / "train.csv", "text,label", *lines)
+    _, said = read(task="classification", train=train, eval=train)
+    for split in ("training", "eval"):
+        assert f"warning: 2 of 8 {split} examples have no text" in said
+
+
+def test_questions_none_of_which_can_be_trained(tmp_path):
+    answers = [{"text": "\u200d", "answer_start": 2}]
+    question = {"id": "q", "question": "good?", "answers": answers}
+    paragraph = {"context": "a \u200d b", "qas": [question]}
+    content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
+    path = write(tmp_path / "x.json", content)
+    values = {"task": "squad1", "train": path, "eval": path, "max_query_length": 4}
+    with pytest.raises(ValueError, match="Of 1 training questions of squad1, none"):
+        read(**values)
 
 
 def test_labels_that_are_probably_one_are_named(tmp_path):

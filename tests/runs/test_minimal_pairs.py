@@ -175,6 +175,14 @@ def test_limits_and_mistakes(tmp_path, electra):
     (tmp_path / "x.jsonl").write_text('{"sentence_good": "a"}\n')
     with pytest.raises(ValueError, match="line 1 has no sentence_good"):
         run(folder, str(tmp_path))
+    good = '{"sentence_good": "a", "sentence_bad": "b"}'
+    (tmp_path / "x.jsonl").write_text(f'{good}\n\n{good}\n{{"sentence_good": "a"\n')
+    with pytest.raises(ValueError, match=r"x\.jsonl, line 4: .*delimiter"):
+        minimal_pairs.read_pairs([str(tmp_path)])
+    row = {"sentence_good": "a\u2028b", "sentence_bad": "a\x85b"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n" + good)
+    pairs = minimal_pairs.read_pairs([str(tmp_path)])
+    assert [pair.good for pair in pairs] == ["a\u2028b", "a"]
     (tmp_path / "x.jsonl").unlink()
     write(tmp_path, [("good " * 40, "bad", "x", "")])
     with pytest.raises(ValueError, match="takes from 1 to 30"):

@@ -1,10 +1,13 @@
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.tasks.base import Example
 from electra_tf.tasks.encoding import encode_tensors, encode_texts, truncated_lengths
+from electra_tf.tasks.text import Classification
 from tests.tasks import common
 
 HARD = (
@@ -95,6 +98,18 @@ def reference_rows(pieces, room, long_texts):
     begins = [n * (len(pieces) - room) // (count - 1) for n in range(count)]
     assert begins[-1] == len(pieces) - room
     return [pieces[begin : begin + room] for begin in begins]
+
+
+def test_batches_of_windows_have_one_structure():
+    """Whether or not a text of the batch has several."""
+    task = Classification(name="x", source=None, labels=("a", "b"))
+    task = dataclasses.replace(task, long_texts="windows")
+    short, long = Example("0", ("good",), "a"), Example("1", ("good " * 9,), "b")
+    for batch in ([short], [long], [long, short], [short, long]):
+        rows = task.featurize(batch, common.tokenizer(), 8, training=True)
+        assert rows.weights.dtype == np.float32
+        weights = np.bincount(rows.example, rows.weights)
+        np.testing.assert_allclose(weights, 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("long_texts", ["cut", "head_tail", "windows"])

@@ -70,6 +70,14 @@ def test_sts_counts_from_the_right(tmp_path):
     assert read("sts", folder, "test") == [(("A.", "B."), None)]
 
 
+@pytest.mark.parametrize("label", ["nan", "inf", "-inf", "x", ""])
+def test_sts_labels_are_finite_numbers(tmp_path, label):
+    rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
+    text = HEADERS["sts"] + f"\n0\t{rest}\t1.0\n1\t{rest}\t{label}\n"
+    with pytest.raises(ValueError, match=r"train\.tsv, line 3: .*expected a number"):
+        read("sts", files(tmp_path, train=text))
+
+
 def test_sts_target_of_five_is_one(tmp_path):
     # Pitfall 36.
     rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."

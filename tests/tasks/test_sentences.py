@@ -2,7 +2,9 @@ import json
 
 import pytest
 import sklearn.metrics
+import tensorflow as tf
 
+import electra_tf as et
 from electra_tf.tasks.sentences import (
     SentenceSource,
     find_files,
@@ -93,6 +95,23 @@ def test_tables_hold_lists_or_words_with_spaces(tmp_path):
     assert first.with_column(["O", "O"]) == ["a b\tO\tO", "c\tB-x\tO"]
     path = write(tmp_path, "x.tsv", "words\ttags\na b\tO O\n")
     assert source(path, word="words", tag="tags")("train")[0].words == ("a", "b")
+
+
+def test_a_word_is_the_same_in_files_tables_and_the_served_model(tmp_path):
+    # What Python's split() calls white space, and tf.strings.split does not.
+    strange = [f"x{c}y" for c in "\xa0\x1c\x1f\x85\u2003\u2028\u3000"]
+    words = ["costs", *strange, "\xa0", "euro"]
+    served = tf.strings.split(tf.constant([" ".join(words)])).to_list()[0]
+    assert [word.decode() for word in served] == words
+    assert et.tasks.split_words(" \t".join(words) + "\n") == words
+    for gap in (" ", "\t"):
+        text = "".join(f"{word}{gap}O\n" for word in words)
+        (found,) = source(write(tmp_path, "x.conll", text))("train")
+        assert found.words == tuple(words)
+        assert found.tags == ("O",) * len(words)
+    row = {"words": " ".join(words), "tags": ["O"] * len(words)}
+    path = write(tmp_path, "x.jsonl", json.dumps(row))
+    assert source(path, word="words", tag="tags")("train")[0].words == tuple(words)
 
 
 @pytest.mark.parametrize(

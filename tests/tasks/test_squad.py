@@ -102,6 +102,16 @@ def test_bad_files_are_named(tmp_path):
         source("dev", path)("test")
 
 
+def test_training_questions_may_share_an_id(tmp_path):
+    """As SQuAD and its translation do; an evaluation is written by id."""
+    once = write(tmp_path, ("a", [question("q", ("a", 0)), question("q#2", ("a", 0))]))
+    other = write(tmp_path, ("a b", [question("q", ("b", 2))]), name="y.json")
+    found = source("train", once, other)("train")
+    assert [each.id for each in found] == ["q", "q#2", "q#3"]
+    with pytest.raises(ValueError, match="two questions have the id 'q'"):
+        source("dev", once, other)("dev")
+
+
 def test_official_names_come_before_short_ones(tmp_path):
     for name in ("train.json", "train-v1.1.json", "dev.json", "dev-v2.0.json"):
         (tmp_path / name).touch()

@@ -1,8 +1,10 @@
 import gzip
+import json
 import re
 
 import pytest
 
+from electra_tf.tasks.squad import Question
 from electra_tf.tasks.tables import HeldOut, TableSource, read_table
 
 
@@ -101,12 +103,24 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.jsonl", '{"text": 1, "label": "x"}\n', "must hold a text, got 1"),
         ("a.jsonl", "{no}\n", "line 1"),
         ("a.jsonl", "[1]\n", "must be a JSON object"),
+        ("a.csv", '"text";"label"\n"a, b";"x"\n', "separated by semicolons"),
+        ("a.csv", "text\tlabel\na, b\tx\n", "separated by tabs"),
+        ("a.csv", "text,label\nt,x\n".encode("utf-16"), "UTF-16"),
+        ("a.csv", "text,label\nt,x\n".encode("utf-16-le"), "UTF-16"),
+        ("a.csv", "I liked it.,good\nNo.,bad\n", "first line must name the columns"),
         ("a.xlsx", "x", "unknown kind of table '.xlsx'"),
     ],
 )
 def test_bad_tables_are_named(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message):
         source(write(tmp_path, name, content))("train")
+
+
+def test_only_a_line_feed_ends_a_json_line(tmp_path):
+    texts = ["a\u2028b", "c\x85d", "e\x0bf"]
+    lines = [json.dumps({"text": t, "label": "x"}, ensure_ascii=False) for t in texts]
+    path = write(tmp_path, "a.jsonl", "\r\n".join(lines))
+    assert [e.texts for e in source(path)("train")] == [(text,) for text in texts]
 
 
 @pytest.mark.parametrize("keep", [4, 20, -3])
@@ -153,6 +167,25 @@ def test_held_out_tenth_is_disjoint_and_complete(tmp_path):
     assert len(dev) == 4
     assert sorted(e.id for e in train + dev) == sorted(map(str, range(40)))
     assert len({e.label for e in dev}) == 2
+
+
+@pytest.mark.parametrize("sizes", [[5] * 20, [30, *[1] * 20], [19, 1], [1, 19]])
+def test_no_paragraph_is_both_trained_and_held_out(sizes):
+    questions = [
+        Question(f"{number}-{each}", "Who?", f"paragraph {number}", ())
+        for number, size in enumerate(sizes)
+        for each in range(size)
+    ]
+    for period in (5, 10):
+        held = HeldOut(lambda _: questions, period=period)
+        train, dev = held("train"), held("eval")
+        assert not {q.context for q in train} & {q.context for q in dev}
+        assert sorted(q.id for q in train + dev) == sorted(q.id for q in questions)
+        assert train
+        assert len(dev) >= len(questions) // period or len({*sizes}) > 1
+    one = [Question(str(number), "Who?", "all", ()) for number in range(30)]
+    with pytest.raises(ValueError, match="--eval"):
+        HeldOut(lambda _: one)("train")
 
 
 def test_too_short_to_hold_out(tmp_path):
