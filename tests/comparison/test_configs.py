@@ -53,6 +53,13 @@ SYSTEMS = {
         "replace_mlm",
         "all_tokens_mlm",
     ],
+    "table5_finetuned": [
+        "electra",
+        "mlm",
+        "electra_15",
+        "replace_mlm",
+        "all_tokens_mlm",
+    ],
     "tying": ["tied", "token", "nes", "all", "gdes"],
 }
 TASKS = ["cola", "sst", "pos", "chunking"]
@@ -60,6 +67,7 @@ PROBES = {
     **dict.fromkeys(SYSTEMS, TASKS),
     "grammar": ["tags"],
     "table5": ["pos", "chunking"],
+    "table5_finetuned": ["chunking", "sts", "sick", "cola", "mrpc"],
 }
 
 
