@@ -1,6 +1,6 @@
 """Which settings end the plateau of replaced token detection soonest.
 
-    python -m electra_tf.data.grammar --output_dir=runs/grammar
+    python benchmarks/grammar.py --output_dir=runs/grammar
     python benchmarks/plateau.py --language=grammar --data=runs/grammar
     python benchmarks/plateau.py --language=text --data=FILE --settings=paper,together
 

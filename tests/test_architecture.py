@@ -32,7 +32,7 @@ GROUND = {
 # class that saved files name. Nobody imports them.
 COMMANDS = (
     *("__main__", "analyze", "compare", "convert", "curves", "finetune", "inspect"),
-    *("minimal_pairs", "optimum", "predict", "pretrain", "rerank", "simulate"),
+    *("minimal_pairs", "predict", "pretrain", "rerank"),
 )
 SHIMS = {name: {"config", "cli"} for name in COMMANDS}
 LONGEST_SHIM = 15

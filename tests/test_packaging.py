@@ -85,15 +85,12 @@ def test_every_module_with_a_command_has_a_script():
         "electra-curves",
         "electra-doctor",
         "electra-finetune",
-        "electra-grammar",
         "electra-inspect",
-        "electra-optimum",
         "electra-pairs",
         "electra-predict",
         "electra-pretrain",
         "electra-records",
         "electra-rerank",
-        "electra-simulate",
     }
 
 

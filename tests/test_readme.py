@@ -10,7 +10,7 @@ from electra_tf.config import commands, fields
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.config.records import GrammarConfig, RecordsConfig
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data.building import build_records, prepare_vocabulary
 from electra_tf.features import PRETRAINING
 
@@ -132,18 +132,15 @@ CONFIGS = (
     FinetuneConfig,
     CompareConfig,
     RecordsConfig,
-    GrammarConfig,
     commands.PredictConfig,
     commands.InspectConfig,
     commands.AnalyzeConfig,
     commands.CurvesConfig,
     commands.RerankConfig,
-    commands.SimulateConfig,
     commands.MinimalPairsConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,
     commands.MinimalPairsConfig,
-    commands.OptimumConfig,
 )
 
 
@@ -160,6 +157,7 @@ def _benchmark_flags():
     """Flags that benchmarks and fuzzing, which have parsers, define by name."""
     scripts = [
         *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "examples").glob("*.py"),
         ROOT / "tests" / "fuzz" / "drive.py",
     ]
     texts = [path.read_text() for path in scripts]

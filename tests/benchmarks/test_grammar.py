@@ -2,12 +2,10 @@
 
 import itertools
 
+import grammar
 import numpy as np
 import pytest
-
-from electra_tf.config.records import GrammarConfig
-from electra_tf.data import grammar
-from electra_tf.data.grammar import Grammar, agreement_grammar
+from grammar import Grammar, agreement_grammar
 
 STATES, WORDS = 3, 4
 
@@ -113,13 +111,13 @@ def test_the_verb_agrees_across_nouns_of_the_other_number():
 
 
 def test_files(tmp_path, capsys):
-    config = GrammarConfig(output_dir=str(tmp_path), sentences=30, tagged=20)
-    grammar.write(config)
+    options = [f"--output_dir={tmp_path}", "--sentences=30", "--tagged=20"]
+    grammar.main(options)
     documents = (tmp_path / "text.txt").read_text().split("\n\n")
     assert len([text for text in documents if text.strip()]) == 30
     vocabulary = (tmp_path / "vocab.txt").read_text().split("\n")
     assert set(" ".join(documents).split()) <= set(vocabulary)
     assert len((tmp_path / "train.conll").read_text().strip().split("\n\n")) == 20
     assert "right on" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"already has a text\.txt"):
-        grammar.write(config)
+    with pytest.raises(SystemExit, match=r"already has a text\.txt"):
+        grammar.main(options)

@@ -3,12 +3,11 @@
 import json
 
 import numpy as np
+import optimum
 import pytest
+from grammar import agreement_grammar
 from sklearn import metrics
 
-from electra_tf.analysis import optimum
-from electra_tf.config.commands import OptimumConfig
-from electra_tf.data.grammar import agreement_grammar
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
 from electra_tf.pretraining import CopyingTokenPrediction
 from tests import tiny, tiny_run
@@ -46,12 +45,9 @@ def row(symbols):
 
 def test_scores(model, folder, tmp_path, capsys):
     output = tmp_path / "scores.json"
-    config = OptimumConfig(
-        model=str(folder), sentences=SENTENCES, mask_rate=RATE, output=str(output)
-    )
-    optimum.main(config)
-    scores = json.loads(output.read_text())
-    assert "share learned" in capsys.readouterr().out
+    optimum.run(folder, output, sentences=SENTENCES, mask_rate=RATE)
+    ((scores,),) = json.loads(output.read_text()).values()
+    assert "optimum" in capsys.readouterr().out
 
     networks = Networks(model.trainable_variables)
     weights = [np.asarray(v, np.float64) for v in model.trainable_variables]
@@ -129,13 +125,11 @@ def test_a_comparison(model, tmp_path, capsys):
             path = home / "runs" / system / f"seed-{seed}"
             tiny_run.save(path, made, tokens=TOKENS)
     (home / "results.jsonl").write_text("")
-    config = OptimumConfig(
-        model=str(home), sentences=SENTENCES, mask_rate=RATE, output=str(output)
-    )
-    optimum.main(config)
+    options = {"sentences": SENTENCES, "mask_rate": RATE}
+    optimum.run(home, output, **options)
     found = json.loads(output.read_text())
     assert list(found) == ["detects", "masks", "predicts"]
-    alone = optimum.score(home / "runs" / "detects" / "seed-1", config)
+    alone = optimum.score(home / "runs" / "detects" / "seed-1", **options)
     assert found["detects"] == [alone, alone]
     # What predicts tokens detects nothing; its generator is asked like any other.
     assert set(found["predicts"][0]) == set(found["masks"][0]) == {"masked_nats"}
@@ -157,16 +151,16 @@ def test_a_comparison(model, tmp_path, capsys):
 def test_errors(tmp_path):
     other = tiny_run.save(tmp_path / "other")
     with pytest.raises(ValueError, match="lacks the vocabulary of the language"):
-        optimum.score(other, OptimumConfig(model=str(other)))
+        optimum.score(other)
     bare = tiny_run.save(
         tmp_path / "bare", tiny.electra(vocab=len(TOKENS)), tokens=TOKENS
     )
     for name in ("generator", "discriminator"):
         (bare / f"{name}.keras").unlink()
     with pytest.raises(ValueError, match="neither a masked LM"):
-        optimum.main(OptimumConfig(model=str(bare)))
+        optimum.run(bare)
     (bare / "encoder.keras").unlink()
     (tmp_path / "results.jsonl").write_text("")
     (other / "encoder.keras").unlink()
     with pytest.raises(ValueError, match="whose runs have kept no models"):
-        optimum.main(OptimumConfig(model=str(tmp_path)))
+        optimum.run(tmp_path)
