@@ -327,7 +327,8 @@ class RecipeConfig(Group):
     )
     adam_bias_correction: bool = field(
         False,
-        "Textbook Adam; the original has none, and its first updates are larger.",
+        "Bias-corrected moments; the original has none, and its first updates are "
+        "larger. The correction leaves epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     dropout: float = field(
         0.1, "Dropout of the encoder, whatever pretraining had.", allowed=BELOW_1

@@ -506,7 +506,11 @@ class OptimizerConfig(Group):
     adam_beta_1: float = field(0.9, "Decay of the first moment.", allowed=BELOW_1)
     adam_beta_2: float = field(0.999, "Decay of the second moment.", allowed=BELOW_1)
     adam_epsilon: float = field(1e-6, "Added outside the root.", allowed=POSITIVE)
-    adam_bias_correction: bool = field(False, "Textbook Adam; the original has none.")
+    adam_bias_correction: bool = field(
+        False,
+        "Bias-corrected moments; the original has none. As in TensorFlow's kernel the "
+        "correction leaves adam_epsilon as it is (Kingma and Ba's epsilon hat).",
+    )
     clip_norm: float = field(
         1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
     )

@@ -24,6 +24,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
@@ -114,6 +115,8 @@ class _AdversarialElectra(Electra):
         ),
     )
 
+    _learns_from_samples = True
+
     def __init__(
         self,
         generator: MaskedLM,
@@ -123,6 +126,11 @@ class _AdversarialElectra(Electra):
         **kwargs,
     ):
         super().__init__(generator, discriminator, **kwargs)
+        if not hasattr(self.sampler, "distribution"):
+            raise UserError(
+                f"{type(self).__name__} needs a sampler with a distribution, such as "
+                f"CategoricalSampler, got {type(self.sampler).__name__}."
+            )
         self.adversarial_weight = adversarial_weight
         self._mixture = as_schedule(adversarial_weight)
         self._reward = TokenMean(name="reward")
@@ -215,7 +223,7 @@ class ReinforceElectra(_AdversarialElectra):
         sampled_ids = self.sampler(
             mlm_logits, targets, fold_in(seed, SAMPLER), self.step
         )
-        corrupted = corrupt(batch, sampled_ids)
+        corrupted = corrupt(batch, sampled_ids, self.special_ids)
         rtd_logits = self.objective(
             self.discriminator(
                 corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -98,8 +99,36 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         sums = all_replicas_sum(tf.stack(list(counts.values())))
         return dict(zip(counts, tf.unstack(sums), strict=True))
 
-    def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """One optimizer update; returns the metrics' results."""
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: None = None, **kwargs: Any
+    ) -> None:
+        """Sets the optimizer; other arguments are those of ``keras.Model.compile``.
+
+        Raises:
+            ValueError: for a loss or metrics, which a pretraining model defines itself.
+        """
+        given = {"loss": loss, **kwargs}
+        names = ("loss", "loss_weights", "metrics", "weighted_metrics")
+        ignored = [name for name in names if given.get(name) is not None]
+        if ignored:
+            raise UserError(
+                f"compile({', '.join(f'{name}=' for name in ignored)}) has no effect: "
+                f"{type(self).__name__} computes its own losses and metrics. Leave "
+                "these arguments out."
+            )
+        super().compile(optimizer, **kwargs)
+
+    def compile_from_config(self, config: Mapping[str, Any]) -> None:
+        """Compiles a loaded model; Keras does not if ``compile`` is overridden."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def train_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
+        """Performs one optimizer update and returns the results of the metrics.
+
+        ``data`` is a batch or, as Keras passes it, (batch,) or (batch, None, None).
+        """
+        batch = _unpack(data)
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
         seed = seed_of_rows(seed, batch["input_ids"])
         gradients = self._gradients(batch, self.loss_totals(batch), seed)
@@ -107,11 +136,12 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         self.step.assign_add(1)
         return self.metric_logs()
 
-    def test_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Losses without dropout; the samples are a function of the batch alone.
+    def test_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
+        """Computes the losses without dropout and returns the results of the metrics.
 
-        Of the whole batch, on however many devices it is.
+        The samples are a function of the whole batch alone, on any number of devices.
         """
+        batch = _unpack(data)
         totals, seed = self.loss_totals(batch), self.test_seed(batch)
         self.compute_losses(batch, totals, seed=seed, training=False)
         return self.metric_logs()
@@ -174,3 +204,15 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             parallel_iterations=1,
         )
         return sums
+
+
+def _unpack(data: Batch | tuple) -> Batch:
+    """Returns the batch of what Keras passes to a step."""
+    batch, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+    if labels is not None or weights is not None:
+        raise UserError(
+            "The dataset yields labels or sample weights besides the batch: a "
+            "pretraining model takes a dictionary of features alone, as "
+            "electra_tf.data.pretraining_dataset yields."
+        )
+    return batch

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
@@ -60,7 +61,9 @@ class Electra(PretrainingModel):
         discriminator_weight: of the discriminator's loss (lambda in the paper, 50).
         sampling_dropout: False draws the samples from a second forward pass of the
             generator, without dropout, which no gradient flows through: one more
-            forward pass per step. The original samples with dropout on.
+            forward pass per step. The original samples with dropout on. Not for
+            ``ReinforceElectra``, ``GumbelElectra`` and ``Electric``, whose losses are
+            about the distribution that is sampled from: a ValueError.
         special_ids: what the masking never chooses beside padding, [CLS], [SEP] and
             [MASK]: such tokens are told from the others in the metrics.
 
@@ -87,6 +90,9 @@ class Electra(PretrainingModel):
         MetricCard("sampled_accuracy", panel=ACCURACY_PANEL, series="sampled token"),
     )
 
+    # Whether a loss is about the distribution that the samples were drawn from.
+    _learns_from_samples = False
+
     def __init__(
         self,
         generator: MaskedLM,
@@ -101,6 +107,12 @@ class Electra(PretrainingModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if self._learns_from_samples and not sampling_dropout:
+            raise UserError(
+                f"{type(self).__name__} learns from the forward pass that is sampled "
+                "from: sampling_dropout=False would draw from another one. Set the "
+                "generator's dropout to 0 instead."
+            )
         self.generator = generator
         self.discriminator = discriminator
         self.objective = objective or ReplacedTokenDetection(name="objective")

@@ -32,6 +32,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs, scatter_positions
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
@@ -148,6 +149,8 @@ class Electric(TwoTowerElectra):
         >>> model = pretraining.Electric(towers, discriminator)
     """
 
+    _learns_from_samples = True
+
     def __init__(
         self,
         generator: TwoTowerGenerator,
@@ -158,6 +161,15 @@ class Electric(TwoTowerElectra):
     ):
         objective = objective or NoiseContrastiveEstimation(name="objective")
         super().__init__(generator, discriminator, objective=objective, **kwargs)
+        draw = self.sampler
+        if getattr(draw, "temperature", 1) != 1 or getattr(
+            draw, "disallow_correct", False
+        ):
+            raise UserError(
+                "Electric takes log q from the softmax of the generator's logits: the "
+                "sampler must draw from it, with temperature=1 and without "
+                "disallow_correct."
+            )
 
     def _corrupted(self, batch: Batch, cloze: Cloze, sampled_ids: tf.Tensor) -> Noised:
         corrupted = corrupt(batch, sampled_ids, self.special_ids)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 
-class TotalLoss(keras.metrics.Metric):
+class _Unsaved:
+    """Keeps the counts of a metric out of saved models, where nobody reads them.
+
+    So a model file loads whatever metrics its class has now.
+    """
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves nothing."""
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads nothing."""
+
+
+class TotalLoss(_Unsaved, keras.metrics.Metric):
     """The weighted sum of other loss metrics; a weight may be a callable.
 
     Derived from their results instead of tracked, so that it is the loss of all rows
@@ -35,7 +49,7 @@ class TotalLoss(keras.metrics.Metric):
         return tf.add_n([weight() * metric.result() for metric, weight in self._terms])
 
 
-class StepValue(keras.metrics.Metric):
+class StepValue(_Unsaved, keras.metrics.Metric):
     """What a schedule says of the next update, as the learning rate in the logs."""
 
     def __init__(self, value: Callable, name: str):
@@ -51,7 +65,7 @@ class StepValue(keras.metrics.Metric):
         return tf.cast(self._value(), tf.float32)
 
 
-class BucketAUC(keras.metrics.Metric):
+class BucketAUC(_Unsaved, keras.metrics.Metric):
     """Area under the ROC curve of logits, from counts in buckets of equal width.
 
     One segment sum a step, where Keras's ``AUC`` compares with 200 thresholds that are
@@ -89,7 +103,7 @@ class BucketAUC(keras.metrics.Metric):
         return tf.math.divide_no_nan(tf.reduce_sum(positives * below), pairs)
 
 
-class TokenMean(keras.metrics.Mean):
+class TokenMean(_Unsaved, keras.metrics.Mean):
     """Mean over positions with a weight each; values of any dtype."""
 
     def update_state(self, values: tf.Tensor, sample_weight: tf.Tensor) -> None:

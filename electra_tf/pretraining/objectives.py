@@ -282,8 +282,8 @@ class ReplacedTokenDetection(Objective):
         self._detection = (
             keras.metrics.Precision(name="discriminator_precision"),
             keras.metrics.Recall(name="discriminator_recall"),
-            keras.metrics.AUC(name="discriminator_auc"),
         )
+        self._auc = BucketAUC(name="discriminator_auc")
         self._replaceable_loss = TokenMean(name="replaceable_loss")
         self._replaceable_rate = TokenMean(name="replaced_replaceable_fraction")
         self._replaceable_auc = BucketAUC(name="replaceable_auc")
@@ -299,7 +299,8 @@ class ReplacedTokenDetection(Objective):
         """All over the loss's positions, but ``replaced_fraction`` of real tokens."""
         first = [self.loss_metric, self._replaced, *self._rates]
         means = [self._replaceable_loss, self._replaceable_rate]
-        return [*first, self._accuracy, *self._detection, *means, self._replaceable_auc]
+        quality = [self._accuracy, *self._detection, self._auc]
+        return [*first, *quality, *means, self._replaceable_auc]
 
     def asked(self, corrupted: Corrupted) -> tf.Tensor:
         """The positions of the loss, bool [B, S]."""
@@ -340,6 +341,7 @@ class ReplacedTokenDetection(Objective):
         probabilities = tf.sigmoid(scores)
         for metric in self._detection:
             metric.update_state(labels, probabilities, sample_weight=weights)
+        self._auc.update_state(labels, scores, weights)
         chosen = tf.cast(where.pick(corrupted, corrupted.is_replaceable), tf.float32)
         chosen *= weights
         self._replaceable_loss.update_state(values, chosen)
@@ -705,7 +707,7 @@ class CopyingTokenPrediction(_TokenObjective):
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(embeddings, **kwargs)
-        self._copy_auc = keras.metrics.AUC(name="copy_auc")
+        self._copy_auc = BucketAUC(name="copy_auc")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the head and the copy gate for hidden states [B, S, D]."""
@@ -747,9 +749,7 @@ class CopyingTokenPrediction(_TokenObjective):
         is_right = self._mode(rows, gate, normalizer, best, shown) == original
         is_replaced = tf.reshape(corrupted.is_replaced, [-1])
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
-        self._copy_auc.update_state(
-            is_replaced, tf.sigmoid(-tf.stop_gradient(gate)), sample_weight=weights
-        )
+        self._copy_auc.update_state(is_replaced, -tf.stop_gradient(gate), weights)
         return losses.weighted_mean(values, weights, totals["tokens"])
 
     def _gate(self, hidden: tf.Tensor) -> tf.Tensor:

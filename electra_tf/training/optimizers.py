@@ -141,7 +141,10 @@ class AdamW(keras.optimizers.Optimizer):
         weight_decay: decoupled, times the rate at that step; None or 0: none.
         beta_1: decay of the first moment; ``beta_2`` of the second.
         epsilon: added to the root of the second moment, outside of it.
-        bias_correction: divide the moments by ``1 - beta ** t``; False in ELECTRA.
+        bias_correction: multiply the rate by ``sqrt(1 - beta_2 ** t) /
+            (1 - beta_1 ** t)``, Adam with Kingma and Ba's epsilon hat: against moments
+            that are divided each, epsilon weighs up to 32 times as much in the first
+            updates, which matters for gradients near it. False in ELECTRA.
         clip_norm: joint norm the gradients are scaled down to; None does not clip.
         clipping: "after_reduction" clips the sum over replicas once, so that n replicas
             equal one; "per_replica" clips each replica's share to ``clip_norm / n``

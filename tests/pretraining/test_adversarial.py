@@ -10,6 +10,7 @@ from electra_tf.layers import TextEmbedding
 from electra_tf.layers.randomness import fold_in
 from electra_tf.pretraining import (
     CategoricalSampler,
+    GreedySampler,
     GumbelElectra,
     LinearChange,
     ReinforceElectra,
@@ -173,6 +174,41 @@ def test_forward_is_that_of_joint_training(kind):
         for m in (model, joint)
     ]
     assert float(terms[0][-1]) == pytest.approx(float(terms[1][-1]), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_metrics_are_those_of_joint_training(kind):
+    """Of the same pair: [CLS] and [SEP] are not replaceable in any of them."""
+    special_ids = (tiny.CLS, tiny.SEP, tiny.MASK)
+    model = make(kind, special_ids=special_ids)
+    joint = et.Electra(
+        model.generator,
+        model.discriminator,
+        objective=et.ReplacedTokenDetection(name="objective"),
+        special_ids=special_ids,
+    )
+    for new, old in zip(joint.objective.weights, model.objective.weights, strict=True):
+        new.assign(old)
+    logs = []
+    for each in (model, joint):
+        each.compile(optimizer="sgd")
+        logs.append(each.evaluate(tiny.dataset(2), verbose=0, return_dict=True))
+    for name, value in logs[1].items():
+        if name != "loss":
+            assert logs[0][name] == pytest.approx(value, rel=1e-5), name
+    # Of 4 rows, 110 tokens, 20 of them [CLS] and [SEP].
+    replaceable, everywhere = (
+        logs[0][f"replaced_{name}fraction"] for name in ("replaceable_", "")
+    )
+    assert replaceable > 1.1 * everywhere
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_from_another_pass_are_refused(kind):
+    with pytest.raises(ValueError, match="learns from the forward pass"):
+        make(kind, sampling_dropout=False)
+    with pytest.raises(ValueError, match="needs a sampler with a distribution"):
+        make(kind, sampler=GreedySampler())
 
 
 @pytest.mark.parametrize("kind", KINDS)

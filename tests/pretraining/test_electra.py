@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import electra_tf as et
 from electra_tf.layers import TextEmbedding
 from electra_tf.pretraining import GreedySampler
-from electra_tf.pretraining.metrics import BucketAUC
+from electra_tf.pretraining.metrics import BucketAUC, TokenMean
 from tests import tiny
 from tests.layers.helpers import randomize
 from tests.strategy import two_cpus
@@ -69,6 +69,96 @@ def test_fit_evaluate_and_metric_names():
     assert int(model.step) == 6
 
 
+def numpy_batches(steps):
+    return [
+        {name: value.numpy() for name, value in batch.items()}
+        for batch in tiny.dataset(steps)
+    ]
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.batches = numpy_batches(2)
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return (self.batches[index],)
+
+
+def generated():
+    yield from ((batch,) for batch in numpy_batches(2))
+
+
+class Scale(et.pretraining.PretrainingModel):
+    """One weight: the step of all models without their networks."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.add_weight(name="scale", initializer="ones")
+        self.mean = TokenMean("loss")
+        self.built = True
+
+    @property
+    def metrics(self):
+        return [self.mean]
+
+    def compute_losses(self, batch, totals, *, seed, training):
+        values = self.scale * tf.cast(batch["input_ids"], tf.float32)
+        self.mean.update_state(values, batch["input_mask"])
+        return [et.losses.weighted_mean(values, batch["input_mask"], totals["tokens"])]
+
+
+def test_every_kind_of_data_that_keras_takes():
+    """Datasets of tuples, PyDataset, generators, single batches: one result."""
+    first, second = numpy_batches(2)
+    tokens = [b["input_ids"].sum() / b["input_mask"].sum() for b in (first, second)]
+    kinds = {
+        "batches": lambda: tiny.dataset(2),
+        "tuples": lambda: tiny.dataset(2).map(lambda batch: (batch,)),
+        "PyDataset": Batches,
+        "generator": generated,
+    }
+    for kind, data in kinds.items():
+        model = Scale()
+        model.compile(optimizer=keras.optimizers.SGD(0.001))
+        model.fit(data(), steps_per_epoch=2, verbose=0, shuffle=False)
+        expected = 1 - 0.001 * sum(tokens)
+        assert float(model.scale) == pytest.approx(expected, rel=1e-5), kind
+        loss = model.evaluate(data(), steps=2, verbose=0)
+        whole = sum(b["input_ids"].sum() for b in (first, second))
+        whole /= sum(b["input_mask"].sum() for b in (first, second))
+        assert loss == pytest.approx(expected * whole, rel=1e-5), kind
+    logs = model.train_on_batch(first, return_dict=True)
+    assert logs["loss"] == pytest.approx(expected * tokens[0], rel=1e-5)
+    expected -= 0.001 * tokens[0]
+    assert model.test_on_batch(second) == pytest.approx(expected * tokens[1], rel=1e-5)
+
+
+def test_labels_and_sample_weights_are_refused():
+    model = Scale()
+    model.compile(optimizer=sgd())
+    batch = numpy_batches(1)[0]
+    with pytest.raises(ValueError, match="labels or sample weights"):
+        model.train_on_batch(batch, np.zeros(4))
+    with pytest.raises(ValueError, match="labels or sample weights"):
+        model.fit(tiny.dataset(1).map(lambda x: (x, x["input_ids"])), verbose=0)
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [{"loss": "mse"}, {"metrics": ["accuracy"]}, {"weighted_metrics": ["accuracy"]}],
+)
+def test_compile_refuses_what_it_would_ignore(ignored):
+    (name,) = ignored
+    with pytest.raises(ValueError, match=rf"compile\({name}=\) has no effect"):
+        Scale().compile(optimizer="sgd", **ignored)
+    with pytest.raises(ValueError, match="loss=, metrics="):
+        Scale().compile("sgd", "mse", metrics=["accuracy"])
+
+
 @pytest.mark.parametrize("positions", ["all", "masked"])
 def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     model = electra(
@@ -81,7 +171,7 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
     data = tiny.dataset(4, mask_rate=0.4)
     logs = model.evaluate(data, verbose=0, return_dict=True)
-    labels, logits, everywhere = [], [], []
+    labels, logits, everywhere, all_logits = [], [], [], []
     for batch in data:
         asked = model.detection_labels(batch)
         where = asked["is_asked"] & asked["is_replaceable"]
@@ -89,6 +179,7 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
         labels += asked["is_replaced"][where].numpy().tolist()
         logits += model(inputs)[where].numpy().tolist()
         everywhere += asked["is_replaced"][asked["is_asked"]].numpy().tolist()
+        all_logits += model(inputs)[asked["is_asked"]].numpy().tolist()
         ids = batch["input_ids"].numpy()
         expected = ~np.isin(ids, [tiny.PAD, tiny.CLS, tiny.SEP, tiny.MASK])
         np.testing.assert_array_equal(asked["is_replaceable"], expected)
@@ -99,6 +190,8 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     expected = roc_auc_score(labels, logits)
     # Some 40 labels of either kind: two logits in one bucket make 3e-3.
     assert logs["replaceable_auc"] == pytest.approx(expected, abs=6e-3)
+    expected = roc_auc_score(everywhere, all_logits)
+    assert logs["discriminator_auc"] == pytest.approx(expected, abs=6e-3)
     same = logs["replaceable_loss"] == pytest.approx(logs["discriminator_loss"])
     assert same == (positions == "masked")
 

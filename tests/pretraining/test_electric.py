@@ -11,6 +11,7 @@ from electra_tf.folders import models
 from electra_tf.interop import run_folder
 from electra_tf.interop.imported import Source
 from electra_tf.pretraining import (
+    CategoricalSampler,
     Electric,
     GreedySampler,
     TwoTowerElectra,
@@ -48,6 +49,19 @@ def noised_row(log_noise, drawn):
     log_noise = tf.constant([log_noise], tf.float32)
     everywhere = tf.ones_like(is_masked)
     return Noised(inputs, is_masked, is_masked, everywhere, log_noise)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling_dropout": False},
+        {"sampler": CategoricalSampler(2.0)},
+        {"sampler": CategoricalSampler(disallow_correct=True)},
+    ],
+)
+def test_draws_that_are_not_of_log_q_are_refused(options):
+    with pytest.raises(ValueError, match=r"sampled from|must draw from it"):
+        tiny.two_tower(Electric, **options)
 
 
 def test_logit_is_bayes_rule():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.layers.randomness import at_row
+from electra_tf.layers.randomness import at_row, uniform
 from electra_tf.pretraining.samplers import (
     CategoricalSampler,
     GreedySampler,
@@ -188,3 +188,19 @@ def test_rows_draw_the_same_in_every_cut(sampler):
 def test_temperature_must_be_positive():
     with pytest.raises(ValueError, match="GreedySampler"):
         CategoricalSampler(0.0)
+
+
+def test_the_choice_of_rows_is_independent_of_what_the_sampler_draws():
+    """A sampler that draws one float per row, as the choice does, of ten tokens."""
+
+    def draw(mlm_logits, masked_lm_ids, seed, step):
+        return tf.cast(10 * uniform(seed, masked_lm_ids.shape), tf.int32)
+
+    rows = 20_000
+    originals = tf.fill([rows, 1], 10)
+    left = LeaveRows(draw, share=0.3)(tf.zeros([rows, 1, 11]), originals, SEED)
+    counts = np.bincount(left.numpy().ravel(), minlength=11)
+    assert counts[10] / rows == pytest.approx(0.3, abs=0.015)
+    expected = counts[:10].sum() / 10
+    # 0.1 % point of chi-square with 9 degrees.
+    assert ((counts[:10] - expected) ** 2 / expected).sum() < 27.9

@@ -65,6 +65,18 @@ def test_trajectory_equals_reference(bias_correction, clip_norm):
     assert optimizer.nonfinite_variable() is None
 
 
+@pytest.mark.parametrize(
+    ("gradient", "share"), [(1.0, 1.0), (1e-4, 0.760), (1e-6, 0.0307)]
+)
+def test_bias_correction_leaves_epsilon_as_it_is(gradient, share):
+    """First update in rates, by hand: g / (g + epsilon / sqrt(1 - beta_2))."""
+    weight = keras.Variable([0.0], name="kernel")
+    AdamW(0.1, epsilon=1e-6, bias_correction=True, clip_norm=None).apply(
+        [tf.constant([gradient])], [weight]
+    )
+    assert -float(weight[0]) / 0.1 == pytest.approx(share, abs=5e-4)
+
+
 def test_first_step_of_a_warm_up_leaves_weights_but_fills_slots():
     """Step 0 has rate 0 (pitfall 30 of docs/fidelity.md)."""
     variables = make_variables()
