@@ -189,9 +189,14 @@ def to_flat(config: Any) -> dict[str, Any]:
 def from_flat(values: dict[str, Any], config_class: type) -> Any:
     """Builds a config from a flat dict; missing names take their defaults.
 
+    Flags that the class lists as ``REMOVED`` may have the value given there only.
+
     Raises:
         ValueError: a value or a combination is not allowed.
     """
+    for name, default in getattr(config_class, "REMOVED", {}).items():
+        if values.get(name, default) != default:
+            raise UserError(f"{name}={values[name]} is not supported any more.")
     built: dict[str | None, dict[str, Any]] = {}
     for group, leaf in fields(config_class):
         if leaf.name in values:

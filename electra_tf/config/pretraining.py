@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from electra_tf.config import checks
 from electra_tf.config.choices import (
@@ -206,13 +206,6 @@ class DataConfig(Group):
     eval_records: tuple[str, ...] = field(
         (),
         "Held-out TFRecord files; default: eval-* beside the training records.",
-        resumable=True,
-    )
-    damaged_records: Literal["stop", "skip"] = field(
-        "stop",
-        "What becomes of records that cannot be read or trained on. stop: the run ends "
-        "and names the first. skip: all files are read once before training; damaged "
-        "records are named, counted and left out, all others stay in their batches.",
         resumable=True,
     )
     data_dir: str | None = field(
@@ -558,6 +551,8 @@ class PretrainConfig:
     An interrupted run is resumed when the same command is given again. Exit codes: 0
     done, 1 error, 75 stopped by SIGTERM or SIGINT after saving.
     """
+
+    REMOVED: ClassVar[dict[str, Any]] = {"damaged_records": "stop"}
 
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)

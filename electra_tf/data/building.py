@@ -140,7 +140,7 @@ def build_records(
     # Text that is gone matters only if there are no finished records of it.
     sources, corpus_sha256, unreadable = [], None, None
     try:
-        how = {"blank_lines_separate": blank_lines_separate}
+        how = {"blank_lines_separate": blank_lines_separate, "log": log}
         sources = corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir, **how)
         corpus_sha256 = corpora.corpus_hash(sources)
     except (ValueError, OSError) as error:

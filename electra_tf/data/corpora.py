@@ -49,23 +49,23 @@ def open_corpus(
     blank_lines_separate: bool = True,
     tfds_data_dir: str | None = None,
     tfds_download: bool = False,
+    log: Log | None = None,
 ) -> list[Source]:
-    r"""Finds the sources that the specs name, in an order that is always the same.
-
-    A file that two specs name is there once.
+    r"""Returns the sources that the specs name, in a fixed order, each once.
 
     Args:
         sources: each one a file (plain UTF-8, or gzip if it ends in ``.gz``), a folder
-            (searched recursively for the ``SUFFIXES``, sorted by relative path, hidden
-            files left out), a glob pattern (``**`` is recursive),
+            (searched recursively for the ``SUFFIXES`` in any case, sorted by relative
+            path, without hidden files), a glob pattern (``**`` is recursive),
             ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``, the documentation of the
             installed Python packages.
         blank_lines_separate: whether a blank line ends a document; else a file is one.
         tfds_data_dir: folder of prepared TensorFlow Datasets.
-        tfds_download: whether TensorFlow Datasets may download what is missing.
+        tfds_download: whether TensorFlow Datasets may download missing data.
+        log: receives one line about the files of folders that are not read.
 
     Raises:
-        ValueError: a spec names nothing, or an empty file.
+        ValueError: if a spec names nothing, or an empty file.
 
     Examples:
         >>> _ = Path("corpus.txt").write_text(
@@ -78,6 +78,7 @@ def open_corpus(
     if isinstance(sources, str):
         raise UserError(f"sources must be a list of specs, got the string {sources!r}")
     opened: dict[str, Source] = {}
+    skipped: list[str] = []
     for spec in sources:
         if spec == "installed":
             opened[spec] = InstalledDocumentation()
@@ -85,32 +86,43 @@ def open_corpus(
             prepared = {"data_dir": tfds_data_dir, "download": tfds_download}
             opened[spec] = TfdsDataset.open(spec, **prepared)
         else:
-            for path in _files(spec):
-                kind = GzipFile if path.endswith(".gz") else TextFile
+            for path in _files(spec, skipped):
+                kind = GzipFile if path.lower().endswith(".gz") else TextFile
                 source = kind.open(path, blank_lines_separate=blank_lines_separate)
                 same = path if paths.is_remote(path) else os.path.realpath(path)
                 opened.setdefault(same, source)
     if not opened:
         raise UserError("the corpus is empty: no sources were given")
+    if skipped and log:
+        rest = f" and {len(skipped) - 3} more files" if len(skipped) > 3 else ""
+        log(
+            f"warning: not read, since their names do not end in "
+            f"{', '.join(SUFFIXES)}: {', '.join(skipped[:3])}{rest}. A pattern such as "
+            "'FOLDER/**' reads files of any name as plain text."
+        )
     return list(opened.values())
 
 
-def _files(spec: str) -> list[str]:
-    """The files of a path or pattern that are not empty, in a fixed order."""
+def _files(spec: str, skipped: list[str]) -> list[str]:
+    """The files of a path or pattern that are not empty, in a fixed order.
+
+    Appends the files of a folder with other suffixes to ``skipped``.
+    """
     if paths.is_file(spec):
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
     if not paths.is_remote(spec) and os.path.isdir(spec):
         below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
-        # By parts, not as strings: a folder's files stay together, whatever the
-        # separator sorts like.
-        found = [
-            str(Path(spec, path))
+        # Sorting by parts keeps the files of a folder together.
+        visible = [
+            Path(spec, path)
             for path in sorted(below, key=lambda path: path.parts)
-            if path.name.endswith(SUFFIXES)
-            and not any(part.startswith(".") for part in path.parts)
+            if not any(part.startswith(".") for part in path.parts)
         ]
+        found = [str(p) for p in visible if p.name.lower().endswith(SUFFIXES)]
+        others = {str(p) for p in visible if p.is_file()}.difference(found)
+        skipped += sorted(others)
         problem = f"the folder has no file ending in {', '.join(SUFFIXES)}"
     else:
         is_plain = not paths.is_remote(spec)

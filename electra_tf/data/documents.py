@@ -157,7 +157,7 @@ def split_carry(
     Deviation: the first segment takes the leading lines only (by the original's
     conditions), the second the tokens that follow it, and the rest starts the next
     example. The original reorders lines and discards the rest, which at length 128 is
-    12 to 30 % of the text. Where the leading lines would leave no room for a second
+    12 to 36 % of the text. Where the leading lines would leave no room for a second
     segment (a long paragraph on one line), they are cut in the middle of the example.
     """
     # A single array, such as the rest of a long line, is not copied and its slices are

@@ -15,9 +15,6 @@ from typing import Any, BinaryIO
 
 from electra_tf import files
 
-# In the folder of a run: records without the damage they had (``damage``).
-REPAIRED = "repaired"
-
 
 def is_remote(path: files.AnyPath) -> bool:
     """Whether a path has a scheme."""

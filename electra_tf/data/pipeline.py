@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,7 @@ _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 _BLOCK = 10_000  # Rows in which every corpus has exactly its share.
 
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
+_ORIGINAL = "*.tfrecord-*-of-*"
 
 
 def expand_files(
@@ -38,8 +39,9 @@ def expand_files(
 ) -> list[str]:
     """Expands comma lists, globs and paths to a sorted list of existing files.
 
-    A path that exists is taken as it is, whatever characters are in it; a folder stands
-    for the files in it that match ``in_folder``. A pattern must match something.
+    An existing path is not expanded, whatever characters it has. A folder means its
+    files that match ``in_folder``; for training also those of the original builder,
+    ``NAME.tfrecord-N-of-M``. Raises ``ValueError`` if a pattern matches nothing.
     """
     if isinstance(files, (str, os.PathLike)):
         files = [files] if paths.exists(files) else str(files).split(",")
@@ -47,6 +49,8 @@ def expand_files(
     for pattern in map(str, files):
         if paths.is_folder(pattern):
             matches = paths.inside(pattern, in_folder)
+            if not matches and in_folder == TRAINING:
+                matches = paths.inside(pattern, _ORIGINAL)
         else:
             exists = paths.exists(pattern)
             matches = [pattern] if exists else paths.matching(pattern)
@@ -92,7 +96,6 @@ def pretraining_dataset(
     weights: Sequence[float] = (),
     worker: int = 0,
     workers: int = 1,
-    copies: Mapping[str, str] | None = None,
 ) -> tf.data.Dataset:
     """Masked batches for ``Electra.fit``: dicts as of ``features.PRETRAINING``.
 
@@ -116,7 +119,6 @@ def pretraining_dataset(
         workers: more than one: gives only the rows of one of them, ``batch_size`` by
             their number. Where there are as many files as workers, each reads files of
             its own; else all read everything, and the rows are those of one worker.
-        copies: what is read in the place of a damaged file, as of ``damage.skip``.
 
     Raises:
         ValueError: no file matches, the files hold no record or records of something
@@ -146,9 +148,8 @@ def pretraining_dataset(
         manifest = records.read_manifest(paths.parent(found[0]))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
-    copies = copies or {}
-    groups = [applied(copies, group) for group in groups]
-    found = applied(copies, found)
+    groups = [_not_empty(group) for group in groups]
+    found = _not_empty(found)
     own_rows = batch_size // workers
     by_files = training and min(map(len, groups or [found])) >= workers > 1
     if by_files:
@@ -158,13 +159,13 @@ def pretraining_dataset(
         own, rows = found, batch_size
     start_record = start_batch * rows
     if training and weights:
-        sized = [(group, count_all(group, copies)) for group in groups]
+        sized = [(group, count_all(group)) for group in groups]
         stream = _mixed(sized, weights, seed, shuffle_buffer, start_record)
     elif training:
-        count = count_all(own, copies)
+        count = count_all(own)
         stream = _endless_records(own, count, seed, shuffle_buffer, start_record)
     else:
-        known = tf.data.experimental.assert_cardinality(count_all(own, copies))
+        known = tf.data.experimental.assert_cardinality(count_all(own))
         stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     _check_first_records(own)
@@ -207,45 +208,38 @@ def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
     return together.map(joined).with_options(options)
 
 
-def applied(copies: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    """The files to read in the place of those ``given``; ``copies`` of damaged ones."""
-    return [copies.get(path, path) for path in given]
+def _not_empty(found: list[str]) -> list[str]:
+    """The files that have bytes; all of them if none has, which is an error later.
 
-
-def count_all(found: Sequence[str], damaged: Collection[str] = ()) -> int:
-    """Records in all files, from their manifest where there is one; at least one.
-
-    Copies of ``damaged`` files are among the paths. Raises ValueError: a file is
-    missing, cut off, or holds none.
+    The original builder leaves empty shards of small corpora.
     """
-    known = known_counts(found, damaged)
-    counts = {
-        path: known[path] if path in known else records.count_records(path)
-        for path in found
-    }
-    for path, count in counts.items():
-        if not count and path not in known:
-            raise UserError(
-                f"{path} holds no record: it is an empty or truncated copy. Copy it "
-                "again, remove it, or pass --damaged_records=skip."
-            )
-    total = sum(counts.values())
+    known_counts(found)
+    return [path for path in found if paths.size(path)] or found
+
+
+def count_all(found: Sequence[str]) -> int:
+    """Records in all files, from their manifest if there is one.
+
+    Raises ``ValueError`` if a file is missing or cut off, or if there is no record.
+    """
+    known = known_counts(found)
+    total = sum(
+        known[path] if path in known else records.count_records(path) for path in found
+    )
     if total == 0:
         raise UserError(f"The {len(found)} TFRecord files hold no record.")
     return total
 
 
-def known_counts(found: Sequence[str], damaged: Collection[str] = ()) -> dict[str, int]:
-    """Records of those files that a manifest beside them names.
+def known_counts(found: Sequence[str]) -> dict[str, int]:
+    """Numbers of records by file, of the files that a manifest beside them lists.
 
-    ValueError: a file of a manifest is missing or has not the size it had, and is not
-    known to be ``damaged``.
+    Raises ``ValueError`` if a listed file is missing or has another size.
     """
-    names = {os.path.basename(path) for path in damaged}
     known: dict[str, int] = {}
     for folder in {paths.parent(path) for path in found}:
         if paths.exists(paths.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder, damaged=names)
+            manifest = records.verify(folder)
             for shard in (*manifest.train, *manifest.eval):
                 known[paths.join(folder, shard.name)] = shard.records
     return {path: known[path] for path in found if path in known}
@@ -264,11 +258,11 @@ def _check_first_records(found: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
-    """Names the file and the record, where records make TensorFlow fail in the block.
+    """Names the file and the record if damaged records raise an error in the block.
 
-    A running dataset does not know them. So the files are read once more, up to the
-    first record that cannot be read or has an id beyond the vocabulary: a ValueError.
-    If there is none, the error was about something else, and passes.
+    A running dataset does not know them. So this reads the files again, up to the first
+    record that cannot be read or has an id beyond the vocabulary, and raises a
+    ``ValueError``. If there is none, it re-raises the error.
     """
     try:
         yield
@@ -277,9 +271,8 @@ def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
         for path in found:
             if damage := _damage(path, vocab_size):
                 raise UserError(
-                    f"{path}: {damage}. Copy the file again, build the records again, "
-                    "or pass --damaged_records=skip; a run goes on from its last "
-                    "checkpoint."
+                    f"{path}: {damage}. Copy the file again or build the records "
+                    "again; the same command then resumes from the last checkpoint."
                 ) from error
         for path, count in known_counts(found).items():
             if (there := records.count_records(path)) != count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import damage, paths, pipeline, records
+from electra_tf.data import paths, pipeline, records
 from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -28,8 +28,7 @@ class PretrainingData:
 
     ``eval_files``, held out, may be empty. ``manifest`` is what ``build_records`` wrote
     beside them, if it did; of several folders, all their shards. ``groups`` are the
-    training files of each corpus, where their shares of the rows are given. Of damaged
-    files ``copies`` are read, in which ``skipped_records`` are empty.
+    training files of each corpus, where their shares of the rows are given.
     """
 
     vocabulary: Vocabulary
@@ -39,26 +38,11 @@ class PretrainingData:
     lower_case: bool
     strip_accents: bool
     groups: tuple[tuple[str, ...], ...] = ()
-    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    skipped_records: int = 0
-
-    def skipping_damage(
-        self, folder: files.AnyPath, max_seq_length: int, log: Log
-    ) -> PretrainingData:
-        """The same without damaged records; a file that has some is copied."""
-        copies, skipped = damage.skip(
-            (*self.train_files, *self.eval_files),
-            folder,
-            vocab_size=len(self.vocabulary),
-            max_seq_length=max_seq_length,
-            log=log,
-        )
-        return dataclasses.replace(self, copies=copies, skipped_records=skipped)
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
-        """Names the record that makes TensorFlow fail in the block; a ValueError."""
-        read = pipeline.applied(self.copies, (*self.train_files, *self.eval_files))
-        return pipeline.naming_damage(read, len(self.vocabulary))
+        """Names the damaged record if one raises an error in the block."""
+        both = (*self.train_files, *self.eval_files)
+        return pipeline.naming_damage(both, len(self.vocabulary))
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
@@ -66,8 +50,7 @@ class PretrainingData:
 
         Of the first 200,000 records, which fix the frequencies well enough.
         """
-        read = pipeline.applied(self.copies, self.train_files)
-        stream = tf.data.TFRecordDataset(read).take(_COUNTED_RECORDS)
+        stream = tf.data.TFRecordDataset(self.train_files).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
             lambda batch: pipeline.parse_batch(batch, size).flat_values
@@ -156,6 +139,12 @@ def given_data(
                 f"The records in {folder} hold up to {longest} tokens but "
                 f"--max_seq_length is {max_seq_length}: raise it or rebuild them."
             )
+    both = (*train_files, *eval_files)
+    if empty := [path for path in both if paths.size(path) == 0]:
+        log(
+            f"{len(empty)} of {len(both)} record files are empty (0 bytes, 0 records), "
+            f"such as {empty[0]}"
+        )
     return PretrainingData(
         vocabulary,
         tuple(train_files),

@@ -13,7 +13,7 @@ import functools
 import itertools
 import struct
 import typing
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -160,22 +160,14 @@ def _checked(manifest: Manifest) -> Manifest:
     return manifest
 
 
-def verify(
-    folder: files.AnyPath,
-    *,
-    thorough: bool = False,
-    damaged: Collection[str] = (),
-) -> Manifest:
-    """Reads the manifest and checks that every shard is there and has its size.
+def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
+    """Reads the manifest and checks that every shard exists and has its size.
 
-    ``thorough`` compares the sha256 too, which reads all files; ``damaged`` ones
-    are not looked at. Raises ValueError: a shard is missing, has another size or
-    (thorough) other content.
+    ``thorough`` also compares the sha256, which reads all files. Raises ``ValueError``
+    if a shard is missing or has another size or (thorough) other content.
     """
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):
-        if shard.name in damaged:
-            continue
         path = paths.join(folder, shard.name)
         if not paths.is_file(path):
             problem = "missing"
@@ -200,7 +192,9 @@ def serialize(example: Sequence[int]) -> bytes:
 
 
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
-    """Writes the token ids of examples as one TFRecord file, whole or not at all.
+    """Writes the token ids of examples as one TFRecord file, atomically.
+
+    Raises ``ValueError`` if an example is empty.
 
     Examples:
         >>> shard = et.data.write_shard("one.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
@@ -212,6 +206,9 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
     with files.replacing(path) as part:
         with open(part, "wb") as file:
             while some := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
+                if not all(map(len, some)):
+                    number = records + next(n for n, x in enumerate(some) if not len(x))
+                    raise UserError(f"{path}: example {number + 1} has no token ids")
                 file.write(_framed(some))
                 records += len(some)
                 tokens += sum(map(len, some))
@@ -314,60 +311,6 @@ def count_records(path: files.AnyPath) -> int:
             file.seek(position)
             count += 1
     return count
-
-
-def salvage(content: bytes) -> list[bytes | None]:
-    """The records of a damaged TFRecord file, None for each that is lost.
-
-    A record whose checksum is wrong is lost. So is a stretch, however long, in which no
-    record begins: then the next place is looked for where a length has its checksum.
-    """
-    frames: list[tuple[bytes, bytes]] = []
-    size, position = len(content), 0
-    while position < size:
-        start, end = position + 12, size + 1
-        if start <= size:
-            (length,) = struct.unpack_from("<Q", content, position)
-            if content[position:start] == _before_record(length):
-                end = start + length + 4
-        if end > size:
-            frames.append((b"", b""))
-            position = _next_record(content, position + 1)
-        else:
-            frames.append((content[start : end - 4], content[end - 4 : end]))
-            position = end
-    found: list[bytes | None] = []
-    for first in range(0, len(frames), _WRITTEN_AT_ONCE):
-        some = frames[first : first + _WRITTEN_AT_ONCE]
-        # Never of nothing: a record without a byte is lost in any case.
-        checksums = _masked_crcs([record or b"?" for record, _ in some])
-        found += [
-            record if record and checksum == stored.tobytes() else None
-            for (record, checksum), stored in zip(some, checksums, strict=True)
-        ]
-    return found
-
-
-def _next_record(content: bytes, start: int, step: int = 1 << 20) -> int:
-    """Where, from ``start`` on, a length with its checksum stands; else the end."""
-    data, size = np.frombuffer(content, np.uint8), len(content)
-    for begin in range(start, size - 11, step):
-        count = min(step, size - 11 - begin)
-        crc = np.full(count, 0xFFFFFFFF, np.uint32)
-        stored = np.zeros(count, np.uint32)
-        for byte in range(8):
-            some = data[begin + byte : begin + byte + count]
-            crc = _CRC[(crc ^ some) & 0xFF] ^ (crc >> 8)
-        for byte in range(4):
-            some = data[begin + 8 + byte : begin + 8 + byte + count]
-            stored |= some.astype(np.uint32) << (8 * byte)
-        crc ^= np.uint32(0xFFFFFFFF)
-        found = np.flatnonzero(
-            (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8) == stored
-        )
-        if len(found):
-            return begin + int(found[0])
-    return size
 
 
 def _crc_table() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies: train one, load one, reject a broken one."""
+"""WordPiece vocabularies: training, loading, validation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -15,26 +16,33 @@ from electra_tf import files
 from electra_tf.data import paths
 from electra_tf.errors import UserError
 
+# Share of the text's characters that the default alphabet may lack.
 _MISSING_CHARACTERS = 0.001
-# The original's limit, in characters.
+# The original's limit, in characters: longer words are [UNK].
 MAX_WORD_LENGTH = 200
+# The limit of ``tensorflow_text.FastBertTokenizer``, without a leading ##.
+_MAX_TOKEN_BYTES = 256
+_BYTES_PER_CHARACTER = 4
+_UNUSED = re.compile(r"\[unused\d+\]")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPECIAL = ("pad", "unk", "cls", "sep", "mask")
 
 
 def _id_of(name: str) -> functools.cached_property[int]:
-    """The id of a special token, by what the constructor calls it."""
+    """Id of a special token, given its constructor argument."""
     return functools.cached_property(lambda self: self.ids[self.names[name]])
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The tokens, in the order of their ids, and the names of the special ones.
+    """The tokens in the order of their ids, and the names of the special tokens.
 
-    ``pad`` fills up, its id need not be 0; ``unk`` stands for words that cannot be
-    split into pieces, ``cls`` before the first segment, ``sep`` after each one, and
-    ``mask`` in the place of a hidden token. Raises ValueError: no tokens, or none but
-    these, a token twice, an empty token, a special token missing.
+    The id of ``pad`` need not be 0. ``unk`` replaces words that cannot be split into
+    pieces.
+
+    Raises ``ValueError`` if there are no tokens besides the special and the unused
+    ones, if a token is missing, empty, too long or occurs twice, or if it has a
+    character that a file of one token per line or the tokenizer cannot hold.
 
     Examples:
         >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()
@@ -60,21 +68,24 @@ class Vocabulary:
         for number, token in enumerate(self.tokens, 1):
             if token in first:
                 raise UserError(
-                    f"token {token!r} is there twice, on lines {first[token]} and "
+                    f"token {token!r} occurs twice, on lines {first[token]} and "
                     f"{number}"
                 )
+            if problem := _problem(token):
+                raise UserError(f"token {number}, {token[:40]!r}, {problem}")
             first[token] = number
         missing = [name for name in self.special_tokens if name not in first]
         if missing:
             raise UserError(
                 f"special tokens missing: {', '.join(missing)}. Add them, one per "
-                "line, or rename those that the vocabulary has to these; in Python, "
-                'say what they are called: Vocabulary.load(path, mask="<mask>").'
+                "line, or rename the vocabulary's own special tokens; in Python, pass "
+                'their names: Vocabulary.load(path, mask="<mask>").'
             )
-        if first.keys() == set(self.special_tokens):
+        others = first.keys() - set(self.special_tokens)
+        if all(map(_UNUSED.fullmatch, others)):
             raise UserError(
-                "there are no tokens but the special ones: every word of a text would "
-                f"be {self.unk}. Train a vocabulary, or take another file."
+                "there are no tokens but the special and unused ones: every word of a "
+                f"text would be {self.unk}. Train a vocabulary, or use another file."
             )
 
     def __len__(self) -> int:
@@ -87,7 +98,7 @@ class Vocabulary:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the special tokens are called, as the constructor takes it."""
+        """Names of the special tokens, by constructor argument."""
         return {name: getattr(self, name) for name in _SPECIAL}
 
     @functools.cached_property
@@ -103,16 +114,21 @@ class Vocabulary:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hash of the tokens in their order, one per line."""
+        """SHA-256 of the tokens in their order, one per line."""
         return hashlib.sha256(self._text().encode("utf-8")).hexdigest()
 
     @classmethod
     def load(cls, path: files.AnyPath, /, **names: str) -> Vocabulary:
-        """Reads a file with one token per line, UTF-8.
+        """Reads a UTF-8 file with one token per line; strips spaces at line ends.
 
-        Special tokens may have other names, such as ``mask="<mask>"``. A ValueError
-        also says that the file is not UTF-8, or not one token per line.
+        Special tokens may have other names, such as ``mask="<mask>"``. Raises
+        ``ValueError`` if the file is not UTF-8 or has not one token per line.
         """
+        if paths.is_folder(path):
+            raise UserError(
+                f"{path} is a folder: name the vocabulary file in it, such as "
+                f"{paths.join(path, 'vocab.txt')}."
+            )
         try:
             text = paths.read_bytes(path).decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -120,7 +136,7 @@ class Vocabulary:
                 f"{path}: not UTF-8 at byte {error.start}. A vocabulary is a text file "
                 "with one token per line."
             ) from error
-        lines = [line.removesuffix("\r") for line in text.split("\n")]
+        lines = [line.rstrip(" \t\r") for line in text.split("\n")]
         while lines and not lines[-1]:
             lines.pop()
         for number, line in enumerate(lines, 1):
@@ -141,11 +157,31 @@ class Vocabulary:
             raise UserError(f"{path}: {error}") from error
 
     def save(self, path: files.AnyPath) -> None:
-        """Writes one token per line; the file is there whole or not at all."""
+        """Writes one token per line, atomically."""
         files.write_text(path, self._text())
 
     def _text(self) -> str:
         return "".join(f"{token}\n" for token in self.tokens)
+
+
+def _problem(token: str) -> str:
+    """Why a token is not allowed; "" if it is."""
+    part = token.removeprefix("##")
+    if not token:
+        return "is empty"
+    if not {" ", "\t", "\n", "\r", "\0"}.isdisjoint(token):
+        return "has a space, a line break or a zero byte: text never contains it"
+    try:
+        size = len(part.encode("utf-8"))
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which UTF-8 cannot hold"
+    if len(part) > MAX_WORD_LENGTH or size > _MAX_TOKEN_BYTES:
+        return (
+            f"is too long: at most {MAX_WORD_LENGTH} characters and "
+            f"{_MAX_TOKEN_BYTES} bytes can be tokenized. Train a vocabulary again, or "
+            "use another file"
+        )
+    return ""
 
 
 def train_vocabulary(
@@ -157,17 +193,17 @@ def train_vocabulary(
     min_frequency: int = 2,
     limit_alphabet: int | None = None,
 ) -> list[str]:
-    """Learns a WordPiece vocabulary with Hugging Face ``tokenizers``.
+    """Trains a WordPiece vocabulary with Hugging Face ``tokenizers``.
 
-    Reproducible: equal lines give equal tokens, in any process, with any number of
-    threads and in any order of the lines. The trainer alone is not, because it numbers
-    the pieces ``##x`` in the order of a hash map with a random seed, and breaks ties
-    between equally frequent pairs by these numbers. Here the alphabet is counted and
-    sorted first and handed over with its numbers, which leaves nothing to chance.
+    Equal lines give equal tokens in any process, with any number of threads and in any
+    order of the lines. The trainer alone is not deterministic: it numbers the pieces
+    ``##x`` in the order of a hash map with a random seed, and breaks ties between
+    equally frequent pairs by these numbers. So this function counts and sorts the
+    alphabet first and passes it to the trainer. Tokens have at most 64 characters.
 
     Args:
         lines: text; read twice, so an iterator is kept in memory.
-        size: number of tokens; fewer are returned when the text has no more pairs.
+        size: number of tokens; fewer are returned if the text has no more pairs.
         lower_case: whether the text is lower-cased.
         strip_accents: whether accents are removed, if it is lower-cased.
         min_frequency: occurrences that a character and a merged pair must have.
@@ -180,7 +216,8 @@ def train_vocabulary(
         The special tokens, ``[PAD]`` first; the characters and the characters inside
         words (``##x``), each in code point order; the longer pieces, as learned.
 
-    Raises ValueError: the text is empty, or ``size`` is too small for its alphabet.
+    Raises ``ValueError`` if the text is empty or ``size`` is too small for its
+    alphabet.
 
     Examples:
         >>> lines = ["the cat sat on the mat", "the cat ran"] * 10
@@ -190,13 +227,15 @@ def train_vocabulary(
         >>> "the" in tokens
         True
     """
-    # Only training needs it; loading a vocabulary stays fast.
-    from tokenizers import BertWordPieceTokenizer
+    # Imported late: loading a vocabulary must stay fast.
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     lines = list(lines) if iter(lines) is lines else lines
-    tokenizer = BertWordPieceTokenizer(
+    tokenizer = Tokenizer(models.BPE(continuing_subword_prefix="##"))
+    tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=lower_case, strip_accents=lower_case and strip_accents
     )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     counts = _counted_characters(lines, tokenizer.normalizer, min_frequency)
     alphabet = list(counts)[:limit_alphabet]
     if limit_alphabet is None:
@@ -212,15 +251,19 @@ def train_vocabulary(
             f"{len(alphabet)} characters take {len(fixed)}. Raise the size or lower "
             "limit_alphabet."
         )
-    tokenizer.train_from_iterator(
-        lines,
+    # WordPieceTrainer is this trainer without a limit of the length. Text without
+    # spaces would give tokens that the tokenizer cannot load.
+    trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_frequency,
         limit_alphabet=len(alphabet),
         initial_alphabet=alphabet,
         special_tokens=fixed,
+        continuing_subword_prefix="##",
+        max_token_length=_MAX_TOKEN_BYTES // _BYTES_PER_CHARACTER,
         show_progress=False,
     )
+    tokenizer.train_from_iterator(lines, trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)
     return sorted(ids, key=ids.get)
 
@@ -228,8 +271,8 @@ def train_vocabulary(
 def _counted_characters(
     lines: Iterable[str], normalizer: Any, min_frequency: int
 ) -> dict[str, int]:
-    """Counts of the characters of the normalized text, the most frequent first."""
-    # Normalized once per distinct character, not once per character of the text.
+    """Counts of the characters of the normalized text, most frequent first."""
+    # Normalizes each distinct character once.
     raw = collections.Counter(itertools.chain.from_iterable(lines))
     counts: collections.Counter[str] = collections.Counter()
     for character, count in raw.items():
@@ -241,7 +284,7 @@ def _counted_characters(
 
 
 def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
-    """What ``train_vocabulary`` keeps without ``limit_alphabet``."""
+    """The alphabet of ``train_vocabulary`` without ``limit_alphabet``."""
     order = list(counts)
     limit = min(1000, max(64, size // 16))
     alphabet, others = order[:limit], filter(_stands_alone, order[limit:])
@@ -257,7 +300,7 @@ def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
 
 
 def _stands_alone(character: str) -> bool:
-    """Whether it is a word of its own wherever it occurs: punctuation and CJK."""
+    """Whether a character is always a word of its own: punctuation and CJK."""
     punctuation = character.isascii() and not character.isalnum()
     ideograph = unicodedata.name(character, "").startswith("CJK ")
     return punctuation or ideograph or unicodedata.category(character)[0] == "P"

@@ -208,8 +208,6 @@ class WordTable:
             text = text.translate(self._clean)
         if self._lower_case:
             text = text.lower()
-        if text in self._first:
-            return (self._first[text],)
         words = text.translate(_SEPARATE).split()
         return [*itertools.chain.from_iterable(map(self._longest_match, words))]
 

@@ -49,7 +49,7 @@ VOCABULARY = "vocab.txt"
 MODELS = ("encoder", "generator", "discriminator")
 # Everything a run writes into its folder; what is not listed is never deleted.
 OUTPUTS = (
-    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, paths.REPAIRED, SAMPLES),
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES),
     *(CARD, TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )

@@ -171,7 +171,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
         casing[name] = getattr(model, name) if given is None else given
         if casing[name] is None:
             casing[name] = True
-            notes.append(f"warning: the source does not say --{name}; assumed")
+            notes.append(f"warning: the source does not say --{name}; assumed true")
     length = options.trained_length or model.trained_length or sizes.max_positions
     if options.trained_length and length > sizes.max_positions:
         raise UserError(

@@ -37,8 +37,11 @@ OUTPUTS = (
 
 MAIN, GENERATOR = "electra/", "generator/"
 HEAD_ROWS = GOOGLE_TF1.heads("dense_1", "generator_predictions/output_bias")
-# The state of training, and heads of fine-tuned models.
-_NOT_WEIGHTS = re.compile(r"(.*/)?(global_step|temperature|adam_[mv])|task_specific/.*")
+# The state of training, BERT's pooler, and heads of fine-tuned models.
+_NOT_WEIGHTS = re.compile(
+    r"(.*/)?(global_step|temperature|adam_[mv]|(current_)?loss_scale|good_steps|"
+    r"bad_steps)|(electra|generator)/pooler/.*|task_specific/.*"
+)
 
 
 class Place(NamedTuple):
@@ -58,14 +61,20 @@ def detect(source: Source) -> bool:
 
 
 def newest(path: Path) -> str | None:
-    """Prefix of a checkpoint: the path itself, or the one of a folder; None without.
+    """Prefix of a checkpoint: the path itself, or one in a folder; None if none.
 
-    Of several in a folder it is the one without a step, as a finished model is saved,
-    or else the one of the last step.
+    Of several in a folder it is the one that the file ``checkpoint`` names. Without
+    that file it is the one without a step, as a finished model is saved, or else the
+    one of the last step.
     """
     if not path.is_dir():
         prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
         return prefix if Path(f"{prefix}.index").is_file() else None
+    state = tf.train.get_checkpoint_state(str(path))
+    # The name alone: the folder may have been copied from elsewhere.
+    chosen = path / Path(state.model_checkpoint_path).name if state else path
+    if chosen.with_name(f"{chosen.name}.index").is_file():
+        return str(chosen)
     prefixes = [str(file).removesuffix(".index") for file in path.glob("*.index")]
 
     def order(prefix: str) -> tuple[bool, int, str]:

@@ -201,7 +201,7 @@ def _read_half(
     if with_task and not head:
         hidden_size, where = sizes.hidden_size, str(folder)
         task = task_heads.of_hugging_face(tensors, config, hidden_size, where)
-    known = (*_TASK_HEADS, *(prefix + name for name in BUFFERS))
+    known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
         raise UserError(
             f"{folder} has {len(unknown)} tensors that belong to no part of ELECTRA "

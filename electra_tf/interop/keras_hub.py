@@ -57,6 +57,8 @@ _SIZES = {
     "intermediate_size": "intermediate_dim",
     "dropout": "dropout",
 }
+# The config.json of the large model has 3 kB.
+_MAX_CONFIG_BYTES = 1 << 20
 
 
 # The format, as ``electra_tf.interop.imported`` asks for it
@@ -271,7 +273,10 @@ def _load(path: Path) -> keras.Model:
     try:
         if path.suffix == ".keras":
             models.check_archive(path)
+            _check_sizes(path, path.stat().st_size)
             return keras.saving.load_model(path, compile=False)
+        if path.is_dir():
+            _check_sizes(path, sum(x.stat().st_size for x in path.glob("*.h5")))
         return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises whatever its parts raise.
         raise UserError(f"{path} cannot be loaded by keras-hub: {error}") from error
@@ -306,15 +311,42 @@ def casing(folder: Path) -> dict[str, bool]:
 def _json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, or from config.json inside a ``.keras`` file.
 
-    What cannot be read is empty: it is no backbone's, whatever it is.
+    Returns {} for a file that cannot be read. Raises ValueError if the config is too
+    large to be unpacked.
     """
     try:
         if path.suffix != ".keras":
             return files.read_json(path)
         with zipfile.ZipFile(path) as archive:
-            return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
+            size = archive.getinfo(CONFIG).file_size
+            if size <= _MAX_CONFIG_BYTES:
+                return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
+    raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
+
+
+def _check_sizes(path: Path, held: int) -> None:
+    """Raises ValueError if ``held`` bytes cannot be the weights of the config's sizes.
+
+    Keras would allocate all weights before it misses them in the file.
+    """
+    config = _json(path / CONFIG if path.is_dir() else path).get("config")
+    config = config if isinstance(config, dict) else {}
+    sizes = {}
+    for ours, theirs in _SIZES.items():
+        value = config.get(theirs)
+        sizes[ours] = abs(value) if files.fits(value, int) else 1
+    width, hidden = sizes["embedding_size"], sizes["hidden_size"]
+    rows = sizes["vocab_size"] + sizes["max_positions"] + sizes["num_segments"]
+    layer = 4 * hidden**2 + 2 * hidden * sizes["intermediate_size"]
+    weights = rows * width + width * hidden + sizes["num_layers"] * layer
+    # Two bytes in half precision.
+    if 2 * weights > held:
+        raise UserError(
+            f"its weights have {held} bytes, but its {CONFIG} describes {weights} "
+            "weights"
+        )
 
 
 def _preset_names() -> list[str]:

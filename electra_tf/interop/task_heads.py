@@ -253,10 +253,15 @@ def of_hugging_face(
         problem = problem or (
             "regression" if width == 1 else _PROBLEMS["classification"]
         )
-        if problem not in kinds or (kinds[problem] == "regression") != (width == 1):
+        if problem not in kinds or (
+            # One label may hold or not; one class cannot be chosen.
+            problem != _PROBLEMS["multilabel"]
+            and (kinds[problem] == "regression") != (width == 1)
+        ):
             raise UserError(
-                f"{source}: problem_type {problem!r} with {width} outputs is no task "
-                f"known here; known are {', '.join(kinds)}, a regression of one number."
+                f"{source}: problem_type {problem!r} with {width} outputs is not a "
+                f"known task; known are {', '.join(kinds)}, a regression with one "
+                "output."
             )
         kind = kinds[problem]
     elif "classifier.weight" in tensors and not tensors.starting_with("sequence_"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -22,19 +23,28 @@ _DTYPES = {
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says, or its kind."""
+    """The first line of an error's message, or the name of its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a folder, by name."""
+    """All tensors of a folder, by name.
+
+    LayerNorms of files from before 2020 have gamma and beta, which are renamed.
+    """
     for name in HUGGING_FACE_FILES:
         if (folder / name).is_file():
-            return _read(folder / name)
+            tensors = _read(folder / name)
+            return {_renamed(name): tensor for name, tensor in tensors.items()}
     raise FileNotFoundError(
         f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}. Weights for "
         "TensorFlow or Flax must be saved by `transformers` as safetensors first."
     )
+
+
+def _renamed(name: str) -> str:
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -12,36 +12,46 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabula
 from electra_tf.errors import UserError
 from electra_tf.interop.imported import Imported
 
-# What is read of their files, where they have it.
-_SAID = bool | None
+# Entries of the files that are read, all of them optional.
+_FLAG = bool | None
 _TOKENIZER = {
-    "normalizer": (
-        None,
-        {"lowercase": _SAID, "strip_accents": _SAID, "handle_chinese_chars": _SAID},
-    ),
+    "normalizer": dict | None,
+    "pre_tokenizer": dict | None,
     "added_tokens": (None, [{"content": str, "id": int}]),
-    # Of kinds other than WordPiece it may be a list.
-    "model": (None, {"type": str | None, "vocab": dict[str, int] | list | None}),
+    "model": (
+        None,
+        {
+            "type": str | None,
+            # A list in tokenizers other than WordPiece.
+            "vocab": dict[str, int] | list | None,
+            "continuing_subword_prefix": str | None,
+        },
+    ),
 }
-# Of a special token: its name, or an object that has it.
+_NORMALIZER = {
+    **{"type": str | None, "normalizers": list[dict] | None},
+    **{"lowercase": _FLAG, "strip_accents": _FLAG, "handle_chinese_chars": _FLAG},
+}
+# A special token is its name, or an object with its name.
 _NAMES = dict.fromkeys(
     ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
     (None, str, {"content": str}),
 )
 _CONFIG = {
     **_NAMES,
-    **{"do_lower_case": _SAID, "strip_accents": _SAID},
-    **{"tokenize_chinese_chars": _SAID, "word_tokenizer_type": str | None},
+    **{"do_lower_case": _FLAG, "strip_accents": _FLAG},
+    **{"tokenize_chinese_chars": _FLAG, "word_tokenizer_type": str | None},
     "model_max_length": float | None,
+    "added_tokens_decoder": dict[str, dict] | None,
 }
 OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """What a folder says of its tokenizer; None where it says nothing.
+    """Tokenizer settings of a folder; None if its files do not have them.
 
-    ``notes`` are warnings: what it does otherwise than ``WordPiece``.
+    ``notes`` are warnings about differences from ``WordPiece``.
     """
 
     vocabulary: Vocabulary | None
@@ -52,20 +62,26 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads vocab.txt or tokenizer.json, what describes it, and added tokens.
+    """Reads vocab.txt or tokenizer.json, their settings, and added tokens.
 
-    Special tokens of other names, such as ``<pad>``, get those that ELECTRA has.
+    Renames special tokens, such as ``<pad>``, to ELECTRA's names. Raises ``ValueError``
+    if the folder has another kind of tokenizer or its files contradict each other.
     """
     whole = files.read_json(folder / "tokenizer.json", {}, shape=_TOKENIZER)
-    config = files.read_json(folder / "tokenizer_config.json", {}, shape=_CONFIG)
-    normalizer = whole.get("normalizer") or {}
+    config_path = folder / "tokenizer_config.json"
+    config = files.read_json(config_path, {}, shape=_CONFIG)
+    notes: list[str] = []
+    normalizer = _normalizer(whole, folder / "tokenizer.json", notes)
     # As in `transformers`, the config wins over the normalizer.
-    lower_case = config.get("do_lower_case", normalizer.get("lowercase"))
-    strip_accents = config.get("strip_accents", normalizer.get("strip_accents"))
+    lower_case = config.get("do_lower_case")
+    if lower_case is None:
+        lower_case = normalizer.get("lowercase")
+    strip_accents = config.get("strip_accents")
     if strip_accents is None:
-        # Theirs strips accents where it lower-cases, unless told otherwise.
+        strip_accents = normalizer.get("strip_accents")
+    if strip_accents is None:
+        # `transformers` strips accents of lower-cased text by default.
         strip_accents = lower_case
-    notes = []
     if strip_accents and lower_case is False:
         notes.append("accents are stripped without lower-casing; here they are kept")
         strip_accents = False
@@ -73,12 +89,19 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if not config.get("tokenize_chinese_chars", splits_cjk):
         notes.append("CJK characters are not split; here each is a word")
     word_finder = config.get("word_tokenizer_type", "basic")
+    if word_finder == "basic" and "pre_tokenizer" in whole:
+        splitter = (whole["pre_tokenizer"] or {}).get("type")
+        word_finder = "basic" if splitter == "BertPreTokenizer" else splitter
     if word_finder != "basic":
         notes.append(
             f"words are found by {word_finder!r}; here at spaces and punctuation"
         )
     added = {token["content"]: token["id"] for token in whole.get("added_tokens") or ()}
     added |= files.read_json(folder / "added_tokens.json", {}, shape=dict[str, int])
+    for index, token in (config.get("added_tokens_decoder") or {}).items():
+        if not index.isdecimal() or not isinstance(token.get("content"), str):
+            raise UserError(f"{config_path}: added_tokens_decoder has the id {index!r}")
+        added[token["content"]] = int(index)
     listed = files.read_json(folder / "special_tokens_map.json", {}, shape=_NAMES)
     special = _special_tokens({**listed, **config})
     vocabulary = _vocabulary(folder, whole, added, special)
@@ -90,14 +113,51 @@ def read_tokenizer(folder: Path) -> Tokenizer:
             "anywhere in the text; here where they are whole words"
         )
     length = config.get("model_max_length")
+    if length is not None and not length >= 1:
+        raise UserError(
+            f"{config_path}: model_max_length is {length}, not a number of tokens."
+        )
     # `transformers` writes 1e30 for "unknown".
     length = int(length) if length and length < 10**9 else None
-    told = tuple(f"warning: the tokenizer differs: {note}" for note in notes)
-    return Tokenizer(vocabulary, lower_case, strip_accents, length, told)
+    warnings = tuple(f"warning: the tokenizer differs: {note}" for note in notes)
+    return Tokenizer(vocabulary, lower_case, strip_accents, length, warnings)
+
+
+def _normalizer(
+    whole: Mapping[str, Any], path: Path, notes: list[str]
+) -> dict[str, bool | None]:
+    """The settings of a ``BertNormalizer`` that does the same as a folder's normalizer.
+
+    They are unknown without a tokenizer.json; a normalizer of null changes nothing.
+    Appends steps that have no counterpart to ``notes``.
+    """
+    if "normalizer" not in whole:
+        return {}
+    settings = {"lowercase": False, "strip_accents": False}
+    settings["handle_chinese_chars"] = False
+    waiting = [whole["normalizer"] or {"type": "Sequence"}]
+    while waiting:
+        step = waiting.pop()
+        files.check_shape(step, _NORMALIZER, f"{path} is damaged: normalizer")
+        kind = step.get("type") or "BertNormalizer"
+        if kind == "Sequence":
+            waiting += step.get("normalizers") or ()
+        elif kind == "BertNormalizer":
+            settings |= {name: step.get(name) for name in settings}
+            if settings["handle_chinese_chars"] is None:
+                settings["handle_chinese_chars"] = True
+        elif kind == "Lowercase":
+            settings["lowercase"] = True
+        elif kind == "StripAccents":
+            settings["strip_accents"] = True
+        # Decomposition by itself only prepares the removal of accents.
+        elif kind != "NFD":
+            notes.append(f"text is normalized by {kind}, which is not done here")
+    return settings
 
 
 def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
-    """Their names of the special tokens to ours."""
+    """Maps a folder's names of the special tokens to ELECTRA's."""
     names = {}
     for key, ours in zip(_NAMES, SPECIAL_TOKENS, strict=True):
         theirs = said.get(key) or ours
@@ -111,11 +171,17 @@ def _vocabulary(
     added: Mapping[str, int],
     special: Mapping[str, str],
 ) -> Vocabulary | None:
-    """The tokens by vocab.txt, or else by tokenizer.json, with the added ones.
+    """The tokens of vocab.txt, or else of tokenizer.json, and the added tokens.
 
-    ``special`` are names of tokens, and what they are to be called.
+    ``special`` maps names of tokens to new names.
     """
     path, model = folder / "tokenizer.json", whole.get("model") or {}
+    prefix = model.get("continuing_subword_prefix")
+    if prefix not in (None, "##"):
+        raise UserError(
+            f"{path}: pieces inside of words begin with {prefix!r}; ELECTRA here reads "
+            "WordPiece with '##'."
+        )
     if (folder / "vocab.txt").is_file():
         path = folder / "vocab.txt"
         roles = {ours.strip("[]").lower(): theirs for theirs, ours in special.items()}

@@ -332,8 +332,6 @@ def _sinks(
     last_phase = parts.phases[-1]
     begin = config.run.num_train_steps - last_phase.steps
     metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=step)
-    if skipped := parts.data.skipped_records:
-        metrics(step, {"skipped_records": skipped})
     return (
         metrics,
         sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD),

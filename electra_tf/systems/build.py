@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from electra_tf.cli import Log
 from electra_tf.config.pretraining import LEFT_ROWS, PretrainConfig
-from electra_tf.data import paths, pipeline
+from electra_tf.data import pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
 from electra_tf.data.vocabulary import Vocabulary
@@ -56,14 +56,8 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
     }
     if data.records:
         shared["weighted"] = bool(data.weights)
-        found = given_data(data.records, eval_patterns=data.eval_records, **shared)
-    else:
-        found = _built(config, shared)
-    # A dry run writes nothing.
-    if data.damaged_records == "skip" and not config.run.dry_run:
-        folder = os.path.join(config.run.model_dir, paths.REPAIRED)
-        return found.skipping_damage(folder, data.max_seq_length, log)
-    return found
+        return given_data(data.records, eval_patterns=data.eval_records, **shared)
+    return _built(config, shared)
 
 
 def _built(config: PretrainConfig, shared: Mapping[str, Any]) -> PretrainingData:
@@ -136,7 +130,6 @@ def train_batches(
         pipeline.pretraining_dataset,
         data.groups or data.train_files,
         weights=config.data.weights,
-        copies=data.copies,
         batch_size=config.run.train_batch_size,
         masking=masking(config, data),
         sep_id=data.vocabulary.sep_id,
@@ -158,7 +151,6 @@ def eval_dataset(
         return None
     dataset = pipeline.pretraining_dataset(
         data.eval_files,
-        copies=data.copies,
         batch_size=config.run.eval_batch_size,
         masking=masking(config, data, mask_rate=config.last_mask_rate),
         sep_id=data.vocabulary.sep_id,

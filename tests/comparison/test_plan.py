@@ -206,7 +206,6 @@ def test_settings_leave_out_paths_and_seeds():
         "--generator_init_from=b",
         "--eval_batch_size=7",
         "--max_eval_batches=7",
-        "--damaged_records=skip",
     ],
 )
 def test_settings_hold_what_changes_the_numbers(flag):
@@ -226,7 +225,6 @@ def test_every_flag_of_a_resumed_run_is_compared_or_known_not_to_matter():
         "generator_init_from",
         "eval_batch_size",
         "max_eval_batches",
-        "damaged_records",
         "callback",
     }
     assert set(fields.to_flat(PretrainConfig())) - compared == {

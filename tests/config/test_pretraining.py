@@ -58,7 +58,13 @@ def test_a_typo_is_answered_with_a_suggestion():
 
 def test_flat_round_trip():
     config = parse(f"--flagfile={CONFIGS / 'large.cfg'}")
-    assert fields.from_flat(fields.to_flat(config), PretrainConfig) == config
+    flat = fields.to_flat(config)
+    assert fields.from_flat(flat, PretrainConfig) == config
+    # A flag of version 0.2.
+    older = {**flat, "damaged_records": "stop"}
+    assert fields.from_flat(older, PretrainConfig) == config
+    with pytest.raises(ValueError, match="damaged_records=skip is not supported"):
+        fields.from_flat({**older, "damaged_records": "skip"}, PretrainConfig)
 
 
 # (steps, batch, length, learning rate, mask rate, layers, hidden, heads, ffn,
@@ -275,7 +281,6 @@ FLAGS = [
     "clipping",
     "corpus",
     "corpus_weights",
-    "damaged_records",
     "data_dir",
     "disallow_correct",
     "discriminator_weight",

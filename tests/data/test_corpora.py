@@ -103,6 +103,26 @@ def test_folder_is_recursive_and_sorted_by_relative_path(write, tmp_path):
     assert found == ["a.txt", "b/a.md", "b/x.txt", "c.txt.gz", "d.rst"]
 
 
+def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
+    """Suffixes in any case; hidden files are not missed."""
+    for name in ("a.TXT", "b.Md", "c.txt.GZ", ".hidden.json", ".git/x.json"):
+        write(name, name) if name != "c.txt.GZ" else write(
+            name, gzip.compress(name.encode())
+        )
+    said = []
+    sources = open_corpus([str(tmp_path)], log=said.append)
+    found = [document for source in sources for document in source.documents()]
+    assert found == [["a.TXT"], ["b.Md"], ["c.txt.GZ"]]
+    assert said == []
+    for name in ("AA/wiki_00", "AA/wiki_01", "d.bz2", "e.xz", "f.json"):
+        write(name, "left out")
+    again = open_corpus([str(tmp_path)], log=said.append)
+    assert again == sources
+    (line,) = said
+    assert "AA/wiki_00" in line
+    assert line.count("and 2 more files") == 1
+
+
 def test_globs_and_repeated_files(write, tmp_path):
     write("x/1.txt", "1")
     write("y/2.txt", "2")

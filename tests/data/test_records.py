@@ -101,6 +101,15 @@ def test_counting_names_the_place_of_the_damage(tmp_path):
         count_records(path)
 
 
+def test_an_empty_example_is_refused(tmp_path):
+    """Its neighbours would get its place otherwise."""
+    for rows in ([[], [2, 7, 3]], [[2, 7, 3], []]):
+        rows = [np.array(row, np.int32) for row in rows]
+        with pytest.raises(ValueError, match=r"a: example \d has no token ids"):
+            write_shard(tmp_path / "a", rows)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failing_writer_leaves_nothing(tmp_path):
     def broken():
         yield [2, 3]

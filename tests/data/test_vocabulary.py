@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary, train_vocabulary
+from electra_tf.errors import UserError
 
 TEXT = [
     "the cat sat on the mat",
@@ -149,11 +151,15 @@ def test_windows_line_ends_and_other_names(tmp_path):
     assert Vocabulary.load(path, **loaded.names) == loaded
 
 
+# The special tokens and further lines.
+LINES = "\n".join(SPECIAL_TOKENS).encode() + b"\n%s\n"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "is empty"),
-        ("\n".join(SPECIAL_TOKENS).encode(), "no tokens but the special ones"),
+        ("\n".join(SPECIAL_TOKENS).encode(), "no tokens but the special and"),
         (b"\n\n", "is empty"),
         (b"[PAD]\n[UNK]\na\n", r"missing: \[CLS\], \[SEP\], \[MASK\]"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),
@@ -161,6 +167,11 @@ def test_windows_line_ends_and_other_names(tmp_path):
         (b"[PAD]\t0\n", "not one token per line"),
         (b'{"model": {}}\n', "not one token per line"),
         (b"[PAD]\n\xff\n", "not UTF-8 at byte 6"),
+        (LINES % b"[unused0]\n[unused17]", "no tokens but the special and unused ones"),
+        (LINES % (b"a" * 201), "token 6, .* is too long"),
+        (LINES % (b"##" + b"a" * 201), "token 6, .* is too long"),
+        (LINES % ("\u0e01" * 86).encode(), "token 6, .* is too long"),
+        (LINES % b"a\0b", "token 6, .* has a space, a line break or a zero byte"),
     ],
 )
 def test_broken_files_are_refused(content, message, tmp_path):
@@ -169,3 +180,31 @@ def test_broken_files_are_refused(content, message, tmp_path):
     with pytest.raises(ValueError, match=message) as caught:
         Vocabulary.load(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a b", "\t", "\r", "a\0", "", "\ud800"])
+def test_tokens_that_no_file_can_hold_are_refused(token):
+    with pytest.raises(UserError, match="token 6"):
+        Vocabulary((*SPECIAL_TOKENS, token))
+
+
+def test_spaces_at_line_ends_are_stripped_and_folders_are_named(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(LINES % b"a \nb\t \r\n##c\t")
+    assert Vocabulary.load(path).tokens[5:] == ("a", "b", "##c")
+    with pytest.raises(UserError, match=r"is a folder: name .*vocab\.txt"):
+        Vocabulary.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "lower_case"),
+    [(["MKVLA" * 80, "QGTEN" * 80], True), (["\u0e01\u0e33" * 90], False)],
+)
+def test_no_token_is_too_long_for_the_tokenizer(words, lower_case):
+    """Protein sequences and Thai: every line is one word."""
+    tokens = train_vocabulary(words * 9, 400, lower_case=lower_case)
+    # FastBertTokenizer ends with a RuntimeError at 257 bytes.
+    assert max(len(token.encode()) for token in tokens) <= 256
+    tokenizer = WordPiece(Vocabulary(tuple(tokens)), lower_case=lower_case)
+    (ids,) = tokenizer.encode([words[0][:150]])
+    assert tokenizer.vocabulary.unk_id not in ids

@@ -91,6 +91,16 @@ def test_marks_and_sigmas_without_end(lower_case, strip_accents):
     compare(texts, codes, lower_case, strip_accents)
 
 
+def test_whole_tokens_are_split_and_cut_as_words():
+    """A token with punctuation or of 200 letters is no short cut past the rules."""
+    tokens = Vocabulary((*SPECIAL_TOKENS, "a=b", "a", "b", "=", "c" * 200, "c"))
+    texts = ["a=b", "a\u2260b", "c" * 200, "c" * 201, "C" * 220]
+    theirs = WordPiece(tokens).encode(texts)
+    mine = WordTable(tokens).encode(texts)
+    assert [row.tolist() for row in mine] == [row.tolist() for row in theirs]
+    assert [row.tolist() for row in mine[2:]] == [[9], [1], [1]]
+
+
 def test_lines_are_kept_apart_at_every_size_of_block(monkeypatch):
     rng = random.Random(2)
     lines = [" ".join(rng.choices(["ab", "abc", "", "x.y"], k=9)) for _ in range(50)]

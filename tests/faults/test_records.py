@@ -1,6 +1,5 @@
-"""Record files with every kind of damage: fatal, or skipped and counted, by flag."""
+"""Record files with every kind of damage: the error names file and record."""
 
-import json
 import shutil
 import struct
 
@@ -9,10 +8,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf import cli
-from electra_tf.data import damage, pipeline, records
+from electra_tf.data import pipeline, prepared, records
+from electra_tf.data.masking import Masking
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.files import read_json_lines
-from tests.data.common import save_manifest
 from tests.end_to_end import in_process
 
 COUNT, LONGEST = 40, 20
@@ -61,81 +59,70 @@ def other_rows(row):
     return write
 
 
-# What is done to a file, the numbers (from 1) of the records that are lost, and the
-# number of records that are found.
+# A change of the file, and the error that names it.
 DAMAGES = {
-    "a flipped bit in a record": (flipped(7 * SIZE + 30), [8], COUNT),
-    "a flipped bit in a checksum": (flipped(8 * SIZE - 1), [8], COUNT),
-    "a flipped bit in a length": (flipped(7 * SIZE), [8], COUNT),
-    "a flipped bit in the first length": (flipped(2), [1], COUNT),
-    "truncated in a record": (lambda c: c[: 7 * SIZE + 30], [8], 8),
-    "truncated in a length": (lambda c: c[: 7 * SIZE + 5], [8], 8),
+    "a flipped bit in a record": (flipped(7 * SIZE + 30), "record 8 is damaged"),
+    "a flipped bit in a checksum": (flipped(8 * SIZE - 1), "record 8 is damaged"),
+    "a flipped bit in a length": (flipped(7 * SIZE), "no record starts at byte"),
+    "a flipped bit in the first length": (flipped(2), "no record starts at byte 0"),
+    "truncated in a record": (lambda c: c[: 7 * SIZE + 30], "cut off at byte"),
+    "truncated in a length": (lambda c: c[: 7 * SIZE + 5], "cut off at byte"),
     "zeros in the middle": (
         lambda c: c[: 7 * SIZE] + bytes(SIZE) + c[8 * SIZE :],
-        [8],
-        COUNT,
+        "no record starts at byte",
     ),
-    "zero-length": (lambda c: b"", [1], 1),
-    "text": (lambda c: b"nothing of this is a record\n" * 50, [1], 1),
-    "records of something else": (foreign_examples, [1, 2, 3], 3),
-    "an id beyond the vocabulary": (other_rows([2, 2000, 3]), [8], COUNT),
-    "a negative id": (other_rows([2, 2**63 - 1, 3]), [8], COUNT),
-    "too long": (other_rows([2] * (LONGEST + 1)), [8], COUNT),
+    "text": (
+        lambda c: b"nothing of this is a record\n" * 50,
+        "no record starts at byte 0",
+    ),
+    "records of something else": (foreign_examples, "a record has no input_ids"),
+    "an id beyond the vocabulary": (other_rows([2, 2000, 3]), "record 8 is damaged"),
+    "a negative id": (other_rows([2, 2**63 - 1, 3]), "record 8 is damaged"),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_skipped_in_its_place(data, tmp_path, name):
-    change, lost, total = DAMAGES[name]
+def test_damage_is_named(data, name):
+    change, message = DAMAGES[name]
     path = data / "train-0.tfrecord"
     path.write_bytes(change(path.read_bytes()))
-    paths, said = pipeline.expand_files(data), []
-    copies, skipped = damage.skip(
-        paths,
-        tmp_path / "copies",
-        vocab_size=len(Vocabulary.load(data / "vocab.txt")),
-        max_seq_length=LONGEST,
-        log=said.append,
-    )
-    assert skipped == len(lost)
-    assert list(copies) == [str(path)]
-    (line,) = said
-    numbers = ", ".join(map(str, lost[:3]))
-    assert f"{path} is damaged: {skipped} of {total} records are skipped" in line
-    assert f"(number {numbers}" in line
-    (copy,) = copies.values()
-    found = list(tf.data.TFRecordDataset(copy).batch(100).map(pipeline.parse_batch))
-    wanted = [[] if n + 1 in lost else row for n, row in enumerate(rows()[:total])]
-    assert found[0].to_list() == wanted
-
-
-def test_what_the_manifest_counts_keeps_its_place(data, tmp_path):
-    """A file that is cut off: those after it in the pass stay where they were."""
-    shards = [records._shard(p, p, COUNT, 18 * COUNT) for p in sorted(data.glob("t*"))]
-    path = data / "train-0.tfrecord"
-    path.write_bytes(path.read_bytes()[: 7 * SIZE])
+    files = pipeline.expand_files(data)
     vocabulary = Vocabulary.load(data / "vocab.txt")
-    save_manifest(data, vocabulary, shards, max_seq_length=20)
-    paths = pipeline.expand_files(data)
-    with pytest.raises(ValueError, match=r"train-0\.tfrecord: has .*\(truncated copy"):
-        pipeline.count_all(paths)
-    copies, skipped = damage.skip(
-        paths,
-        tmp_path / "copies",
-        vocab_size=len(vocabulary),
-        max_seq_length=20,
-        log=lambda line: None,
-    )
-    assert skipped == COUNT - 7
-    assert pipeline.count_all(pipeline.applied(copies, paths), copies) == 2 * COUNT
+    size = len(vocabulary)
+    masking = Masking(size, 4, never_masked=(2, 3), max_seq_length=LONGEST)
+    with (
+        pytest.raises(ValueError, match=rf"train-0\.tfrecord: {message}"),
+        pipeline.naming_damage(files, size),
+    ):
+        list(
+            pipeline.pretraining_dataset(
+                files, batch_size=8, masking=masking, sep_id=3, training=False
+            )
+        )
 
 
-def test_nothing_left_is_an_error(data, tmp_path):
-    for path in data.glob("*.tfrecord"):
-        path.write_bytes(b"")
-    options = {"vocab_size": 100, "max_seq_length": 20, "log": lambda line: None}
-    with pytest.raises(ValueError, match="None of the records in 2 files is whole"):
-        damage.skip(pipeline.expand_files(data), tmp_path / "copies", **options)
+def test_empty_shards_hold_no_records_and_are_counted(data):
+    """The original builder leaves such files; its names are found in a folder."""
+    for number, name in enumerate(("train-0", "train-1")):
+        path = data / f"{name}.tfrecord"
+        path.rename(data / f"pretrain_data.tfrecord-{number}-of-4")
+    (data / "pretrain_data.tfrecord-2-of-4").touch()
+    (data / "pretrain_data.tfrecord-3-of-4").touch()
+    said = []
+    found = prepared.given_data([str(data)], max_seq_length=LONGEST, log=said.append)
+    assert len(found.train_files) == 4
+    assert "2 of 4 record files are empty (0 bytes, 0 records)" in said[-1]
+    masking = Masking(100, 4, never_masked=(2, 3), max_seq_length=LONGEST)
+    for training in (True, False):
+        batches = pipeline.pretraining_dataset(
+            found.train_files,
+            batch_size=8,
+            masking=masking,
+            sep_id=3,
+            training=training,
+        ).take(2 * COUNT // 8)
+        ids = np.concatenate([batch["input_ids"] for batch in batches])[:, :18]
+        assert sorted(ids.tolist()) == sorted(rows() * 2)
 
 
 def run(text, data, folder, *more):
@@ -143,42 +130,24 @@ def run(text, data, folder, *more):
     return in_process.run(text, folder, *flags, "--shuffle_buffer=1", *more)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("zero-length", r"train-0\.tfrecord holds no record: .*=skip"),
-        ("text", r"train-0\.tfrecord: no record starts at byte 0"),
-        ("truncated in a record", r"train-0\.tfrecord: cut off at byte"),
-        ("records of something else", r"train-0\.tfrecord: a record has no input_ids"),
-    ],
-)
-def test_damage_that_is_found_at_once_stops_the_run(
-    text, data, tmp_path, name, message
-):
+@pytest.mark.parametrize("name", ["text", "truncated in a record"])
+def test_damage_that_is_found_at_once_stops_the_run(text, data, tmp_path, name):
+    change, message = DAMAGES[name]
     path = data / "train-0.tfrecord"
-    path.write_bytes(DAMAGES[name][0](path.read_bytes()))
-    with pytest.raises(ValueError, match=message) as caught:
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"train-0\.tfrecord: {message}") as caught:
         run(text, data, tmp_path / "run")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
-def test_a_run_that_met_damage_goes_on_without_it(text, data, tmp_path):
-    """Named and fatal first; then counted, and all other batches are the same."""
+def test_a_run_that_met_damage_goes_on_with_the_right_file(text, data, tmp_path):
     path, folder = data / "train-0.tfrecord", tmp_path / "run"
     whole = path.read_bytes()
     path.write_bytes(flipped(30 * SIZE + 30)(whole))
     with pytest.raises(ValueError, match=r"train-0\.tfrecord: record 31 is damaged"):
         run(text, data, folder, "--num_train_steps=9")
-    skip = ("--num_train_steps=9", "--damaged_records=skip")
-    code, said = run(text, data, folder, *skip)
+    path.write_bytes(whole)
+    code, said = run(text, data, folder, "--num_train_steps=9")
     assert code == cli.OK
-    assert any("1 of 40 records are skipped (number 31)" in line for line in said)
     assert any(line.startswith("resuming after step") for line in said)
-    metrics = read_json_lines(folder / "metrics.jsonl")
-    assert [row["skipped_records"] for row in metrics if "skipped_records" in row] == [
-        1
-    ]
-    assert np.isfinite([row["loss"] for row in metrics if "loss" in row]).all()
-    described = json.loads((folder / "config.json").read_text())
-    assert described["config"]["damaged_records"] == "skip"

@@ -122,6 +122,13 @@ def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
     (tmp_path / "model.index").unlink()
     assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
     assert not same(read(tmp_path), whole)
+    # The file that TensorFlow keeps beside them wins, wherever it was written.
+    for place in ("", "/somewhere/else/"):
+        line = f'model_checkpoint_path: "{place}model.ckpt-9"\n'
+        (tmp_path / "checkpoint").write_text(line)
+        assert same(read(tmp_path), read(tmp_path / "model.ckpt-9"))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
 
 
 def test_state_of_training_is_left_and_named(tmp_path):
@@ -130,6 +137,9 @@ def test_state_of_training_is_left_and_named(tmp_path):
         "global_step": np.int64(7),
         f"{word}/adam_m": np.zeros((35, 8), np.float32),
         f"{word}/adam_v": np.zeros((35, 8), np.float32),
+        "loss_scale": np.float32(8),
+        "good_steps": np.int64(3),
+        "electra/pooler/dense/kernel": np.zeros((16, 16), np.float32),
     }
     checkpoint(tmp_path, *CASES["small"], state)
     assert set(read(tmp_path).not_taken) == state.keys()

@@ -301,6 +301,89 @@ def test_special_tokens_of_other_names(folder):
     assert tokenizer_files.read_tokenizer(folder).vocabulary == original
 
 
+def tokenizer_json(folder, **values):
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(values))
+    return tokenizer_files.read_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "lower_case", "strip_accents", "note"),
+    [
+        (None, False, False, "CJK characters are not split"),
+        ({"type": "Sequence", "normalizers": []}, False, False, "CJK"),
+        ({"type": "Lowercase"}, True, False, "CJK"),
+        (
+            {
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "NFD"},
+                    {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]},
+                    {"type": "StripAccents"},
+                ],
+            },
+            *(True, True, "CJK"),
+        ),
+        (
+            {"type": "Sequence", "normalizers": [{"type": "BertNormalizer"}]},
+            *(None, None, ""),
+        ),
+        ({"type": "BertNormalizer", "lowercase": True}, True, True, ""),
+        ({"type": "NFKC"}, False, False, "normalized by NFKC"),
+    ],
+)
+def test_normalizers(folder, normalizer, lower_case, strip_accents, note):
+    (folder / "tokenizer_config.json").unlink(missing_ok=True)
+    found = tokenizer_json(folder, normalizer=normalizer)
+    assert (found.lower_case, found.strip_accents) == (lower_case, strip_accents)
+    assert note in " ".join(found.notes)
+    assert bool(found.notes) == bool(note)
+    # An entry of null says nothing.
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": null}')
+    assert tokenizer_files.read_tokenizer(folder).lower_case is lower_case
+
+
+def test_other_words_are_reported_and_another_prefix_is_refused(folder):
+    for splitter, count in (("BertPreTokenizer", 0), ("WhitespaceSplit", 1)):
+        found = tokenizer_json(folder, pre_tokenizer={"type": splitter})
+        assert len(found.notes) == count
+        assert all(splitter in note for note in found.notes)
+    assert len(tokenizer_json(folder, pre_tokenizer=None).notes) == 1
+    model = {"type": "WordPiece", "vocab": {}, "continuing_subword_prefix": ""}
+    with pytest.raises(ValueError, match=r"tokenizer\.json: pieces .* begin with ''"):
+        tokenizer_json(folder, model=model)
+
+
+def test_tokens_and_lengths_that_cannot_be_written_are_refused(folder):
+    size = len(Vocabulary.load(folder / "vocab.txt"))
+    decoder = {"0": {"content": "[PAD]"}, str(size): {"content": "covid19"}}
+    found = tokenizer_config(folder, added_tokens_decoder=decoder)
+    assert found.vocabulary.tokens[size:] == ("covid19",)
+    for token in ("a\nb", "New York"):
+        decoder[str(size)]["content"] = token
+        with pytest.raises(ValueError, match="has a space, a line break"):
+            tokenizer_config(folder, added_tokens_decoder=decoder)
+    for length in (-5, 0, 0.5):
+        with pytest.raises(ValueError, match=f"model_max_length is {length}"):
+            tokenizer_config(folder, model_max_length=length)
+
+
+def test_layer_norms_of_old_pickles(folder, tmp_path):
+    torch = pytest.importorskip("torch")
+    for below in (folder, folder / "generator"):
+        tensors = load_file(below / "model.safetensors")
+        old = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ): torch.from_numpy(array)
+            for name, array in tensors.items()
+        }
+        assert old.keys() != tensors.keys()
+        torch.save(old, below / "pytorch_model.bin")
+        (below / "model.safetensors").unlink()
+    assert same(read(folder), read(GOLDEN / "projected"))
+
+
 def test_the_exact_gelu_has_two_names(folder):
     change_config(folder, hidden_act="gelu_python")
     assert same(read(folder), read(GOLDEN / "projected"))

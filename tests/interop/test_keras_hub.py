@@ -1,6 +1,9 @@
 """keras-hub presets in and out, against keras-hub's own forward pass."""
 
 import json
+import time
+import tracemalloc
+import zipfile
 
 import keras
 import keras_hub
@@ -11,6 +14,7 @@ import electra_tf as et
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.interop import keras_hub as interop
+from electra_tf.interop.imported import Source
 from tests.layers.helpers import randomize
 
 WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
@@ -152,6 +156,47 @@ def test_a_saved_backbone_is_read(tmp_path):
         model.token_embedding.embeddings.numpy(),
     )
     assert read.vocabulary is None
+
+
+@pytest.mark.parametrize("name", ["num_layers", "vocab_size", "hidden_dim"])
+@pytest.mark.parametrize("kind", ["preset", "backbone.keras"])
+def test_sizes_beyond_the_weights_are_refused_before_building(tmp_path, kind, name):
+    path = tmp_path / kind
+    if kind == "preset":
+        interop.write_preset(path, encoder(), Vocabulary(TOKENS), log=quiet)
+        config = json.loads((path / "config.json").read_text())
+        assert name in config["config"]
+        config["config"][name] = 200_000_000
+        (path / "config.json").write_text(json.dumps(config))
+    else:
+        backbone().save(path)
+        rewrite(path, name, 200_000_000)
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=f"{kind} cannot be loaded by keras-hub: it"):
+        interop.read_backbone(path, quiet)
+    assert time.monotonic() - started < 2
+
+
+def rewrite(path, name, value):
+    with zipfile.ZipFile(path) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    assert name in config["config"]
+    config["config"][name] = value
+    with zipfile.ZipFile(path, "w") as archive:
+        for part, content in parts.items():
+            archive.writestr(part, json.dumps(config) if "config" in part else content)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    path = tmp_path / "bomb.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", b" " * (1 << 28))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"bomb\.keras: its config\.json would unpack"):
+        interop.detect(Source(str(path)))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    tracemalloc.stop()
 
 
 def test_every_variable_is_used_once():

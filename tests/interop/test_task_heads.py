@@ -252,6 +252,17 @@ def test_heads_without_a_counterpart_are_refused_by_name(task, said, tmp_path):
     assert not to.exists()
 
 
+def test_a_multi_label_head_with_one_label(tmp_path):
+    task = MultiLabel(name="toxic", source=None, labels=("toxic",))
+    model = saved(tmp_path / "run", task)
+    run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
+    run(tmp_path / "hf", tmp_path / "in")
+    home, inputs = FinetuningFolder(tmp_path / "in"), batch()
+    assert home.about()["kind"] == "multilabel"
+    assert home.about()["labels"] == ["toxic"]
+    np.testing.assert_allclose(home.load()(inputs), model(inputs), atol=1e-5)
+
+
 def test_other_formats_and_the_encoder_alone(tmp_path):
     model = saved(tmp_path / "run", TASKS["classification"])
     for flags in (["--format=keras_hub"], [], ["--format=google_tf1"]):
