@@ -51,7 +51,7 @@ _MAY_DIFFER = {
         *("distribution", "tpu", "steps_per_execution", "remat", "profile"),
     ),
     FinetuneConfig: (
-        *("encoder", "output_dir", "overwrite", "seed", "seeds", "cache_dir"),
+        *("encoder", "output_dir", "overwrite", "seed", "seeds"),
         *("log_steps", "export_saved_model"),
     ),
     MinimalPairsConfig: ("model", "batch_size", "output"),
@@ -283,7 +283,6 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
         # Other fine-tuning seeds for each pretraining seed, the same for all systems.
         "seeds": config.probe_seeds,
         "seed": seed * config.probe_seeds,
-        "cache_dir": str(store.folder / "cache"),
     }
     more = {FinetuneConfig: ("finetuning", own), MinimalPairsConfig: ("pairs", {})}
     kinds = {probe.name: more[type(probe.config)] for probe in plan.probes}

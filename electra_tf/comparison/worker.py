@@ -209,8 +209,7 @@ def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row | None:
         return None
     split, metric = report["main_split"], report["main_metric"]
     if job["keep"] != "all":
-        for name in ("model.keras", "cache"):
-            files.remove(folder / name)
+        files.remove(folder / "model.keras")
     summary = report["summary"][split][metric]
     return {
         "task": report["task"],

@@ -98,11 +98,6 @@ class FinetuneRunConfig(Group):
         resumable=True,
     )
     callback: tuple[str, ...] = callbacks()
-    cache_dir: str | None = field(
-        None,
-        "Where tokenized data is kept; default: output_dir/cache, '': nowhere.",
-        resumable=True,
-    )
     export_saved_model: bool = field(
         True, "Write saved_model/, for serving.", resumable=True
     )
@@ -183,12 +178,11 @@ class FinetuneDataConfig(Group):
         "Most tokens of an example; longer ones are cut. Default: of the task.",
         allowed=at_least(8),
     )
-    long_texts: Literal["cut", "head_tail", "windows"] = field(
+    long_texts: Literal["cut", "windows"] = field(
         "cut",
         "What becomes of a single text beyond max_seq_length, in training and ever "
-        "after. cut: its beginning is read. head_tail: a quarter from its beginning, "
-        "the rest from its end. windows: all of it, in several rows; their logits are "
-        "averaged.",
+        "after. cut: its beginning is read. windows: all of it, in several rows; "
+        "their logits are averaged.",
     )
     pair_doubling: bool = field(
         True, "Train MRPC and STS-B in both orders, as the original code."
@@ -467,10 +461,3 @@ class FinetuneConfig:
     def output_dir(self) -> str:
         """Where the run leaves everything."""
         return self.run.output_dir or f"runs/{self.run.task}"
-
-    @property
-    def cache_dir(self) -> str | None:
-        """Where tokenized data is kept; None for nowhere."""
-        if self.run.cache_dir is None:
-            return f"{self.output_dir}/cache"
-        return self.run.cache_dir or None

@@ -13,6 +13,8 @@ from electra_tf.errors import UserError
 
 CONFIG = "config.json"
 _ABSENT = "(absent)"
+# Flags of earlier versions that decided nothing.
+_REMOVED = ("config.cache_dir",)
 
 
 def check_same(
@@ -37,7 +39,7 @@ def check_same(
                 "same flags), or pass --overwrite to start anew."
             )
         return False
-    patterns = tuple(may_differ)
+    patterns = (*may_differ, *_REMOVED)
     now = dict(_leaves(json.loads(json.dumps(settings))))
     before = dict(_leaves(json.loads(json.dumps(absent or {}))))
     # What an older version did not know, it did not do.

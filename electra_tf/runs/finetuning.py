@@ -273,7 +273,6 @@ def _data(
         chosen.max_seq_length,
         train_fraction=config.data.train_fraction,
         seed=config.run.seed,
-        cache_dir=config.cache_dir,
         log=log,
     )
     baseline = {
@@ -628,7 +627,6 @@ def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
         chosen.max_seq_length,
         train_fraction=1,
         seed=config.run.seed,
-        cache_dir=config.cache_dir,
         log=_unsaid,
     )
     held_out, metric = data.examples["search"], data.task.main_metric

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,8 @@ from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.tasks import glue, text
-from electra_tf.tasks.base import Task
+from electra_tf.tasks.base import Rows, Task
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.cache import cache_key, cached_rows
 from electra_tf.tasks.documentation import documentation_task
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
@@ -294,6 +294,17 @@ def _distribution(counts: dict[str, int], total: int, counted: str) -> str:
     )
 
 
+def _digest(examples: Sequence[Any], rows: Rows) -> str:
+    """Hashes texts, labels and token ids."""
+    digest = hashlib.sha256()
+    for example in examples:
+        # Examples are dataclasses, whose ``repr`` has all fields.
+        digest.update(repr(example).encode("utf-8", "surrogatepass") + b"\0")
+    ids = rows.inputs["input_ids"]
+    digest.update(ids.values.tobytes() + ids.splits.tobytes())
+    return digest.hexdigest()[:32]
+
+
 def _is_empty(example: Any) -> bool:
     """Whether a text, or one of a pair, has only white space."""
     return not all(text.strip() for text in getattr(example, "texts", ()))
@@ -304,12 +315,11 @@ class TaskData:
 
     Args:
         train_fraction: share of the training examples to use; ``seed`` draws it.
-        cache_dir: where rows are kept for the next run; None for nowhere.
 
     Attributes:
         task: the task after ``prepare``.
         train: training examples, as they are scored; ``train_rows`` is trained on.
-        keys: hashes of all that the rows depend on, by split, "train" too.
+        keys: hashes of examples and rows by split, "train" too.
         eval_splits: names of the evaluation splits that are there, the main one first.
         test_splits: names of the splits to predict that are there.
         tuning: examples held out of training, for ``tune``; mostly none.
@@ -324,7 +334,6 @@ class TaskData:
         *,
         train_fraction: float,
         seed: int,
-        cache_dir: str | None,
         log: Log,
     ):
         examples = task.examples(task.train_split)
@@ -372,22 +381,16 @@ class TaskData:
 
         augmented = self.task.augment(self.train)
         arguments = tokenizer, max_seq_length
-        self.keys = {
-            split: cache_key(self.task, each, *arguments, training=split == "train")
-            for split, each in {"train": augmented, **self.examples}.items()
-        }
-        options = {"folder": cache_dir, "log": log}
-        self.train_rows = cached_rows(
-            self.task, augmented, *arguments, training=True, **options
-        )
+        self.train_rows = self.task.featurize(augmented, *arguments, training=True)
         self.rows = {
-            split: cached_rows(self.task, each, *arguments, **options)
+            split: self.task.featurize(each, *arguments)
             for split, each in self.examples.items()
         }
         if self.tuning:
-            self._tuning_rows = cached_rows(
-                self.task, self.tuning, *arguments, **options
-            )
+            self._tuning_rows = self.task.featurize(self.tuning, *arguments)
+        self.keys = {"train": _digest(augmented, self.train_rows)}
+        for split, each in self.rows.items():
+            self.keys[split] = _digest(self.examples[split], each)
         if not len(self.train_rows):
             raise UserError(
                 f"Of {len(self.train)} training questions of {task.name}, none has an "

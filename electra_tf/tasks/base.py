@@ -87,7 +87,6 @@ class Ragged:
 
 
 Column = np.ndarray | Ragged
-_GROUPS = ("inputs", "targets", "notes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,26 +126,6 @@ class Rows:
     def lengths(self) -> np.ndarray:
         """Number of tokens of each row, int64 [R]."""
         return self.inputs["input_ids"].lengths
-
-    def columns(self) -> dict[str, Column]:
-        """Returns all columns under one flat name each: the form of the cache."""
-        named = {
-            f"{group}.{name}": column
-            for group in _GROUPS
-            for name, column in getattr(self, group).items()
-        }
-        weights = {} if self.weights is None else {"weights": self.weights}
-        return {**named, "example": self.example, **weights}
-
-    @classmethod
-    def from_columns(cls, columns: Mapping[str, Column], pad_id: int = 0) -> Rows:
-        """Does the inverse of ``columns``."""
-        fields: dict[str, Any] = {group: {} for group in _GROUPS}
-        for flat_name, column in columns.items():
-            group, dot, name = flat_name.partition(".")
-            place, key = (fields[group], name) if dot else (fields, flat_name)
-            place[key] = column
-        return cls(**fields, pad_id=pad_id)
 
 
 class Task:
@@ -349,10 +328,6 @@ class Task:
         """Returns what must be known to use the model later: written to task.json."""
         names = list(self.text_names)
         return {"task": self.name, "kind": self.kind, "text_names": names}
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Returns all options that change ``featurize``: part of the cache's key."""
-        return self.to_json()
 
 
 _REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}

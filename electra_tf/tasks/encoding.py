@@ -64,24 +64,6 @@ def pack(
     return tf.concat(parts, axis=1), tf.concat(numbers, axis=1)
 
 
-def head_and_tail(
-    pieces: tf.RaggedTensor, room: int
-) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """A text that is too long without its middle: a quarter of the room is its head.
-
-    Sun et al. (2019) found that best among ways to shorten, with about that share.
-    """
-    lengths, starts = pieces.row_lengths(), pieces.row_starts()
-    is_long = lengths > room
-    head = tf.where(is_long, tf.constant(room // 4, tf.int64), lengths)
-    tail = tf.where(is_long, tf.constant(room - room // 4, tf.int64), 0)
-    ends = starts + lengths
-    place = tf.concat(
-        [tf.ragged.range(starts, starts + head), tf.ragged.range(ends - tail, ends)], 1
-    )
-    return tf.gather(pieces.values, place), tf.range(pieces.nrows(tf.int64))
-
-
 def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """A text that is too long as several rows, all full, which overlap a little."""
     lengths = pieces.row_lengths()
@@ -96,13 +78,8 @@ def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Ten
     return tf.gather(pieces.values, tf.ragged.range(first, first + size)), text
 
 
-def _whole(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    return pieces, tf.range(pieces.nrows(tf.int64))
-
-
-# What becomes of a single text, [B, None] pieces, for which there is room for so many:
-# rows [R, None], and the text of each, int64 [R]. ``pack`` cuts what is too long still.
-LONG_TEXTS = {"cut": _whole, "head_tail": head_and_tail, "windows": windows}
+# What becomes of a single text that is too long: its beginning is read, or all of it.
+LONG_TEXTS = ("cut", "windows")
 
 
 def _encode(
@@ -111,11 +88,11 @@ def _encode(
     max_seq_length: int,
     long_texts: str,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-    pieces = [tokenizer.tokenize(text) for text in texts]
-    # Of pairs, ``long_texts`` is "cut".
-    first, text = LONG_TEXTS[long_texts](pieces[0], max_seq_length - 2)
-    packed = pack([first, *pieces[1:]], tokenizer.vocabulary, max_seq_length)
-    return *packed, text
+    segments = [tokenizer.tokenize(text) for text in texts]
+    text = tf.range(segments[0].nrows(tf.int64))
+    if long_texts == "windows" and len(segments) == 1:
+        segments[0], text = windows(segments[0], max_seq_length - 2)
+    return *pack(segments, tokenizer.vocabulary, max_seq_length), text
 
 
 def encode_tensors(

@@ -1,7 +1,7 @@
-"""Scores in NumPy, written from their definitions.
+"""Metrics of N labels and predictions, as Python floats in [-1, 1].
 
-All take arrays or sequences of N values, labels first, and return a Python float;
-shares and correlations are in [-1, 1], not in percent.
+scikit-learn is imported by the functions that need it: it takes half a second. F1 over
+many labels is NumPy's, because the bootstrap calls it hundreds of times.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 # Of the normal distribution: 95 % lie between minus this and this.
 NORMAL_QUANTILE = 1.959964
@@ -31,80 +32,42 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     return low, high
 
 
-def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Share of equal entries."""
-    return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
-
-
-def confusion_matrix(
-    labels: ArrayLike, predictions: ArrayLike, num_classes: int
-) -> np.ndarray:
-    """Counts [C, C]: row is the label, column the prediction."""
-    cells = np.asarray(labels) * num_classes + np.asarray(predictions)
-    counts = np.bincount(cells, minlength=num_classes**2)
-    return counts.reshape(num_classes, num_classes)
-
-
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Matthews correlation, for two or more classes (Gorodkin 2004).
+    """Matthews correlation; 0 if labels or predictions are all the same."""
+    from sklearn.metrics import matthews_corrcoef
 
-    0 where labels or predictions are all the same.
-    """
-    classes, coded = np.unique(
-        np.concatenate([labels, predictions]), return_inverse=True
-    )
-    half = len(coded) // 2
-    counts = confusion_matrix(coded[:half], coded[half:], len(classes)).astype(float)
-    actual, predicted, total = counts.sum(1), counts.sum(0), counts.sum()
-    covariance = np.trace(counts) * total - actual @ predicted
-    variances = (total**2 - actual @ actual) * (total**2 - predicted @ predicted)
-    return float(covariance / np.sqrt(variances)) if variances > 0 else 0.0
+    return float(matthews_corrcoef(labels, predictions))
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
-    """Harmonic mean of precision and recall of one class; 0 without true positives."""
-    labels = np.asarray(labels) == positive
-    predictions = np.asarray(predictions) == positive
-    hits = np.sum(labels & predictions)
-    either = np.sum(labels) + np.sum(predictions)
-    return float(2 * hits / either) if either else 0.0
+    """F1 of one class; 0 without true positives."""
+    from sklearn.metrics import f1_score
+
+    is_label, is_predicted = (
+        np.asarray(each) == positive for each in (labels, predictions)
+    )
+    return float(f1_score(is_label, is_predicted, zero_division=0))
 
 
-def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_classes: int) -> float:
+def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Mean of the F1 of all classes that labels or predictions have."""
-    present = np.union1d(labels, predictions)
-    scores = [f1(labels, predictions, c) for c in range(num_classes) if c in present]
-    return float(np.mean(scores))
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, average="macro", zero_division=0))
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Linear correlation; 0 where one side is constant."""
-    labels = np.asarray(labels, np.float64)
-    predictions = np.asarray(predictions, np.float64)
+    """Pearson correlation; 0 if one side is constant, NaN if it has NaN."""
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
-    labels = labels - labels.mean()
-    predictions = predictions - predictions.mean()
-    scale = np.sqrt((labels @ labels) * (predictions @ predictions))
-    return float(labels @ predictions / scale)
+    return float(stats.pearsonr(labels, predictions).statistic)
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Linear correlation of the ranks; equal values share their mean rank."""
-
-    def ranks(values: ArrayLike) -> np.ndarray:
-        _, inverse, counts = np.unique(
-            np.asarray(values, np.float64), return_inverse=True, return_counts=True
-        )
-        return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-    return pearson(ranks(labels), ranks(predictions))
-
-
-def mean_squared_error(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Mean of the squared differences."""
-    difference = np.asarray(labels, np.float64) - np.asarray(predictions, np.float64)
-    return float(np.mean(difference**2))
+    """Spearman correlation; 0 if one side is constant, NaN if it has NaN."""
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    return float(stats.spearmanr(labels, predictions).statistic)
 
 
 def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:

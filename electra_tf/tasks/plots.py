@@ -22,24 +22,37 @@ FILES = (
 _MOST_NUMBERED, _MOST_NAMED = 30, 60
 
 
-def confusion_matrix(counts: np.ndarray, labels: Sequence[str], folder: str) -> str:
-    """Draws counts [C, C] (row: label, column: prediction); returns the path.
+def confusion_matrix(
+    labels: Sequence[str],
+    predictions: Sequence[str],
+    names: Sequence[str],
+    folder: str,
+) -> str:
+    """Draws a confusion matrix of the classes ``names``; returns the path.
 
     At most 20 inches wide: many classes have no numbers in the cells, and more still
     have not all of their names at the sides.
     """
-    figure, axes = _figure(min(max(4.5, 0.6 * len(labels) + 2.5), 20))
+    from sklearn import metrics
+
+    counts = metrics.confusion_matrix(labels, predictions, labels=names)
+    figure, axes = _figure(min(max(4.5, 0.6 * len(names) + 2.5), 20))
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    numbered = np.ndenumerate(counts) if len(labels) <= _MOST_NUMBERED else ()
-    for (row, column), count in numbered:
-        color = "white" if shares[row, column] > 0.55 else "black"
-        axes.text(column, row, count, ha="center", va="center", color=color, size=8)
-    ticks = range(0, len(labels), math.ceil(len(labels) / _MOST_NAMED))
-    names = [labels[tick] for tick in ticks]
+    display = metrics.ConfusionMatrixDisplay(shares)
+    numbers = len(names) <= _MOST_NUMBERED
+    limits = {"vmin": 0, "vmax": 1}
+    display.plot(
+        ax=axes, cmap="Blues", include_values=numbers, colorbar=False, im_kw=limits
+    )
+    # The color is of the share of a label, the number a count.
+    if numbers:
+        for text, count in zip(display.text_.flat, counts.flat, strict=True):
+            text.set(text=count, size=8)
+    ticks = range(0, len(names), math.ceil(len(names) / _MOST_NAMED))
+    shown = [names[tick] for tick in ticks]
     # Labels are the user's: $ is a character like any other.
-    axes.set_xticks(ticks, names, rotation=45, ha="right", parse_math=False)
-    axes.set_yticks(ticks, names, parse_math=False)
+    axes.set_xticks(ticks, shown, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(ticks, shown, parse_math=False)
     axes.set(xlabel="prediction", ylabel="label")
     axes.set_title(f"{np.trace(counts)} of {counts.sum()} right", size=10)
     return _save(figure, folder, "confusion_matrix.png")

@@ -318,12 +318,6 @@ class QuestionAnswering(Task):
             del options[name]
         return super().to_json() | options
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Leaves the kind of head out, which reads the same rows."""
-        options = self.to_json()
-        del options["span_head"]
-        return options
-
 
 _BATCH = 256
 

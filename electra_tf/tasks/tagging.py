@@ -338,10 +338,7 @@ class Tagging(Task):
             if pair[1] is not None
         ]
         names = sorted({tag for pair in pairs for tag in pair})
-        index = {tag: number for number, tag in enumerate(names)}
-        coded = np.array([[index[gold], index[given]] for gold, given in pairs])
-        counts = metrics.confusion_matrix(coded[:, 0], coded[:, 1], len(names))
-        return plots.confusion_matrix(counts, names, folder)
+        return plots.confusion_matrix(*zip(*pairs, strict=True), names, folder)
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
@@ -391,16 +388,13 @@ class Tagging(Task):
         """Adds the tags and the options."""
         tags = {} if self.tags is None else dataclasses.asdict(self.tags)
         tags.pop("learned", None)
-        return self.fingerprint() | tags
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Returns what rows depend on; how tags are answered is not part of it."""
-        return super().to_json() | {
+        options = {
             "labels": None if self.tags is None else list(self.tags.learned),
             "main_metric": self.main_metric,
             "encoding": self.encoding,
             "long_sentences": self.long_sentences,
         }
+        return super().to_json() | options | tags
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,10 +30,10 @@ Examples = Sequence[Example]
 Outputs = Sequence[np.ndarray]
 
 SCORES = {
-    "accuracy": lambda labels, found, size: metrics.accuracy(labels, found),
-    "matthews": lambda labels, found, size: metrics.matthews_correlation(labels, found),
+    "accuracy": lambda labels, predictions: float(np.mean(labels == predictions)),
+    "matthews": metrics.matthews_correlation,
     # Of the second class: in GLUE, "paraphrase" and "duplicate".
-    "f1": lambda labels, found, size: metrics.f1(labels, found, positive=1),
+    "f1": metrics.f1,
     "macro_f1": metrics.macro_f1,
 }
 
@@ -44,8 +44,8 @@ class TextTask(Task):
 
     Fields that ``Task`` has mean the same here. ``double_pairs`` trains every pair in
     both orders; ``dropout`` is the rate before the linear layer, and ``pooling`` what
-    that reads (``ClassificationHead``); ``long_texts``, of single texts, is a row of
-    ``encoding.LONG_TEXTS``, and the logits of several windows are averaged;
+    that reads (``ClassificationHead``); ``long_texts``, of single texts, is "cut" or
+    "windows", whose logits are averaged;
     ``submission`` writes a benchmark's file:
     (answers as strings, split, folder) to a path or None.
     """
@@ -128,13 +128,6 @@ class TextTask(Task):
     def to_json(self) -> dict[str, Any]:
         """Adds what becomes of long texts."""
         return super().to_json() | {"long_texts": self.long_texts}
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Leaves out that texts are cut, which they always were."""
-        options = self.to_json()
-        if self.long_texts == "cut":
-            del options["long_texts"]
-        return options
 
     def cut(
         self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
@@ -328,10 +321,6 @@ class Classification(LabeledTask):
         present = np.count_nonzero(counts)
         return (len(targets) / (present * counts[targets])).astype(np.float32)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Adds the weights, which are columns of the rows."""
-        return super().fingerprint() | {"class_weights": self.class_weights}
-
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         """Returns the cross-entropy of the softmax."""
         return keras.losses.SparseCategoricalCrossentropy(
@@ -348,7 +337,7 @@ class Classification(LabeledTask):
 
     def score(self, answers: np.ndarray, examples: Examples) -> Scores:
         """Returns the scores of ``score_names``, in percent."""
-        compared = self.targets(examples), np.argmax(answers, axis=1), self.num_outputs
+        compared = self.targets(examples), np.argmax(answers, axis=1)
         return {name: 100 * SCORES[name](*compared) for name in self.score_names}
 
     def constant(self, train_examples: Examples) -> np.ndarray:
@@ -388,8 +377,9 @@ class Classification(LabeledTask):
     def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
         """Draws the confusion matrix."""
         labels, answered = self.targets(examples), np.argmax(answers, axis=1)
-        counts = metrics.confusion_matrix(labels, answered, self.num_outputs)
-        return plots.confusion_matrix(counts, self.labels, folder)
+        names = [self.labels[label] for label in labels]
+        given = [self.labels[answer] for answer in answered]
+        return plots.confusion_matrix(names, given, self.labels, folder)
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns label and probability [B], labels and probabilities [B, C]."""
@@ -515,12 +505,6 @@ class MultiLabel(LabeledTask):
         """Adds the threshold."""
         return super().to_json() | {"threshold": self.threshold}
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Leaves the threshold out, which no row depends on."""
-        options = super().fingerprint()
-        del options["threshold"]
-        return options
-
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns labels, probabilities and predicted (bool), each [B, C]."""
         probabilities = tf.sigmoid(self.served(outputs, inputs))
@@ -594,7 +578,7 @@ class Regression(TextTask):
         return {
             "pearson": 100 * metrics.pearson(labels, answers),
             "spearman": 100 * metrics.spearman(labels, answers),
-            "mse": metrics.mean_squared_error(labels, answers),
+            "mse": float(np.mean(np.square(np.subtract(labels, answers)))),
         }
 
     def constant(self, train_examples: Examples) -> np.ndarray:

@@ -15,8 +15,6 @@ from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.folders import models
 from electra_tf.runs.curves import plot_curves
 from electra_tf.serving import export
-from electra_tf.tasks.base import Rows
-from electra_tf.tasks.cache import save_rows
 from electra_tf.tasks.text import Classification
 from electra_tf.training.checkpoints import CheckpointStore
 from electra_tf.training.sinks import MetricsLog, TensorBoardScalars
@@ -97,9 +95,6 @@ WRITERS = {
     "encoder.keras": lambda path: models.save(common.encoder(), path),
     "encoder.safetensors": lambda path: models.save(common.encoder(), path),
     "curves.png": curves,
-    "rows.npz": lambda path: save_rows(
-        Rows({"input_ids": np.zeros([400, 40], np.int32)}, {}, np.arange(400)), path
-    ),
 }
 
 

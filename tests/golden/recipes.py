@@ -54,7 +54,6 @@ FINETUNING = (
     "--eval=eval.csv",
     "--encoder=finished",
     "--output_dir=task",
-    "--cache_dir=",
     "--max_seq_length=24",
     "--train_batch_size=8",
     "--epochs=5",

@@ -6,22 +6,23 @@ import pytest
 
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.runs import finetuning_tasks
 from electra_tf.runs.finetuning_tasks import TaskData
 from tests.tasks import common
 
 
-def read(*, train_fraction=1.0, **values):
+def read(*, train_fraction=1.0, tokenizer=None, max_seq_length=16, **values):
     """The data of a run, and the lines it logs."""
     said = []
     task = finetuning_tasks.task(fields.from_flat(values, FinetuneConfig), said.append)
     data = TaskData(
         task,
-        common.tokenizer(),
-        16,
+        tokenizer or common.tokenizer(),
+        max_seq_length,
         train_fraction=train_fraction,
         seed=0,
-        cache_dir=None,
         log=said.append,
     )
     return data, said
@@ -84,6 +85,23 @@ def test_a_scale_that_is_taken_for_classes_is_named(tmp_path):
         said = [line for line in lines if "--task=regression" in line]
         assert bool(said) == is_scale
         assert not is_scale or f"the labels are {len(labels)} numbers (0" in said[0]
+
+
+def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):
+    """Pitfall 40: the original's cache of rows is keyed by the task alone."""
+    other = WordPiece(Vocabulary(common.TOKENS), lower_case=False)
+    keys = []
+    for lines, options in (
+        (("Good,a", "bad,b"), {}),
+        (("Good,b", "bad,a"), {}),
+        (("Good,a", "fine,b"), {}),
+        (("Good movie,a", "bad,b"), {"max_seq_length": 3}),
+        (("Good,a", "bad,b"), {"tokenizer": other}),
+    ):
+        train = write(tmp_path / "train.csv", "text,label", *lines)
+        data, _ = read(task="classification", train=train, eval=train, **options)
+        keys.append(tuple(data.keys.values()))
+    assert all(len({*column}) == 5 for column in zip(*keys, strict=True))
 
 
 def test_examples_without_text_are_counted(tmp_path):

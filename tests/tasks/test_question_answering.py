@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.serving.export import ServingModule
-from electra_tf.tasks.base import Ragged, Rows
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.question_answering import QuestionAnswering, Windows
 from electra_tf.tasks.span_head import NOTHING, Answer, Candidate, best_candidates
@@ -393,21 +392,6 @@ def test_baseline_and_failures():
     assert task(v2=False).baseline(data, data[:1]) == {"exact_match": 0, "f1": 0}
     with pytest.raises(ValueError, match="answerability must be on"):
         QuestionAnswering(name="x", source=None, unanswerable=True)
-
-
-def test_options_change_the_cache_key():
-    tasks = (task(), task(doc_stride=4), task(max_query_length=5), task(v2=False))
-    keys = [json.dumps(found.fingerprint()) for found in tasks]
-    assert len(set(keys)) == 4
-
-
-def test_notes_survive_the_cache():
-    notes = {"mark": Ragged.of([[1], [2, 3]]), "one": np.array([4, 5])}
-    inputs = {"input_ids": Ragged.of([[1], [2, 3]])}
-    rows = Rows(inputs, {}, np.arange(2), notes=notes)
-    again = Rows.from_columns(rows.columns())
-    assert again.notes["mark"][1].tolist() == [2, 3]
-    assert again.notes["one"].tolist() == [4, 5]
 
 
 @pytest.mark.parametrize("v2", [True, False])
