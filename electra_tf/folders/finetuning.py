@@ -1,6 +1,6 @@
-"""The folder of a fine-tuning run: who may write to it, and what is in it.
+"""The folder of a fine-tuning run: its files and who may write them.
 
-A file is the run's own only if its whole name is: a user's notes stay where they are.
+Files with other names are never deleted.
 """
 
 from __future__ import annotations
@@ -270,9 +270,9 @@ class FinetuningFolder:
         return self.path / CHECKPOINTS / f"weights-{seed}"
 
     def done(self, main: tuple[str, str]) -> list[dict[str, Any]]:
-        """What ``finish_seed`` has got of each seed.
+        """Returns the results of the finished seeds.
 
-        ValueError: a file is damaged, or lacks the split and the score of ``main``.
+        Raises ValueError if a file is damaged or lacks the main split and score.
         """
         found = (self.path / CHECKPOINTS).glob("done-*.json")
         results = [_scored(files.read_json(p, shape=_RESULT), p, main) for p in found]
@@ -294,9 +294,9 @@ class FinetuningFolder:
     def probes(
         self, seed: int, main: tuple[str, str]
     ) -> dict[str, dict[str, dict[str, float]]]:
-        """What ``keep_probes`` was given last of a seed; empty if nothing.
+        """Returns the last saved probe scores of a seed, or {}.
 
-        ValueError: the file is damaged, or lacks the split and the score of ``main``.
+        Raises ValueError if the file is damaged or lacks the main split and score.
         """
         path = self._probes(seed)
         found = files.read_json(path, {}, shape=dict[str, _SCORES])

@@ -1,14 +1,14 @@
-"""What the card of a fine-tuned model says: data, recipe, scores, limits."""
+"""The model card of a fine-tuned model: data, recipe, scores, limits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from electra_tf import files
 from electra_tf.cli import visible
+from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import RESULTS, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
 
@@ -31,17 +31,6 @@ _SETTINGS = {
     "max_seq_length": "tokens per row",
 }
 _MOST_LABELS = 30
-# What results.json says, as far as the card repeats it.
-_SCORES = dict[str, float]
-_SEED = {"seed": int, "scores": dict[str, _SCORES], "failure": str}
-_REPORT = {
-    "main_split": str | None,
-    "seeds": (None, [_SEED]),
-    "intervals": (None, dict[str, tuple[float, float]]),
-    "classes": (None, dict[str, _SCORES]),
-    "examples": (None, dict[str, int]),
-}
-_OVER_SEEDS = dict.fromkeys(("median", "mean", "std", "baseline"), float)
 # What a baseline does, by kind of task.
 _BASELINES = {
     "tagging": "gives each word its most frequent tag",
@@ -64,13 +53,25 @@ def task_facts(
 ) -> str:
     """Markdown sections on the model of a finished run; what is unknown is left out.
 
-    ``report`` is what results.json says, or is going to say. ValueError: task.json or
-    results.json is damaged.
+    ``report`` is the content of results.json, if it is not written yet. Raises
+    ValueError if task.json or results.json is damaged.
     """
     about = folder.about()
-    settings = files.read_json(folder.path / CONFIG, {})
+    path = folder.path / RESULTS
     if report is None:
-        report = _report(folder.path / RESULTS)
+        report = _with_nan(files.read_json(path, {}))
+    settings = files.read_json(folder.path / CONFIG, {})
+    try:
+        return _sections(about, settings, report)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} is damaged: {type(error).__name__} {error}."
+        ) from error
+
+
+def _sections(
+    about: Mapping[str, Any], settings: Mapping[str, Any], report: Mapping[str, Any]
+) -> str:
     flags, numbers = (_section(settings, name) for name in ("config", "settings"))
     labels = about.get("labels") or ()
     shown = ", ".join(map(_code, labels[:_MOST_LABELS]))
@@ -85,7 +86,7 @@ def task_facts(
         f"* text is {casing}; at most {about['max_seq_length']} tokens make a row",
         *_named(about, {"long_texts": "longer texts"}),
     ]
-    # Columns are read of one's own tables, and pooled are whole texts.
+    # --text and --label apply to user tables only, --pooling to text tasks only.
     whole = about["kind"] not in _BASELINES
     unread = () if whole and flags.get("train") else ("text", "label")
     named = [name for name in _DATA if flags.get(name) and name not in unread]
@@ -112,30 +113,6 @@ def task_facts(
         )
         if lines
     )
-
-
-def _report(path: Path) -> dict[str, Any]:
-    """What results.json says, with all that the card repeats; nothing if it is not."""
-    report = files.read_json(path, {})
-    numbers = ("seeds", "summary", "intervals")
-    report |= {name: _with_nan(report[name]) for name in numbers if name in report}
-    files.check_shape(report, _REPORT, f"{path} is damaged")
-    if (split := report.get("main_split")) is None:
-        return report
-    where = f"{path} is damaged"
-    files.check_shape(report, {"main_metric": str, "exported_seed": int}, where)
-    by_seed = {each["seed"]: each["scores"] for each in report.get("seeds") or ()}
-    scores = by_seed.get(report["exported_seed"], {})
-    main = {split: {report["main_metric"]: float}}
-    files.check_shape(scores, main, f"{where}: seed {report['exported_seed']}")
-    over_seeds = dict.fromkeys(scores[split], _OVER_SEEDS)
-    files.check_shape(report, {"summary": {split: over_seeds}}, where)
-    if report.get("classes"):
-        files.check_shape(report, {"calibration_error": float}, where)
-        row = dict.fromkeys(("precision", "recall", "f1", "support"), float)
-        rows = dict.fromkeys(report["classes"], row)
-        files.check_shape(report, {"classes": rows}, where)
-    return report
 
 
 def _with_nan(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A number for every token of a text, from a pretrained model; nothing is trained.
+"""Token scores of a pretrained model, without training.
 
 The higher, the better the token fits:
 
@@ -42,9 +42,9 @@ _MODELS = {
 
 
 def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
-    """The method, "auto" resolved to what the run was for, and its model.
+    """Returns the method ("auto" is that of the run's objective) and its model.
 
-    ValueError: the model has no such scores; OSError: it is not there.
+    Raises ValueError if the model has no such scores, OSError if there is no model.
     """
     if method == "auto":
         method = "masked_lm"
@@ -78,9 +78,9 @@ def token_scores(
     batch_size: int = 64,
     log: Log = lambda line: None,
 ) -> list[np.ndarray]:
-    """A number for every token of every text, float32, the higher the better.
+    """Scores every token of every text, float32; higher is better.
 
-    ValueError: a text has no tokens, or more than the model takes.
+    Raises ValueError if a text has no tokens, or more than the model takes.
     """
     vocabulary = tokenizer.vocabulary
     most = model.encoder.embeddings.max_positions
@@ -104,9 +104,9 @@ def row_scores(
     batch_size: int = 64,
     log: Log = lambda line: None,
 ) -> list[np.ndarray]:
-    """As ``token_scores``, of ids with [CLS] and [SEP], for which there is no number.
+    """Computes ``token_scores`` of token ids; [CLS] and [SEP] get no score.
 
-    Rows that are longer than the model takes are not looked for.
+    Row lengths are not checked.
     """
     if method == "masked_lm":
         # One row for each token that is asked for.

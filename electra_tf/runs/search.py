@@ -154,33 +154,32 @@ class Search:
         return None
 
     def read(self) -> list[Trial]:
-        """The trials that are done; ValueError: search.json is damaged or another's."""
+        """Returns the trials that are done.
+
+        Raises ValueError if search.json is damaged or of another search.
+        """
         path = self.folder / SEARCH
         if not path.exists():
             return []
-        axes = {axis.name: float for axis in self.axes}
-        trial = {
-            "values": axes,
-            "score": float | None,
-            "failure": str,
-            "seconds": float,
-        }
-        stored = files.read_json(path, shape={"metric": str, "trials": [trial]})
-        if stored["metric"] != self.metric:
+        names = {axis.name for axis in self.axes}
+        stored = files.read_json(path)
+        try:
+            metric, trials = stored["metric"], []
+            for row in stored["trials"]:
+                values = {name: float(row["values"][name]) for name in names}
+                # JSON has no numbers that are not finite.
+                score = {"score": None, **row}["score"]
+                score = math.nan if score is None else float(score)
+                seconds = float(row["seconds"])
+                trials.append(Trial(values, score, row["failure"], seconds))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is damaged: {error}.") from error
+        if metric != self.metric:
             raise UserError(
-                f"{path} is of another search, for the best {stored['metric']}: name "
+                f"{path} is of another search, for the best {metric}: name "
                 "another --output_dir, or pass --overwrite to start anew."
             )
-        return [
-            Trial(
-                {name: row["values"][name] for name in axes},
-                # JSON has no numbers that are not finite.
-                math.nan if row.get("score") is None else row["score"],
-                row["failure"],
-                row["seconds"],
-            )
-            for row in stored["trials"]
-        ]
+        return trials
 
     def _write(self, done: Sequence[Trial]) -> None:
         best = self.best(done)

@@ -1,4 +1,4 @@
-"""How far scores would move on other examples of the same kind."""
+"""Bootstrap confidence intervals."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ _INTERVAL = (2.5, 97.5)
 def intervals(
     score: Callable[[np.ndarray], tuple[Scores, Scores]], examples: int
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-    """95 % intervals of the scores, and of their difference to the baseline's.
+    """Returns 95 % intervals of the scores, and of the differences to the baseline.
 
-    The bootstrap over examples (Efron, 1979), by percentiles; model and baseline are
-    scored on the same ``RESAMPLES`` draws, so what makes a draw easy for both is no
-    difference.
+    The percentile bootstrap over examples (Efron, 1979). Model and baseline are scored
+    on the same ``RESAMPLES`` resamples.
 
     Args:
-        score: the scores of the model and of the baseline on these examples, int64 [N],
-            of which some come several times. A score that a draw does not have, such
-            as one of a group of which nothing was drawn, is left out of that draw.
-        examples: N, how many there are.
+        score: scores of the model and of the baseline on a resample, int64 [N]. It may
+            leave out a score, such as that of a group with no example.
+        examples: N, the number of examples.
     """
     found, differences = [], []
     for rows in draws(examples):
@@ -36,14 +34,14 @@ def intervals(
 
 
 def draws(examples: int) -> Iterator[np.ndarray]:
-    """Yields ``RESAMPLES`` draws of N examples out of N, int64 [N], always the same."""
+    """Yields ``RESAMPLES`` resamples of N examples, int64 [N], always the same."""
     random = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         yield random.integers(0, examples, examples)
 
 
 def ends(found: Sequence[Scores]) -> dict[str, tuple[float, float]]:
-    """The ends of the 95 % interval of each score, of the scores of all draws."""
+    """Returns the 95 % interval of each score over all resamples."""
     names = dict.fromkeys(name for scores in found for name in scores)
     values = {name: [x[name] for x in found if name in x] for name in names}
     return {n: tuple(np.percentile(x, _INTERVAL).tolist()) for n, x in values.items()}

@@ -1,4 +1,4 @@
-"""Question answering: the part of a paragraph that answers a question, or none.
+"""Extractive question answering in the manner of SQuAD.
 
 A row is [CLS] question [SEP] part of the paragraph [SEP], for overlapping parts. Rows
 are made in TensorFlow: the same code runs before training and in the SavedModel.

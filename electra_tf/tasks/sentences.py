@@ -1,4 +1,4 @@
-"""Sentences with one tag per word: files, spans, what a model learns, scores.
+"""Sentences with one tag per word: file formats, tag schemes and span metrics.
 
 A span is (type, first word, word after the last). Tags are O, or a letter and a type:
 B-PER. All of IOB1 (B only between neighbors of the same type), IOB2 (every span begins
@@ -273,7 +273,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def begins(tag: str, before: str) -> bool:
-    """Whether a span begins at a tag that follows another one (O at the start)."""
+    """Whether ``tag`` starts a new span after ``before`` (O at the start)."""
     letter, kind = split_tag(tag)
     letter_before, kind_before = split_tag(before)
     if letter == "O":

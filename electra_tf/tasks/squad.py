@@ -222,7 +222,7 @@ def token_f1(answer: str, right: str) -> float:
 
 
 def token_f1_or_none(answer: str, right: str) -> float:
-    """Is ``token_f1``, but 1 if neither has a word: both say there is no answer."""
+    """SQuAD 2.0 token F1: 1.0 if both answers are empty."""
     if not normalize_answer(answer) and not normalize_answer(right):
         return 1.0
     return token_f1(answer, right)
@@ -271,9 +271,9 @@ def means_v2(
     given: np.ndarray,
     threshold: float,
 ) -> dict[str, float]:
-    """Is ``score_v2`` of what ``raw_scores_v2`` says of each question, [N].
+    """Aggregates the per-question scores of ``raw_scores_v2``, [N].
 
-    ``given`` is whether an answer is not empty.
+    ``given`` marks answers that are not empty.
     """
     every = np.full(len(odds), True)
     groups = {"": every, "has_answer_": answerable, "no_answer_": ~answerable}

@@ -1,4 +1,4 @@
-"""The user's own data: CSV, TSV and JSON Lines, by column name.
+"""Readers of user tables (CSV, TSV, JSON Lines) and held-out splits.
 
 CSV follows RFC 4180 (quotes, line breaks inside of quotes). TSV is split at tabs and
 nothing else: a quotation mark is a character like any other. JSON Lines hold one object

@@ -63,17 +63,17 @@ def test_results_that_no_run_has_written(mood, tmp_path):
     hostile = {"<b>x</b>|\x1b[31m`": row}
     path.write_text(json.dumps(good | {"classes": hostile, "calibration_error": 0.0}))
     assert "| `<b>x</b>\\|\\u001b[31m'` | 100.0 |" in task_facts(home)
-    for change, said in (
-        ({"seeds": 3}, "seeds is 3"),
-        ({"exported_seed": 1}, "seed 1: eval is missing"),
-        ({"summary": {}}, "summary: eval is missing"),
-        ({"intervals": {"accuracy": [1.0]}}, "intervals is "),
-        ({"classes": {"a": {}}}, "calibration_error is missing"),
+    for change in (
+        {"seeds": 3},
+        {"exported_seed": 1},
+        {"summary": {}},
+        {"intervals": {"accuracy": [1.0]}},
+        {"classes": {"a": {}}},
     ):
         path.write_text(json.dumps(good | change))
-        with pytest.raises(ValueError, match=said) as refused:
+        with pytest.raises(ValueError, match="is damaged: ") as refused:
             task_facts(home)
-        assert str(refused.value).startswith(f"{path} is damaged: ")
+        assert str(refused.value).startswith(str(path))
 
 
 def test_what_is_done_has_the_score_that_decides(tmp_path):

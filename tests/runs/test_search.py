@@ -101,27 +101,21 @@ def test_nothing_is_tried_twice(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"trials": 3}, "trials is 3, not a list"),
-        ({"trials": [{}]}, "trials: 0: values is missing"),
+        ({"trials": 3}, "damaged"),
+        ({"trials": [{}]}, "damaged"),
+        ({"trials": [{"values": {"epochs": 3.0}}]}, "damaged"),
         ({"metric": "f1"}, "is of another search"),
     ],
 )
-def test_a_search_of_strangers(tmp_path, change, said):
+def test_a_search_that_cannot_go_on_is_named(tmp_path, change, message):
     toy(tmp_path, trials=1)
     path = tmp_path / "search.json"
-    good = json.loads(path.read_text())
-    path.write_text(json.dumps(good | change))
-    with pytest.raises(ValueError, match=said) as refused:
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=message) as refused:
         toy(tmp_path)
     assert str(path) in str(refused.value)
-    # Of other flags, or with what is no number.
-    for value in ({"epochs": 3.0}, dict.fromkeys(FIRST, "x")):
-        trials = [good["trials"][0] | {"values": value}]
-        path.write_text(json.dumps(good | {"trials": trials}))
-        with pytest.raises(ValueError, match="trials: 0: values: learning_rate is"):
-            toy(tmp_path)
 
 
 def test_a_trial_that_diverged_is_the_worst(tmp_path):
