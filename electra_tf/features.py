@@ -40,6 +40,57 @@ PRETRAINING: dict[str, Feature] = {
 }
 
 
+# Names of the encoder's inputs in Hugging Face and keras-hub.
+_ALIASES = {
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_ids": "input_ids",
+    "token_type_ids": "segment_ids",
+}
+_UNSUPPORTED = ("inputs_embeds", "position_ids")
+
+
+def encoder_inputs(
+    inputs: Mapping[str, tf.Tensor] | tf.Tensor, words: tf.Tensor | None = None
+) -> dict[str, tf.Tensor]:
+    """Returns inputs with an ``input_mask`` and ``segment_ids``, int32 [B, S].
+
+    The default mask is all ones, the default segment is 0. ``inputs`` may have the
+    names of Hugging Face or keras-hub, or be the token ids alone. Other entries are
+    kept. ``words`` [B, S, ...] takes the place of input_ids.
+
+    Raises ValueError for an input that the encoder cannot read, for two names of one
+    input, and for ids that are not [B, S].
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = {"input_ids": inputs}
+    renamed: dict[str, tf.Tensor] = {}
+    for given, value in inputs.items():
+        name = _ALIASES.get(given, given)
+        if given in _UNSUPPORTED:
+            raise UserError(f"The encoder cannot read {given}: leave it out.")
+        if name in renamed:
+            raise UserError(f"{given} is another name of an input that is given twice.")
+        renamed[name] = value
+    if words is None and "input_ids" not in renamed:
+        raise UserError(f"input_ids is missing; the inputs are {', '.join(inputs)}.")
+    ids = renamed["input_ids"] if words is None else words
+    if words is None and len(ids.shape) != 2:
+        raise UserError(
+            f"input_ids must be [batch, length], got the shape {ids.shape}."
+        )
+    shape = ids.shape[:2]
+    if None in tuple(shape):
+        shape = tf.shape(ids)[:2]
+    for name, default in (("input_mask", tf.ones), ("segment_ids", tf.zeros)):
+        value = renamed.get(name)
+        if value is None:
+            renamed[name] = default(shape, tf.int32)
+        elif value.dtype != tf.int32:
+            renamed[name] = tf.cast(value, tf.int32)
+    return renamed
+
+
 def tensor_specs(
     features: Mapping[str, Feature], sizes: Mapping[str, int | None]
 ) -> dict[str, tf.TensorSpec]:

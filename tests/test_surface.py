@@ -6,6 +6,7 @@ Every list here is frozen: adding a name is a deliberate change of this file.
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
 import subprocess
 import sys
@@ -381,7 +382,7 @@ def test_every_keras_class_is_registered_and_has_an_example():
 def test_configs_round_trip(name):
     """Every constructor argument is in the config, and survives."""
     original = EXAMPLES[name]()
-    config = original.get_config()
+    config = json.loads(json.dumps(original.get_config()))
     arguments = {
         parameter.name
         for parameter in inspect.signature(type(original).__init__).parameters.values()
@@ -395,7 +396,17 @@ def test_configs_round_trip(name):
     }
     same = {key for key, value in defaults.items() if config[key] == value}
     assert not same - {"name"}, "the example must differ from the defaults"
-    check_config(original)
+    copy = check_config(original)
+    shared = set(map(id, variables(copy))) & set(map(id, variables(original)))
+    assert not shared
+    assert len(variables(copy)) == len(variables(original))
+
+
+def variables(value):
+    """Variables of a layer, of what it borrows from, and of an optimizer."""
+    lender = getattr(value, "lender", None)
+    own = getattr(value, "variables", [])
+    return [*own, *(lender.variables if lender else [])]
 
 
 def test_keras_is_told_of_every_registered_class():

@@ -69,6 +69,12 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
+        weights.check_positive(
+            vocab_size=vocab_size,
+            size=size,
+            max_positions=max_positions,
+            num_segments=num_segments,
+        )
         self.vocab_size = vocab_size
         self.size = size
         self.max_positions = max_positions

@@ -10,13 +10,10 @@ from collections.abc import Callable, Mapping
 import keras
 import tensorflow as tf
 
+from electra_tf.features import encoder_inputs
 from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.packing import Packing
-from electra_tf.layers.randomness import (
-    Shape,
-    known_shape,
-    split_seed,
-)
+from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.transformer import TransformerEncoder
@@ -122,9 +119,11 @@ class TextEncoder(Serializable, keras.Model):
         """Encodes tokens as hidden states, [B, S, D] in the compute dtype.
 
         Args:
-            inputs: dictionary with input_ids (int32 [B, S]) and, optionally, input_mask
-                (int32 [B, S], 1 for real tokens; default all ones) and segment_ids
-                (int32 [B, S]; default all zeros).
+            inputs: input_ids, int32 [B, S], or a dictionary with input_ids and,
+                optionally, input_mask (int32 [B, S], 1 for real tokens; default all
+                ones) and segment_ids (int32 [B, S]; default all zeros). The names of
+                Hugging Face (attention_mask, token_type_ids) and keras-hub (token_ids,
+                padding_mask) are accepted, too.
             training: whether dropout is on.
             seed: int32 [2] or [3] (``randomness``) or None. With a seed the result is a
                 pure function of weights, inputs and seed. Without one, training draws
@@ -143,6 +142,7 @@ class TextEncoder(Serializable, keras.Model):
         ``num_layers + 1`` tensors [B, S, D]; the last one is the call's, whose
         arguments these are.
         """
+        inputs = encoder_inputs(inputs)
         tokens = inputs["input_ids"]
         return self._encode(self.embeddings, tokens, inputs, training, seed)
 
@@ -159,6 +159,7 @@ class TextEncoder(Serializable, keras.Model):
         by bit; the vectors may as well come from relaxed samples. The other arguments
         are the call's, but input_ids are not read.
         """
+        inputs = encoder_inputs(inputs, words)
         embed = self.embeddings.compose
         return self._encode(embed, words, inputs, training, seed)[-1]
 
@@ -170,7 +171,6 @@ class TextEncoder(Serializable, keras.Model):
         training: bool,
         seed: tf.Tensor | None,
     ) -> list[tf.Tensor]:
-        input_mask, segment_ids = _mask_and_segments(inputs, known_shape(tokens)[:2])
         seeds = [None, None]
         if training:
             if seed is None:
@@ -179,11 +179,12 @@ class TextEncoder(Serializable, keras.Model):
                 seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
                 seed = seed_of_rows(tf.cast(seed, tf.int32), tokens)
             seeds = split_seed(seed, 2)
-        embedded = embed(tokens, segment_ids, training=training, seed=seeds[0])
+        segments = inputs["segment_ids"]
+        embedded = embed(tokens, segments, training=training, seed=seeds[0])
         rows = self._project(tf.reshape(embedded, [-1, self.embeddings.size]))
         hidden = tf.reshape(rows, [*known_shape(embedded)[:2], self.hidden_size])
         return self.transformer.states(
-            hidden, input_mask, training=training, seed=seeds[1]
+            hidden, inputs["input_mask"], training=training, seed=seeds[1]
         )
 
     def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -209,10 +210,10 @@ class TextEncoder(Serializable, keras.Model):
 
     def _packed(self, inputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, Packing]:
         """Returns the input of the first block, [T, D], and what was packed."""
-        ids = inputs["input_ids"]
-        input_mask, segment_ids = _mask_and_segments(inputs, known_shape(ids))
-        packing = Packing.of(input_mask, self.num_heads)
-        return self._project(packing.pack(self.embeddings(ids, segment_ids))), packing
+        inputs = encoder_inputs(inputs)
+        packing = Packing.of(inputs["input_mask"], self.num_heads)
+        embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"])
+        return self._project(packing.pack(embedded)), packing
 
     def _project(self, rows: tf.Tensor) -> tf.Tensor:
         """Makes embeddings [R, E] the input of the first block, [R, D]."""
@@ -224,12 +225,13 @@ class TextEncoder(Serializable, keras.Model):
         return rows + tf.cast(bias, rows.dtype)
 
     def variables_by_depth(self) -> list[list[keras.Variable]]:
-        """Returns the variables in groups, from the input to the output.
+        """Returns the trainable variables in groups, from the input to the output.
 
         The first group holds the embeddings and the projection, each following one
         the variables of one block: ``num_layers + 1`` groups.
         """
-        bottom = [*self.embeddings.trainable_variables, *self.projection]
+        projection = [variable for variable in self.projection if variable.trainable]
+        bottom = [*self.embeddings.trainable_variables, *projection]
         blocks = self.transformer.blocks
         return [bottom, *(block.trainable_variables for block in blocks)]
 
@@ -268,18 +270,8 @@ class TextEncoder(Serializable, keras.Model):
         seed: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         """Returns [B, S, D] in the compute dtype."""
-        shape = (*inputs["input_ids"].shape, self.hidden_size)
+        ids = inputs
+        if isinstance(inputs, Mapping):
+            ids = inputs.get("input_ids", inputs.get("token_ids"))
+        shape = (*ids.shape, self.hidden_size)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-
-def _mask_and_segments(
-    inputs: Mapping[str, tf.Tensor], shape: Shape
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns both, [B, S], with their defaults where they are missing."""
-    input_mask = inputs.get("input_mask")
-    segment_ids = inputs.get("segment_ids")
-    if input_mask is None:
-        input_mask = tf.ones(shape, tf.int32)
-    if segment_ids is None:
-        segment_ids = tf.zeros(shape, tf.int32)
-    return input_mask, segment_ids

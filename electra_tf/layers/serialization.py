@@ -1,4 +1,4 @@
-"""How layers, models and schedules are saved by Keras and come back."""
+"""Keras serialization of layers, models and schedules."""
 
 from __future__ import annotations
 
@@ -8,39 +8,52 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
+from keras.src.backend.common import global_state
+from keras.src.saving.serialization_lib import ObjectSharingScope
+
+_SHARED = "shared_object_id"
 
 
 class Serializable:
-    """A config made of the constructor's arguments, each an attribute of its name.
+    """Derives the Keras config from the constructor's arguments.
 
     Mix in before the Keras class (``class Dropout(Serializable, keras.layers.Layer)``)
-    or alone. Arguments are those of every class between the object's own and this one,
-    as long as ``**kwargs`` hands them on; what the Keras class has in its config is
-    kept. Tuples become lists, which is what JSON has.
+    or alone. Each argument must be an attribute of its name. A class inherits the
+    arguments of its bases if its constructor takes ``**kwargs``. The config of the
+    Keras class is included.
 
-    Parts (layers, encoders, samplers) are in the config as live objects. Keras then
-    serializes each part once, and one that two owners share is still one object when it
-    is loaded; with parts that are serialized in ``get_config`` the tie would be lost
-    without a word and the weights would not fit.
+    Parts (layers, encoders, samplers) are serialized, so the config is JSON and a clone
+    has its own variables. A part that appears twice in one object is one part again in
+    the clone.
     """
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what ``from_config`` builds an equal object from, parts live."""
+        """Returns the arguments of an equal object, as JSON values."""
+        if _is_sharing():
+            # Keras is saving this object: it serializes the parts itself, and finds
+            # those that are shared with other objects of the same file.
+            return self._live_config()
+        with ObjectSharingScope():
+            config = keras.saving.serialize_keras_object(self._live_config())
+        return number_shared_objects(config)
+
+    def _live_config(self) -> dict[str, Any]:
         try:
             config = getattr(super(), "get_config", dict)()
         except NotImplementedError:
-            # Keras's abstract schedule, which has no arguments.
+            # Keras's abstract schedule has no arguments.
             config = {}
-        for name in _arguments(type(self)):
+        for name in _argument_names(type(self)):
             value = getattr(self, name)
             config[name] = list(value) if isinstance(value, tuple) else value
         return config
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Builds an object from ``get_config``, before or after serialization."""
-        # Keras hands over what ``get_config`` returned: live parts when a model is
-        # cloned, their serialized form when it is loaded.
+        """Builds an object from ``get_config``; parts may also be live objects."""
+        if not _is_sharing():
+            with ObjectSharingScope():
+                return cls.from_config(config)
         parts = {
             name: keras.saving.deserialize_keras_object(value)
             if isinstance(value, dict) and "class_name" in value
@@ -50,16 +63,45 @@ class Serializable:
         return cls(**parts)
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:
-        """Creates the variables, unless the constructor has."""
-        # Keras would call `build` with the shapes of the first inputs, dictionaries
-        # included, and warn where that does not work.
+        """Creates the variables, unless the constructor did."""
+        # Keras calls `build` with the shapes of the first inputs, and warns if these
+        # are dictionaries.
         if not self.built:
             super().build_from_config(config)
 
 
+def _is_sharing() -> bool:
+    """Whether Keras, or a config of this module, tracks shared objects."""
+    tracked = global_state.get_global_attribute("shared_objects/id_to_config_map")
+    return tracked is not None
+
+
+def number_shared_objects(config: Any) -> Any:
+    """Replaces the memory addresses by which Keras marks shared objects: 1, 2, ...
+
+    The marks of dtype policies, which have no state, are removed.
+    """
+    numbers: dict[int, int] = {}
+
+    def numbered(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [numbered(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        result = {}
+        for key, item in value.items():
+            if key != _SHARED:
+                result[key] = numbered(item)
+            elif not value.get("class_name", "").endswith("DTypePolicy"):
+                result[key] = numbers.setdefault(item, len(numbers) + 1)
+        return result
+
+    return numbered(config)
+
+
 @functools.cache
-def _arguments(cls: type) -> tuple[str, ...]:
-    """Names of the arguments of a constructor, its base classes' first."""
+def _argument_names(cls: type) -> tuple[str, ...]:
+    """Names of the constructor's arguments, its base classes' first."""
     names: list[str] = []
     for each in cls.__mro__[: cls.__mro__.index(Serializable)]:
         if "__init__" not in vars(each):

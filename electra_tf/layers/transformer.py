@@ -34,6 +34,7 @@ from electra_tf.layers.serialization import Serializable
 
 def check_heads(hidden_size: int, num_heads: int) -> None:
     """Raises ValueError unless the heads divide the hidden size."""
+    weights.check_positive(hidden_size=hidden_size, num_heads=num_heads)
     if hidden_size % num_heads:
         raise ValueError(
             f"hidden_size {hidden_size} is not divisible by num_heads {num_heads}: "
@@ -80,6 +81,7 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        weights.check_positive(intermediate_size=intermediate_size, num_heads=num_heads)
         self.intermediate_size = intermediate_size
         self.num_heads = num_heads
         self.dropout = check_rate(dropout, "dropout")
@@ -241,6 +243,7 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         check_heads(hidden_size, num_heads)
+        weights.check_positive(num_layers=num_layers)
         self.num_layers = num_layers
         self.hidden_size = hidden_size
         self.num_heads = num_heads

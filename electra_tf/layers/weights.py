@@ -65,6 +65,13 @@ POSITION_INITIALIZERS: dict[str, Callable[[float], keras.initializers.Initialize
 }
 
 
+def check_positive(**sizes: int) -> None:
+    """Raises ValueError unless all sizes are positive."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be positive, got {size}.")
+
+
 def add_dense(
     layer: keras.layers.Layer,
     name: str,

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.plain import gelu
@@ -230,6 +230,7 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         Inputs are input_ids, input_mask and segment_ids (int32 [B, S]), and what the
         head needs besides.
         """
+        inputs = encoder_inputs(inputs)
         seeds = [None, None]
         if training:
             # The generator counts in uint32; stateless operations take int32.
@@ -246,6 +247,7 @@ class TaskModel(Serializable, DistributedFit, keras.Model):
         Only hidden states that the head reads are computed, so what it returns for
         padding is not what the call returns.
         """
+        inputs = encoder_inputs(inputs)
         return self.head(self._infer(inputs), inputs)
 
     @functools.cached_property

@@ -213,6 +213,8 @@ class AdamW(keras.optimizers.Optimizer):
         # working beside the patterns.
         self._no_decay_patterns = tuple(exclude_from_weight_decay)
         self.learning_rate_multipliers = _by_path(learning_rate_multipliers)
+        # Of a list of variables, some may be frozen by the time of the first step.
+        self._may_be_frozen = not isinstance(learning_rate_multipliers, Mapping)
         self.clip_groups = groups
         self._clip_share, self._scales = CLIPPING[clipping]
         self._bases = (beta_1, beta_2) if bias_correction else ()
@@ -254,6 +256,12 @@ class AdamW(keras.optimizers.Optimizer):
 
     def _factors_of(self, variables: Sequence[keras.Variable]) -> tuple[float, ...]:
         paths = [_path(variable) for variable in variables]
+        if self._may_be_frozen:
+            self.learning_rate_multipliers = {
+                path: factor
+                for path, factor in self.learning_rate_multipliers.items()
+                if path in paths
+            }
         wrong = [p for p in self.learning_rate_multipliers if paths.count(p) != 1]
         if wrong:
             raise UserError(

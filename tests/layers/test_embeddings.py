@@ -99,6 +99,15 @@ def test_sinusoidal_positions():
     np.testing.assert_array_equal(other.position_embeddings, table)
 
 
+@pytest.mark.parametrize(
+    "name", ["vocab_size", "size", "max_positions", "num_segments"]
+)
+def test_sizes_are_positive(name):
+    sizes = {"vocab_size": 9, "size": 6, name: -1}
+    with pytest.raises(ValueError, match=f"{name} must be positive, got -1"):
+        TextEmbedding(**sizes)
+
+
 def test_positions_start_in_known_ways_only():
     with pytest.raises(ValueError, match=r"'rotary'; allowed are truncated_normal, si"):
         TextEmbedding(9, 6, position_init="rotary")

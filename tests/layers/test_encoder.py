@@ -94,6 +94,57 @@ def test_joint_parameter_count_of_small():
     assert shared == set(map(id, table.weights))
 
 
+@pytest.mark.parametrize(
+    ("ids", "mask", "segments"),
+    [
+        ("input_ids", "attention_mask", "token_type_ids"),
+        ("token_ids", "padding_mask", "segment_ids"),
+    ],
+    ids=["hugging_face", "keras_hub"],
+)
+def test_names_of_other_libraries(ids, mask, segments):
+    encoder = make()
+    inputs = {
+        ids: tf.constant(IDS, tf.int64),
+        mask: tf.constant(MASK == 1),
+        segments: tf.constant(SEGMENTS, tf.int64),
+    }
+    expected = encoder(INPUTS)
+    np.testing.assert_array_equal(encoder(inputs), expected)
+    real = (MASK == 1)[..., np.newaxis]
+    packed = encoder.encode_tokens(INPUTS)
+    np.testing.assert_array_equal(encoder.encode_tokens(inputs), packed)
+    np.testing.assert_allclose(packed, np.where(real, expected, 0), atol=1e-5)
+    symbolic = {n: keras.Input([None], dtype="int32", name=n) for n in inputs}
+    model = keras.Model(symbolic, encoder(symbolic))
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
+
+
+def test_ids_alone():
+    encoder = make()
+    expected = encoder({"input_ids": IDS})
+    np.testing.assert_array_equal(encoder(tf.constant(IDS)), expected)
+    symbolic = keras.Input([None], dtype="int32")
+    model = keras.Model(symbolic, encoder(symbolic))
+    np.testing.assert_allclose(model(IDS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"ids": IDS}, "input_ids is missing; the inputs are ids"),
+        ({**INPUTS, "position_ids": IDS}, "cannot read position_ids"),
+        ({**INPUTS, "attention_mask": MASK}, "attention_mask is another name"),
+        ({"input_ids": IDS[0]}, r"must be \[batch, length\], got the shape \(5,\)"),
+    ],
+)
+def test_inputs_that_cannot_be_read_are_named(inputs, message):
+    encoder = make()
+    for read in (encoder.states, encoder.encode_first):
+        with pytest.raises(ValueError, match=message):
+            read(inputs)
+
+
 def test_projection_only_where_widths_differ():
     assert len(make(hidden_size=8, size=6).variables_by_depth()[0]) == 7
     assert len(make(hidden_size=8, size=8).variables_by_depth()[0]) == 5
@@ -106,6 +157,10 @@ def test_variables_by_depth_holds_each_variable_once():
     assert all("layer_1/" in variable.path for variable in groups[2])
     flat = [id(variable) for group in groups for variable in group]
     assert sorted(flat) == sorted(map(id, encoder.trainable_variables))
+    encoder.embeddings.trainable = False
+    assert [len(group) for group in encoder.variables_by_depth()] == [2, 12, 12]
+    encoder.trainable = False
+    assert encoder.variables_by_depth() == [[], [], []]
 
 
 def test_variable_paths_are_stable_and_unique():

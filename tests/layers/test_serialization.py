@@ -1,9 +1,15 @@
-"""The mixin that says once how objects are saved; each class is in test_surface."""
+"""Keras configs and clones; test_surface has an object of each class."""
+
+import json
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from electra_tf.layers.serialization import Serializable
+from electra_tf.layers import TextEmbedding
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.serialization import Serializable, number_shared_objects
+from tests import tiny
 
 
 @keras.saving.register_keras_serializable(package="electra_tf_tests")
@@ -49,19 +55,108 @@ def own(config):
 
 def test_arguments_of_all_constructors_are_in_the_config():
     part = Part(3)
-    layer = Derived(part, 5, sizes=(2, 4))
-    assert own(layer.get_config()) == {"part": part, "sizes": [2, 4], "extra": 5}
+    config = own(Derived(part, 5, sizes=(2, 4)).get_config())
+    assert config.pop("part")["config"] == {"number": 3}
+    assert config == {"sizes": [2, 4], "extra": 5}
     assert own(Fixed(5).get_config()) == {"extra": 5}
     assert part.get_config() == {"number": 3}
 
 
-def test_clones_keep_live_parts_and_files_bring_parts_back():
+def test_clones_have_parts_of_their_own():
     layer = Derived(Part(3), 5, sizes=(2, 4))
-    assert Derived.from_config(layer.get_config()).part is layer.part
-    restored = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(layer)
-    )
-    assert (restored.part.number, restored.sizes, restored.extra) == (3, (2, 4), 5)
+    copies = [
+        Derived.from_config(layer.get_config()),
+        keras.saving.deserialize_keras_object(
+            keras.saving.serialize_keras_object(layer)
+        ),
+    ]
+    for copy in copies:
+        assert copy.part is not layer.part
+        assert (copy.part.number, copy.sizes, copy.extra) == (3, (2, 4), 5)
+    # Parts may also be given as objects.
+    part = Part(4)
+    assert Derived.from_config({**layer.get_config(), "part": part}).part is part
+
+
+@keras.saving.register_keras_serializable(package="electra_tf_tests")
+class Both(Serializable):
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
+def test_ties_are_kept_inside_of_one_object():
+    part = Part(3)
+    inner = Both(part, Part(4))
+    config = json.loads(json.dumps(Both(inner, part).get_config()))
+    copy = Both.from_config(config)
+    assert copy.first.first is copy.second
+    assert copy.first.second is not copy.second
+    assert copy.second is not part
+    # Equal objects have equal configs: no memory addresses.
+    other = Part(3)
+    assert Both(Both(other, Part(4)), other).get_config() == config
+
+
+def test_shared_objects_are_numbered_in_their_order():
+    config = {"a": [{"shared_object_id": 9**9}, {"shared_object_id": 7}], "b": (7,)}
+    config["c"] = {"shared_object_id": 9**9}
+    assert number_shared_objects(config) == {
+        "a": [{"shared_object_id": 1}, {"shared_object_id": 2}],
+        "b": [7],
+        "c": {"shared_object_id": 1},
+    }
+
+
+def functional(*encoders):
+    """A functional model of the [CLS] vectors of encoders."""
+    ids = keras.Input([None], dtype="int32", name="input_ids")
+    vectors = [encoder({"input_ids": ids})[:, 0] for encoder in encoders]
+    joined = keras.layers.Concatenate()([*vectors, vectors[0]])
+    return keras.Model({"input_ids": ids}, keras.layers.Dense(1)(joined))
+
+
+def two_encoders(table):
+    return [
+        TextEncoder(table, num_layers=1, hidden_size=8, num_heads=2, name=name)
+        for name in ("first", "second")
+    ]
+
+
+def test_training_the_clone_of_a_functional_model_leaves_the_original_alone():
+    table = TextEmbedding(11, 6, dropout=0.0)
+    model = functional(*two_encoders(table))
+    inputs = {"input_ids": np.array([[1, 2, 3]], np.int32)}
+    before, values = model.predict(inputs, verbose=0), model.get_weights()
+    for copy in (
+        keras.models.clone_model(model),
+        type(model).from_config(model.get_config()),
+    ):
+        assert not {id(v) for v in copy.variables} & {id(v) for v in model.variables}
+        copy.compile("sgd", "mse")
+        copy.fit(inputs, np.array([[9.0]]), epochs=2, verbose=0)
+    np.testing.assert_array_equal(model.predict(inputs, verbose=0), before)
+    for value, old in zip(model.get_weights(), values, strict=True):
+        np.testing.assert_array_equal(value, old)
+
+
+def test_files_of_functional_models_keep_ties_between_layers(tmp_path):
+    table = TextEmbedding(11, 6, dropout=0.0)
+    model = functional(*two_encoders(table))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    first, second = loaded.get_layer("first"), loaded.get_layer("second")
+    assert first.embeddings is second.embeddings
+    inputs = {"input_ids": np.array([[1, 2, 3]], np.int32)}
+    np.testing.assert_array_equal(model(inputs), loaded(inputs))
+
+
+def test_clones_of_pretraining_models_keep_their_ties():
+    model = tiny.electra(tied=True)
+    copy = keras.models.clone_model(model)
+    table = copy.generator.encoder.embeddings
+    assert table is copy.discriminator.embeddings
+    assert table is not model.discriminator.embeddings
+    assert len(copy.variables) == len(model.variables)
 
 
 def test_variables_of_the_constructor_are_not_created_again():

@@ -178,6 +178,16 @@ def test_errors():
         TransformerEncoder(1, 8, 3, 16)
     with pytest.raises(ValueError, match="8 is not divisible by num_heads 3"):
         TransformerEncoderBlock(16, 3).build((None, None, 8))
+    for sizes, name in (
+        ((0, 8, 2, 16), "num_layers"),
+        ((1, -8, 2, 16), "hidden_size"),
+        ((1, 8, -2, 16), "num_heads"),
+        ((1, 8, 2, 0), "intermediate_size"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be positive"):
+            TransformerEncoder(*sizes)
+    with pytest.raises(ValueError, match="num_heads must be positive, got -2"):
+        TransformerEncoderBlock(16, -2)
     with pytest.raises(ValueError, match=r"'swish'.*'gelu', 'gelu_tanh', 'relu'"):
         TransformerEncoderBlock(16, 2, activation="swish")
     with pytest.raises(ValueError, match=r"'up'.*'both', 'left_to_right'"):

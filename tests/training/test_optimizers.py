@@ -158,6 +158,23 @@ def test_multiplier_errors():
         )
 
 
+def test_variables_with_multipliers_may_be_frozen(tmp_path):
+    """Before the first step, after compiling; a loaded model trains on."""
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(5, name="below")
+    model = keras.Model(inputs, keras.layers.Dense(3, name="dense")(hidden(inputs)))
+    factors = [(hidden.variables, 0.5), ([model.layers[2].kernel], 0.25)]
+    model.compile(AdamW(0.05, learning_rate_multipliers=factors), loss="mse")
+    hidden.trainable = False
+    frozen, kernel = hidden.get_weights(), values([model.layers[2].kernel])
+    model.fit(make_data(), verbose=0)
+    assert_close(frozen, hidden.get_weights(), 0)
+    assert np.abs(model.layers[2].kernel - kernel[0]).max() > 0
+    assert model.optimizer.learning_rate_multipliers == {"dense/kernel": 0.25}
+    model.save(tmp_path / "model.keras")
+    keras.saving.load_model(tmp_path / "model.keras").fit(make_data(), verbose=0)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
 def test_nonfinite_gradient_is_named_and_leaves_everything_finite(bad, clip_norm):
