@@ -1,10 +1,11 @@
-"""Saved Keras models: there whole or not at all, and of the class one asked for."""
+"""Saved Keras models: atomic writes, and reads that check size and class first."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +18,10 @@ import safetensors.numpy
 from electra_tf import files
 from electra_tf.cli import reason
 from electra_tf.errors import UserError
+from electra_tf.layers.serialization import number_shared_objects
 from electra_tf.tasks.heads import TaskModel
 
-# How to know a Hugging Face folder: its tensors, or the list of the files that hold
-# them; the first one that is there is read.
+# Files that identify a Hugging Face folder; the first one that exists is read.
 HUGGING_FACE_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -28,26 +29,23 @@ HUGGING_FACE_FILES = (
     "pytorch_model.bin.index.json",
 )
 
-# What a model is saved as: Keras's own, or float16 weights beside Keras's description.
+# Keras's own format, or float16 weights beside Keras's description of the model.
 KERAS, HALVES = ".keras", ".safetensors"
-# Keras compresses nothing, and weights hardly can be.
-_MOST_UNPACKED = 100
-# Arguments of layers: each row's product is a number of weights.
-_SIZES = (
-    ("num_layers", "hidden_size", "intermediate_size"),
-    ("hidden_size", "hidden_size"),
-    ("vocab_size", "size"),
-    ("max_positions", "size"),
-)
+# Keras does not compress, and float32 weights hardly can be.
+_MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
+# Bytes of a weight, and of a variable in HDF5 with its header: both at least.
+_WEIGHT, _HDF5_VARIABLE = 2, 256
+_BLOCK_VARIABLES = 16
+_PACKAGE = "electra_tf>"
 
 Model = TypeVar("Model", bound=keras.Model)
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Writes a `.keras` file, or a `.safetensors` file of half the size.
+    """Writes a `.keras` file, or a `.safetensors` file of half the size, atomically.
 
-    A process that dies leaves the one that was there. ValueError: a weight is beyond
-    what 16 bits hold, or the clock says a year that the archive cannot hold.
+    Equal models give equal files. Raises ValueError if a weight does not fit into
+    float16.
     """
     try:
         with files.replacing(path) as part:
@@ -55,8 +53,33 @@ def save(model: keras.Model, path: Path) -> None:
                 _save_halves(model, part)
             else:
                 model.save(part)
+                _make_reproducible(part)
     except ValueError as error:
         raise UserError(f"{path} cannot be written: {error}") from error
+
+
+def _make_reproducible(path: Path) -> None:
+    """Removes times and memory addresses from a `.keras` file."""
+    with zipfile.ZipFile(path) as archive:
+        metadata = json.loads(archive.read("metadata.json"))
+        metadata["date_saved"] = "1980-01-01@00:00:00"
+        config = number_shared_objects(json.loads(archive.read("config.json")))
+        changed = {"metadata.json": metadata, "config.json": config}
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            with zipfile.ZipFile(file, "w") as target:
+                for name in archive.namelist():
+                    # The default time of an entry is the first one that zip can hold.
+                    with target.open(
+                        zipfile.ZipInfo(name), "w", force_zip64=True
+                    ) as to:
+                        if name in changed:
+                            to.write(json.dumps(changed[name]).encode())
+                        else:
+                            with archive.open(name) as content:
+                                shutil.copyfileobj(content, to)
+            file.seek(0)
+            with path.open("wb") as target:
+                shutil.copyfileobj(file, target)
 
 
 def _save_halves(model: keras.Model, path: Path) -> None:
@@ -74,84 +97,170 @@ def _save_halves(model: keras.Model, path: Path) -> None:
 
 def _load_halves(path: Path) -> keras.Model:
     with safetensors.safe_open(path, "numpy") as file:
-        said = (file.metadata() or {}).get("description", "")
-        description = files.parse_json(said, "its description", dict)
-        _check_sizes(description, path.stat().st_size)
-        tensors = [file.get_tensor(name) for name in sorted(file.keys())]
+        text = (file.metadata() or {}).get("description", "")
+        description = files.parse_json(text, "its description", dict)
+        _check_class(description, keras.Model)
+        names = sorted(file.keys())
+        _check_sizes(description, path.stat().st_size, len(names))
+        tensors = [file.get_tensor(name) for name in names]
     model = keras.saving.deserialize_keras_object(description)
     model.set_weights([tensor.astype(np.float32) for tensor in tensors])
     return model
 
 
-def check_archive(path: Path) -> None:
-    """Refuses a `.keras` file that would take memory or time before Keras fails.
+def check_archive(path: Path) -> dict[str, Any]:
+    """Refuses a `.keras` file that would exhaust memory or time; returns its config.
 
-    That unpacks to far more than it is, that names places outside of itself, or whose
-    sizes ask for more weights than it holds. Raises ValueError or zipfile.BadZipFile
-    (Keras says of what is no archive that there is no such file).
+    Such a file unpacks to far more than its size, has paths outside of itself, or
+    describes more weights than it holds. Raises ValueError or zipfile.BadZipFile.
     """
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.startswith("/") or ".." in name.split("/"):
                 raise UserError(f"it names {name!r}, a place outside of it")
-        held = sum(info.file_size for info in archive.infolist())
-        if held > _MOST_UNPACKED * path.stat().st_size:
-            raise UserError(f"it would unpack to {held} bytes")
-        said = archive.read("config.json").decode("utf-8")
-    _check_sizes(files.parse_json(said, "its config.json", dict), held)
+        unpacked = sum(info.file_size for info in archive.infolist())
+        if unpacked > _MOST_UNPACKED * path.stat().st_size:
+            raise UserError(f"it would unpack to {unpacked} bytes")
+        text = archive.read("config.json").decode("utf-8")
+        held = 0
+        if "model.weights.h5" in archive.namelist():
+            weights = archive.getinfo("model.weights.h5")
+            packed = _MOST_WEIGHTS_UNPACKED * weights.compress_size
+            held = min(weights.file_size, packed)
+    description = files.parse_json(text, "its config.json", dict)
+    _check_sizes(description, held, held // _HDF5_VARIABLE)
+    return description
 
 
-def _check_sizes(description: dict[str, Any], held: int) -> None:
-    """Refuses a description of layers with more weights than ``held`` bytes can be."""
-    for part in _objects(description):
-        for names in _SIZES:
-            sizes = [part[n] for n in names if files.fits(part.get(n), int)]
-            # A weight has two bytes at least.
-            if sizes and 2 * math.prod(map(abs, sizes)) > held:
-                what = dict(zip(names, sizes, strict=False))
-                raise UserError(f"it is too small for the sizes that it names, {what}")
+def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None:
+    """Refuses layers with more weights than ``held`` bytes, or more variables."""
+    fewest, blocks = 0, 0
+    for config in _configs(description):
+        sizes = {
+            name: abs(value) for name, value in config.items() if files.fits(value, int)
+        }
+        fewest += _fewest_weights(sizes)
+        blocks += sizes.get("num_layers", 0)
+        if _WEIGHT * fewest > held or _BLOCK_VARIABLES * blocks > variables:
+            raise UserError(f"it is too small for the sizes that it names, {sizes}")
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside a JSON value."""
-    waiting = [value]
+def _fewest_weights(sizes: dict[str, int]) -> int:
+    """Lower bound of the number of weights in a layer with these arguments."""
+
+    def size(name: str) -> int:
+        return sizes.get(name, 0)
+
+    hidden, inner = size("hidden_size"), size("intermediate_size")
+    rows = size("vocab_size") + size("max_positions") + size("num_segments")
+    return (
+        size("num_layers") * hidden * (4 * hidden + 2 * inner)
+        + size("size") * rows
+        + hidden * (size("num_outputs") + size("dense_size"))
+        + size("num_states")
+    )
+
+
+def _configs(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the arguments of every object; of shared objects once."""
+    waiting, shared = [description], set()
     while waiting:
         value = waiting.pop()
-        if isinstance(value, dict):
-            yield value
-            waiting += value.values()
-        elif isinstance(value, list):
+        if isinstance(value, list):
             waiting += value
+        if not isinstance(value, dict):
+            continue
+        number = value.get("shared_object_id")
+        if isinstance(number, int):
+            if number in shared:
+                continue
+            shared.add(number)
+        if isinstance(value.get("config"), dict):
+            yield value["config"]
+        waiting += [item for key, item in value.items() if key != "compile_config"]
+
+
+def _check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
+    """Raises ValueError unless the described object is a ``kind``, of known parts.
+
+    Parts are registered classes, or what Keras has beside layers. A registered class of
+    another package may have other parts.
+    """
+    cls = _registered(description)
+    if cls is None or not issubclass(cls, kind):
+        raise _WrongClass(description.get("class_name"), cls)
+    waiting: list[Any] = [description.get("config")]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        if not isinstance(value, dict):
+            continue
+        if "class_name" in value and "module" in value:
+            part = _registered(value)
+            if part is None and not _is_stateless(value):
+                raise UserError(
+                    f"it has a {value['class_name']}, which is not a registered class"
+                )
+            name = str(value.get("registered_name"))
+            if part is not None and not name.startswith(_PACKAGE):
+                continue
+        waiting += value.values()
+
+
+def _registered(description: dict[str, Any]) -> type | None:
+    found = keras.saving.get_registered_object(str(description.get("registered_name")))
+    return found if isinstance(found, type) else None
+
+
+def _is_stateless(description: dict[str, Any]) -> bool:
+    """Whether it is a policy, an initializer or the like, of Keras."""
+    first, _, second = f"{description['module']}.".partition(".")
+    layers = ("Functional", "Model", "Sequential")
+    is_layer = second.startswith(("layers", "models", "src"))
+    return first in ("keras", "builtins") and not (
+        is_layer or description["class_name"] in layers
+    )
+
+
+class _WrongClass(Exception):
+    """Name and, if it is registered, class of a model that is not the wanted one."""
 
 
 def load(path: Path, kind: type[Model], hint: str = "") -> Model:
-    """Loads a saved Keras model, not compiled, and insists on its class.
+    """Loads a saved Keras model of a class, not compiled.
 
-    Of a network in ``.safetensors`` the encoder may be asked for.
+    Size and class are checked before anything is built. A ``.safetensors`` file of a
+    larger network also gives its ``TextEncoder``.
 
-    ValueError if the file is damaged or holds another class; ``hint`` ends the message
-    and says what to give instead.
+    Raises ValueError if the file is damaged or holds another class; ``hint`` ends the
+    message and names a remedy.
     """
     try:
         if path.suffix == HALVES:
             loaded = _load_halves(path)
+            if not isinstance(loaded, kind):
+                part = getattr(loaded, "encoder", None)
+                if not isinstance(part, kind):
+                    raise _WrongClass(type(loaded).__name__, type(loaded))
+                loaded = part
         else:
-            check_archive(path)
+            _check_class(check_archive(path), kind)
             loaded = keras.saving.load_model(path, compile=False)
+    except _WrongClass as error:
+        name, cls = error.args
+        if cls is not None and issubclass(cls, TaskModel):
+            hint = (
+                f"It is fine-tuned already; start from the pretrained encoder. {hint}"
+            )
+        message = f"{path} holds a {name}, not a {kind.__name__}. {hint}"
+        raise UserError(message.rstrip()) from None
     except Exception as error:  # Keras raises whatever its parts raise.
-        said = reason(error)[:300]
+        message = reason(error)[:300]
         raise UserError(
-            f"{path} cannot be loaded as a Keras model ({said}). {hint}".rstrip()
+            f"{path} cannot be loaded as a Keras model ({message}). {hint}".rstrip()
         ) from error
-    if isinstance(loaded, kind):
-        return loaded
-    part = getattr(loaded, "encoder", None)
-    if path.suffix == HALVES and isinstance(part, kind):
-        return part
-    if isinstance(loaded, TaskModel):
-        hint = f"It is fine-tuned already; start from the pretrained encoder. {hint}"
-    kinds = f"holds a {type(loaded).__name__}, not a {kind.__name__}"
-    raise UserError(f"{path} {kinds}. {hint}".rstrip())
+    return loaded
 
 
 def versions(*more: str) -> dict[str, str]:

@@ -6,19 +6,21 @@
     curl localhost:8000/predict -H 'content-type: application/json' \
         -d '{"texts": ["The book was written by John."]}'
 
-Needs electra_tf for ``Predictor`` only: requests that arrive together are answered in
-one batch, so that many small ones cost little more than a large one.
+Uses only ``Predictor`` of electra_tf. Requests that arrive together are answered in one
+batch, so many small requests cost little more than a large one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -26,8 +28,9 @@ from electra_tf.serving import Predictor
 
 MAX_TEXTS = 64  # of a request
 MAX_BYTES = 256 * 1024  # of a request
-MAX_WAITING = 1024  # texts that wait before others are refused
-BATCH = 32  # texts that are answered together
+MAX_SECONDS = 10  # until the last byte of a request has arrived
+MAX_WAITING = 1024  # texts in the queue; more requests are refused
+BATCH = 32  # texts in one call of the model
 
 
 class Texts(BaseModel):
@@ -36,15 +39,55 @@ class Texts(BaseModel):
     texts: list[str | dict[str, str]] = Field(min_length=1, max_length=MAX_TEXTS)
 
 
+class LimitedBody:
+    """ASGI middleware: reads a request's body, up to a size and within a time.
+
+    It counts the bytes that arrive: a request may announce fewer, or none.
+    """
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Passes the request on, or refuses it with 408 or 413."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        body, is_complete, refusal = bytearray(), False, None
+        try:
+            async with asyncio.timeout(MAX_SECONDS):
+                while not is_complete and len(body) <= MAX_BYTES:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    is_complete = not message.get("more_body", False)
+        except TimeoutError:
+            refusal = 408, f"no complete request within {MAX_SECONDS} s"
+        if len(body) > MAX_BYTES:
+            refusal = 413, f"over {MAX_BYTES} bytes"
+        if refusal:
+            status, detail = refusal
+            close = {"connection": "close"}
+            await JSONResponse({"detail": detail}, status, close)(scope, receive, send)
+            return
+        whole = [{"type": "http.request", "body": bytes(body)}]
+
+        async def replay() -> Any:
+            return whole.pop() if whole else await receive()
+
+        await self.app(scope, replay, send)
+
+
 class Batcher:
-    """Answers what waits in batches, one batch at a time, in a thread."""
+    """Answers queued texts in batches, one batch at a time, in a thread."""
 
     def __init__(self, predictor: Any):
         self.predictor = predictor
         self.waiting: asyncio.Queue = asyncio.Queue()
 
     async def answer(self, rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-        """Answers of rows, once their batches have had their turn."""
+        """Queues rows and returns their answers."""
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in rows]
         for item in zip(rows, futures, strict=True):
@@ -52,7 +95,7 @@ class Batcher:
         return await asyncio.gather(*futures)
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             batch = [await self.waiting.get()]
             while len(batch) < BATCH and not self.waiting.empty():
@@ -64,7 +107,7 @@ class Batcher:
                     if not future.done():
                         future.set_result(answer)
             except Exception as error:
-                # Whoever waits must hear of it; the next batch may be a better one.
+                # Only the requests of this batch fail.
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
@@ -76,7 +119,7 @@ def create_app(model: str | None = None) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         predictor = Predictor(model or os.environ["MODEL"])
-        # The first batch is slower: nobody is to wait for it.
+        # The first call is slower.
         predictor([dict.fromkeys(predictor.text_names, "a text")])
         app.state.batcher = Batcher(predictor)
         task = asyncio.create_task(app.state.batcher.run())
@@ -85,15 +128,15 @@ def create_app(model: str | None = None) -> FastAPI:
 
     app = FastAPI(title="electra_tf", lifespan=lifespan)
 
-    @app.middleware("http")
-    async def limit(request: Request, proceed: Any) -> Any:
-        if request.method == "POST":
-            length = request.headers.get("content-length", "")
-            if not length.isdigit():
-                return JSONResponse({"detail": "content-length is missing"}, 411)
-            if int(length) > MAX_BYTES:
-                return JSONResponse({"detail": f"over {MAX_BYTES} bytes"}, 413)
-        return await proceed(request)
+    app.add_middleware(LimitedBody)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse(request: Request, error: RequestValidationError) -> Response:
+        # Without the input: JSON text may hold NaN and lone surrogates, which no
+        # response can.
+        detail = [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]
+        content = json.dumps({"detail": detail})
+        return Response(content, 422, media_type="application/json")
 
     @app.get("/health")
     async def health() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The example server, through its own client."""
 
+import asyncio
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,6 +73,66 @@ def test_requests_that_come_together_share_batches(served, monkeypatch):
 def test_what_is_too_large_or_no_request_is_refused(served, body, status):
     _, client, _ = served
     assert client.post("/predict", json=body).status_code == status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"texts": [NaN]}',
+        b'{"texts": [1e999]}',
+        b'{"texts": [{"\\ud800": 1}]}',
+        b'{"texts": ["\\ud800", -Infinity]}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+)
+def test_requests_that_are_not_texts_are_the_clients_mistake(served, body):
+    _, client, _ = served
+    headers = {"content-type": "application/json"}
+    found = client.post("/predict", content=body, headers=headers)
+    assert found.status_code in (400, 422)
+    assert found.json()["detail"]
+
+
+def request(app, messages, headers=()):
+    """Status of a POST whose body arrives as ``messages``; how many were read."""
+    statuses, waiting = [], iter(messages)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/predict",
+        "raw_path": b"/predict",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), *headers],
+    }
+    read = []
+
+    async def receive():
+        message = next(waiting, None)
+        if message is None:
+            await asyncio.sleep(60)
+        read.append(message)
+        return {"type": "http.request", "body": message, "more_body": True}
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    asyncio.run(app(scope, receive, send))
+    return statuses[0], len(read)
+
+
+def test_bytes_are_counted_as_they_arrive(served):
+    """A chunked body may come with any content-length, and never end."""
+    _, client, _ = served
+    chunks = (b" " * 65_536 for _ in range(10**6))
+    announced = [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]
+    assert request(client.app, chunks, announced) == (413, 5)
+
+
+def test_slow_bodies_are_given_up(served, monkeypatch):
+    module, client, _ = served
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.05)
+    assert request(client.app, [b'{"texts": ["a']) == (408, 1)
 
 
 def test_a_full_queue_is_said(served, monkeypatch):

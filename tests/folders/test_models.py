@@ -1,5 +1,6 @@
 """Saved models, and what is said of those that cannot be loaded."""
 
+import json
 import re
 import zipfile
 
@@ -67,8 +68,18 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
 
         return change
 
-    for name in ("num_layers", "hidden_size", "vocab_size", "max_positions"):
+    sizes = ("num_layers", "hidden_size", "vocab_size", "max_positions", "num_segments")
+    for name in sizes:
         refused(larger(name, 10**8), "too small for the sizes")
+    # Time is spent on layers, however narrow, and padding is not weights.
+    refused(larger("num_layers", 20_000), "too small for the sizes")
+    padding = {"padding": bytes(10**7)}
+
+    def padded(contents):
+        larger("num_segments", 10**6)(contents)
+        contents.update(padding)
+
+    refused(padded, "too small for the sizes")
     bomb = {"bomb": bytes(10**8)}
     refused(lambda x: x.update(bomb), "unpack to 1", compress=zipfile.ZIP_DEFLATED)
     for name in ("../up", "assets/../../up", "/root"):
@@ -76,6 +87,52 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
         refused(lambda x, o=outside: x.update(o), "a place outside of it")
     deep = {"config.json": b"[" * 100_000}
     refused(lambda x: x.update(deep), "nested too deep")
+
+
+def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):
+    folder = tiny_run.save(tmp_path)
+    path = folder / "encoder.keras"
+    whole = path.read_bytes()
+
+    def built(*args, **kwargs):
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr(keras.saving, "load_model", built)
+    inputs = keras.Input([3])
+    for model in (
+        keras.Sequential([inputs, keras.layers.Dense(2)]),
+        keras.Model(inputs, keras.layers.Dense(2)(inputs)),
+    ):
+        model.save(path)
+        with pytest.raises(ValueError, match=r"holds a \w+, not a TextEncoder"):
+            models.load(path, TextEncoder)
+    dense = keras.saving.serialize_keras_object(keras.layers.Dense(30_000))
+    unknown = {"module": "os", "class_name": "System", "registered_name": "System"}
+    for part, name in ((dense, "Dense"), ({**unknown, "config": {}}, "System")):
+
+        def change(contents, part=part):
+            config = json.loads(contents["config.json"])
+            config["config"]["embeddings"] = part
+            contents["config.json"] = json.dumps(config).encode()
+
+        path.write_bytes(whole)
+        rewritten(path, change)
+        with pytest.raises(ValueError, match=f"has a {name}, which is not a reg"):
+            models.load(path, TextEncoder)
+
+
+def test_equal_models_give_equal_files(tmp_path):
+    contents = []
+    for name in ("first", "second"):
+        models.save(tiny.electra(seed=1), tmp_path / f"{name}.keras")
+        contents.append((tmp_path / f"{name}.keras").read_bytes())
+        with zipfile.ZipFile(tmp_path / f"{name}.keras") as archive:
+            config = archive.read("config.json").decode()
+        numbers = set(map(int, re.findall(r'"shared_object_id": (\d+)', config)))
+        assert numbers == {1}  # the embeddings
+    assert contents[0] == contents[1]
+    loaded = keras.saving.load_model(tmp_path / "first.keras")
+    assert loaded.generator.encoder.embeddings is loaded.discriminator.embeddings
 
 
 def test_a_model_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch):
