@@ -86,16 +86,15 @@ class _Call:
 
 
 class TracedForAll:
-    """Calls any layer of a stack, and traces the first one for all of them.
+    """Calls any layer of a stack through one trace, that of its first layer.
 
-    Layers of a stack differ in their weights alone. So in a graph the code of the first
-    runs with the weights of the one that is meant as arguments, and its backward pass
-    is derived once, too. TensorFlow puts the operations in the place of each call
-    before it runs them: a step computes what it would without. Eagerly, the layer
-    itself is called.
+    Layers of a stack differ only in their weights. In a graph the code of the first
+    layer runs with the weights of another one as arguments, and its backward pass is
+    derived once. TensorFlow inlines the calls, so a step computes the same bits.
+    Eagerly, the layer itself is called.
 
     Args:
-        pattern: the layer whose code is traced.
+        pattern: the layer to trace.
     """
 
     def __init__(self, pattern: keras.layers.Layer):
@@ -108,8 +107,10 @@ class TracedForAll:
         self._traced = traced
 
     def __call__(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        """Does what ``layer(*args, **kwargs)`` does."""
+        """Returns ``layer(*args, **kwargs)``."""
         if tf.executing_eagerly():
             return layer(*args, **kwargs)
-        values = [weight.value for weight in layer.weights]
+        # As tensors: a replica's gradient does not reach a mirrored variable that is an
+        # argument of a function.
+        values = [tf.convert_to_tensor(weight.value) for weight in layer.weights]
         return self._traced(values, *args, **kwargs)

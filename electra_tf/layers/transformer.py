@@ -270,10 +270,7 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             )
             for index in range(num_layers)
         ]
-        # Under a MirroredStrategy replicas that shared the trace of a block trained to
-        # other weights than one device.
-        shares = not (remat or tf.distribute.has_strategy())
-        self._trained_block = TracedForAll(self.blocks[0]) if shares else None
+        self._call_traced = TracedForAll(self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the blocks; their width is known without ``hidden_shape``."""
@@ -308,13 +305,17 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
             seeds = split_seed(seed, self.num_layers)
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
-            # The mask and the seed by closure: only what has a gradient is an argument.
-            given = {"input_mask": input_mask, "training": training, "seed": block_seed}
-            run = functools.partial(block, **given)
+            # Only the hidden states, which have a gradient, are positional arguments.
+            options = {
+                "input_mask": input_mask,
+                "training": training,
+                "seed": block_seed,
+            }
+            run = functools.partial(block, **options)
             if training and self.remat:
                 run = tf.recompute_grad(run)
-            elif training and self._trained_block:
-                run = functools.partial(self._trained_block, block, **given)
+            elif training:
+                run = functools.partial(self._call_traced, block, **options)
             states.append(run(states[-1]))
         return states
 

@@ -3,7 +3,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.layers.compilation import TracedForAll, compiled
-from electra_tf.layers.transformer import TransformerEncoder
+from tests.strategy import two_cpus
 
 
 def names(function, *arguments):
@@ -104,9 +104,32 @@ def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
     assert [layer.calls for layer in layers] == [counts[0] + 1, *counts[1:]]
 
 
-def test_layers_of_replicas_and_of_recomputation_are_traced_by_themselves():
-    sizes = {"num_layers": 2, "hidden_size": 8, "num_heads": 2, "intermediate_size": 8}
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-        assert TransformerEncoder(**sizes)._trained_block is None
-    assert TransformerEncoder(**sizes, remat=True)._trained_block is None
-    assert TransformerEncoder(**sizes)._trained_block is not None
+def test_replicas_have_the_gradients_of_their_own_rows():
+    """With a shared trace, as without: of every layer, on every replica."""
+    strategy = two_cpus()
+    with strategy.scope():
+        layers = [Counted() for _ in range(3)]
+        for number, layer in enumerate(layers):
+            layer.build((None, 4))
+            start = np.random.default_rng(number).normal(size=(4, 4))
+            layer.kernel.assign(start)
+    inputs = tf.constant(np.random.default_rng(9).normal(size=(2, 4)), tf.float32)
+
+    def gradients(call):
+        def of_replica():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            with tf.GradientTape() as tape:
+                hidden = inputs + tf.cast(replica, tf.float32)
+                for layer in layers:
+                    hidden = call(layer, hidden)
+                loss = tf.reduce_sum(hidden**2)
+            return tape.gradient(loss, [x.kernel.value for x in layers])
+
+        values = tf.function(lambda: strategy.run(of_replica))()
+        return [strategy.experimental_local_results(value) for value in values]
+
+    expected = gradients(lambda layer, hidden: layer(hidden, factor=0.5))
+    traced = TracedForAll(layers[0])
+    actual = gradients(lambda layer, hidden: traced(layer, hidden, factor=0.5))
+    np.testing.assert_array_equal(actual, expected)
+    assert np.abs(expected[0][0] - expected[0][1]).max() > 0
