@@ -1,6 +1,6 @@
-"""What a program of one's own holds: models that take texts, and whatever was saved.
+"""The public Python API: trainable text models, and a loader of saved models.
 
-Importing this package registers its classes with Keras.
+Importing this package registers all classes of the library with Keras.
 """
 
 from electra_tf.api.loading import ExportedModel, PretrainedModel, load

@@ -1,10 +1,11 @@
-"""The parts of the networks: embeddings, Transformer blocks, heads, dropout."""
+"""Embeddings, Transformer blocks, encoders, heads and dropout."""
 
 from electra_tf.layers.embeddings import (
     DeltaEmbedding,
     SharedWordEmbedding,
     TextEmbedding,
 )
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import Dropout, MaskedLMHead, ReplacedTokenHead
 from electra_tf.layers.randomness import split_seed
 from electra_tf.layers.transformer import TransformerEncoder, TransformerEncoderBlock
@@ -16,6 +17,7 @@ __all__ = [
     "ReplacedTokenHead",
     "SharedWordEmbedding",
     "TextEmbedding",
+    "TextEncoder",
     "TransformerEncoder",
     "TransformerEncoderBlock",
     "split_seed",

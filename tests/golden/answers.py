@@ -1,4 +1,4 @@
-"""What stored models answer, found out with ``import electra_tf`` alone.
+"""Outputs of stored models, loaded after ``import electra_tf.api`` alone.
 
     python answers.py MODELS OUT
 
@@ -16,7 +16,8 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import electra_tf as et  # isort: skip  # Before all else, and nothing else of it.
+import electra_tf as et  # isort: skip
+import electra_tf.api  # isort: skip  # Nothing else of the library.
 
 import keras
 import numpy as np
