@@ -1,4 +1,4 @@
-"""From what task.json says back to the task: what a loaded model answers, and how."""
+"""Rebuilds a task from its description in task.json."""
 
 from __future__ import annotations
 
@@ -27,26 +27,45 @@ from electra_tf.tasks.text import (
     Regression,
 )
 
-KINDS: dict[str, type[Task]] = {
-    kind.kind: kind
-    for kind in (Classification, MultiLabel, Regression, Tagging, QuestionAnswering)
+# The heads of this library's tasks; other tasks have other heads.
+_HEADS: dict[type[Task], type[keras.layers.Layer]] = {
+    Classification: ClassificationHead,
+    MultiLabel: ClassificationHead,
+    Regression: ClassificationHead,
+    Tagging: TaggingHead,
+    QuestionAnswering: SpanHead,
 }
-
-
-# Fields of tasks that are described under another name, or not at all.
+# Fields of tasks that a description has under another name, or not at all.
 _NOT_SAID = {"labels", "name", "source", "submission", "tags"}
 
 
-def _check(about: Mapping[str, Any]) -> None:
-    """Refuses what no ``Task.to_json`` has said: files may come from anywhere.
+def kinds() -> dict[str, type[Task]]:
+    """Returns all imported task classes that have a ``kind`` of their own, by kind."""
+    classes, waiting = {}, [Task]
+    while waiting:
+        cls = waiting.pop()
+        waiting += reversed(cls.__subclasses__())
+        if "kind" in vars(cls):
+            classes[cls.kind] = cls
+    return classes
 
-    What is not said has its default, but labels.
+
+def _kind(about: Mapping[str, Any]) -> type[Task]:
+    name, known = about.get("kind"), kinds()
+    if not isinstance(name, str) or name not in known:
+        raise UserError(
+            f"the task: kind is {name!r}; known are {', '.join(known)}. Import the "
+            "module of another one first."
+        )
+    return known[name]
+
+
+def _check(about: Mapping[str, Any]) -> None:
+    """Raises ValueError unless ``Task.to_json`` could have written this.
+
+    Fields may be missing if they have a default, but not labels.
     """
-    where = "the task"
-    name = about.get("kind")
-    kind = KINDS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise UserError(f"{where}: kind is {name!r}; known are {', '.join(KINDS)}.")
+    where, kind = "the task", _kind(about)
     hints = typing.get_type_hints(kind)
     shape: dict[str, Any] = {
         field.name: hints[field.name]
@@ -92,14 +111,14 @@ def _check_labels(labels: Sequence[str], where: str) -> None:
 
 
 def check_head(task: Task, head: keras.layers.Layer) -> None:
-    """ValueError if the head of a model does not answer what the task asks."""
-    wanted: type = ClassificationHead
+    """Raises ValueError if a model's head does not fit a task of this library."""
+    wanted = _HEADS.get(type(task))
+    if wanted is None:
+        return
     outputs = None
-    if isinstance(task, QuestionAnswering):
-        wanted = SpanHead
-    elif isinstance(task, Tagging):
-        wanted, outputs = TaggingHead, len(task.tags.learned)
-    else:
+    if isinstance(task, Tagging):
+        outputs = len(task.tags.learned)
+    elif isinstance(task, LabeledTask | Regression):
         outputs = task.num_outputs
     is_other = isinstance(head, TaggingHead) and wanted is not TaggingHead
     found = getattr(head, "num_outputs", None)
@@ -113,13 +132,19 @@ def check_head(task: Task, head: keras.layers.Layer) -> None:
 
 
 def from_json(about: Mapping[str, Any]) -> Task:
-    """The task that ``Task.to_json`` described; its source reads nothing.
+    """Returns the task that ``Task.to_json`` described; it has no data.
 
-    Fields that are not said have their defaults, and what is no field is left out.
-    ValueError: no task has described itself so.
+    A class may have a class method ``from_json`` of its own; other classes must be
+    dataclasses whose fields are in the description.
+
+    Missing fields have their defaults, unknown ones are ignored. Raises ValueError if
+    the description is not that of an imported task.
     """
+    kind = _kind(about)
+    if hasattr(kind, "from_json"):
+        return kind.from_json(about)
     _check(about)
-    name, kind = about["task"], KINDS[about["kind"]]
+    name = about["task"]
     names = {field.name for field in dataclasses.fields(kind)} - _NOT_SAID
     said = {key: _frozen(value) for key, value in about.items() if key in names}
     said |= {"name": name, "source": _no_source}
@@ -141,7 +166,7 @@ def _frozen(value: Any) -> Any:
 
 def _tags(about: Mapping[str, Any]) -> TagSet:
     learned = tuple(about["labels"])
-    # Descriptions of older runs say neither of the two.
+    # Descriptions of older runs have neither of the two.
     fallback = about.get("fallback") or ("O" if "O" in learned else learned[0])
     is_bioes = about.get("encoding") == "bioes"
     return TagSet(learned, fallback, about.get("rewritten", is_bioes))
