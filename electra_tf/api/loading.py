@@ -1,7 +1,7 @@
-"""``load``: whatever was pretrained, imported, fine-tuned or exported, as an object.
+"""``load``: pretrained, imported, fine-tuned and exported models.
 
-All objects have ``predict``, ``evaluate`` and ``encode``; a method that a model cannot
-answer says which model can.
+All models have ``predict``. Fine-tuned models also have ``evaluate`` and ``encode``,
+pretrained ones ``encode``.
 
 Letters: N texts, D hidden size.
 """
@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import files
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.text_models import TextModel, load_text_model
 from electra_tf.api.texts import SentenceVectors, columns_of
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import MODEL, TASK
 from electra_tf.folders.pretraining import PretrainingFolder
@@ -41,8 +43,8 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         One of the three Keras models, a ``PretrainedModel`` or an ``ExportedModel``.
 
     Raises:
-        ValueError: it is damaged, or none of these.
-        OSError: it is not there.
+        ValueError: the model is damaged, or in an unknown format.
+        OSError: there is no such file or folder.
 
     Examples:
         >>> mini = et.load("mini")
@@ -56,11 +58,34 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     """
     path = Path(source)
     has_graph = (path / "saved_model.pb").is_file()
-    is_run = (path / TASK).is_file() and not (path / MODEL).is_file()
-    if has_graph or (is_run and (path / "saved_model").is_dir()):
+    if has_graph or ((path / "saved_model").is_dir() and not _has_keras_model(path)):
         return ExportedModel(path)
     with folder_of(source) as folder:
-        return load_text_model(folder) or PretrainedModel(folder)
+        return load_text_model(folder) or _pretrained(folder, source)
+
+
+def _has_keras_model(folder: Path) -> bool:
+    """Whether a fine-tuning run has a model of one of the three classes."""
+    if not (folder / MODEL).is_file():
+        return False
+    about = files.read_json(folder / TASK, {})
+    return any(about.get("kind") in each.kinds for each in TextModel.__subclasses__())
+
+
+def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
+    encoder, tokenizer, trained = encoder_and_tokenizer(
+        folder, dropout=0.0, attention_dropout=0.0
+    )
+    home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
+    detector, reason = None, f"{source} holds no discriminator"
+    if home.has_model("discriminator"):
+        try:
+            detector = home.load("discriminator", ReplacedTokenDetector)
+        except UserError as error:
+            reason = str(error)
+    most = encoder.embeddings.max_positions
+    length = min(most, trained or most)
+    return PretrainedModel(encoder, tokenizer, length, detector, reason)
 
 
 class PretrainedModel:
@@ -69,7 +94,7 @@ class PretrainedModel:
     Attributes:
         encoder: a ``TextEncoder`` without dropout.
         tokenizer: its ``WordPiece``.
-        max_seq_length: most tokens that are read of a text.
+        max_seq_length: maximum number of tokens of a text.
 
     Examples:
         >>> mini = et.load("mini")  # or the folder of a run or of an import
@@ -79,52 +104,53 @@ class PretrainedModel:
         (1, 256)
     """
 
-    encoder: TextEncoder
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        detector: ReplacedTokenDetector | None = None,
+        reason: str = "There is no discriminator",
+    ):
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self._detector = detector
+        self._reason = reason
+        self._vectors = SentenceVectors(encoder, tokenizer, max_seq_length)
 
-    def __init__(self, folder: Path):
-        self.encoder, self.tokenizer, trained = encoder_and_tokenizer(
-            folder, dropout=0.0, attention_dropout=0.0
-        )
-        most = self.encoder.embeddings.max_positions
-        self.max_seq_length = min(most, trained or most)
-        self._vectors = SentenceVectors(
-            self.encoder, self.tokenizer, self.max_seq_length
-        )
-        home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
-        self._detector, self._reason = None, f"{folder} holds no discriminator"
-        if home.has_model("discriminator"):
-            try:
-                self._detector = home.load("discriminator", ReplacedTokenDetector)
-            except ValueError as error:
-                self._reason = str(error)
+    def __reduce__(self) -> tuple:
+        arguments = (self.encoder, self.tokenizer, self.max_seq_length)
+        return type(self), (*arguments, self._detector, self._reason)
 
     def encode(
         self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
     ) -> np.ndarray:
-        """Vectors of texts, float32 [N, D]; see ``SentenceVectors``."""
+        """Returns vectors of texts, float32 [N, D]; see ``SentenceVectors``."""
         return self._vectors(texts, pooling, layer, batch_size)
 
     def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        """How likely each token was replaced by a generator, a dictionary per text.
+        """Returns the probability that each token was replaced, for each text.
 
-        ``tokens`` are the word pieces, [CLS] and [SEP] included, ``replaced`` as many
-        probabilities. ValueError: there is no discriminator that says it.
+        ``tokens`` are the word pieces, [CLS] and [SEP] included; ``replaced`` has one
+        probability for each of them. Raises ValueError if there is no discriminator
+        with such probabilities.
         """
         if self._detector is None:
             raise UserError(
-                f"{self._reason}: it can encode, and nothing more before it is "
+                f"{self._reason}: the model can only encode texts until it is "
                 "fine-tuned (TextClassifier.from_preset)."
             )
         (column,) = columns_of(texts, ("text",)).values()
-        found = []
+        answers = []
         for start in range(0, len(column), batch_size):
             batch = column[start : start + batch_size]
-            # JSON can hold halves of surrogate pairs, UTF-8 cannot.
-            texts = [text.encode("utf-8", "ignore") for text in batch]
-            found += self._verdicts(tf.constant(texts))
-        return found
+            # JSON can hold lone surrogates, UTF-8 cannot.
+            encoded = [text.encode("utf-8", "ignore") for text in batch]
+            answers += self._answers(tf.constant(encoded))
+        return answers
 
-    def _verdicts(self, texts: tf.Tensor) -> list[dict[str, Any]]:
+    def _answers(self, texts: tf.Tensor) -> list[dict[str, Any]]:
         inputs = encode_tensors(self.tokenizer, [texts], self.max_seq_length)
         probabilities = self._probabilities(inputs).numpy()
         names = self.tokenizer.vocabulary.tokens
@@ -144,23 +170,14 @@ class PretrainedModel:
 
     @functools.cached_property
     def _probabilities(self) -> tf.types.experimental.PolymorphicFunction:
-        def ask(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        def probabilities(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             return tf.sigmoid(self._detector(inputs))
 
-        return tf.function(ask, reduce_retracing=True, autograph=False)
-
-    def evaluate(self, table: str | os.PathLike, **kwargs: Any) -> dict[str, float]:
-        """Raises a ValueError: before it is fine-tuned, the model has no answers."""
-        del kwargs
-        raise UserError(
-            f"A pretrained model has no answers to compare with {table}: fine-tune it "
-            "first (TextClassifier.from_preset, or run_finetuning.py; --frozen there "
-            "scores it as it is)."
-        )
+        return tf.function(probabilities, reduce_retracing=True, autograph=False)
 
 
-class ExportedModel:
-    """A SavedModel, which answers and has nothing else inside; see ``load``.
+class ExportedModel(Predictor):
+    """A SavedModel, which can only predict; see ``load``.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -170,33 +187,14 @@ class ExportedModel:
         ['label', 'probabilities', 'probability']
     """
 
-    def __init__(self, folder: str | os.PathLike):
-        self._folder = folder
-        self._predictor = Predictor(folder)
-        self.text_names = self._predictor.text_names
-
     def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        """Answers as ``TextModel.predict`` gives them."""
+        """Returns the answers of ``TextModel.predict``."""
         columns = columns_of(texts, self.text_names)
         rows = [
             dict(zip(columns, row, strict=True))
             for row in zip(*columns.values(), strict=True)
         ]
-        found: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         for start in range(0, len(rows), batch_size):
-            found += self._predictor(rows[start : start + batch_size])
-        return found
-
-    def evaluate(self, table: str | os.PathLike, **kwargs: Any) -> dict[str, float]:
-        """Raises a ValueError: a SavedModel does not know its task."""
-        raise UserError(self._refusal("evaluate"))
-
-    def encode(self, texts: Any, **kwargs: Any) -> np.ndarray:
-        """Raises a ValueError: a SavedModel gives answers, and no vectors."""
-        raise UserError(self._refusal("encode"))
-
-    def _refusal(self, method: str) -> str:
-        return (
-            f"{self._folder} is a SavedModel, which can only predict: to {method}, "
-            "load the folder of the run that wrote it, with its model.keras."
-        )
+            answers += self(rows[start : start + batch_size])
+        return answers

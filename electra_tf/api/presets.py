@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.config.finetuning import FinetuneConfig
@@ -21,20 +23,21 @@ from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.interop import convert
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning
+from electra_tf.tasks.heads import fresh_copy
 
 
 def warn(line: str) -> None:
-    """Tells what had to be assumed, where a command would print it."""
+    """Warns of an assumption; commands print it instead."""
     if line.startswith("warning: "):
         warnings.warn(line.removeprefix("warning: "), stacklevel=2)
 
 
 @contextlib.contextmanager
 def folder_of(source: str | os.PathLike) -> Iterator[Path]:
-    """A folder of this library with what ``source`` holds.
+    """Yields a folder of this library with the content of ``source``.
 
-    What another library wrote, or a name that ``electra_tf.convert`` knows, is
-    converted into a folder that is gone afterwards. Raises what the conversion does.
+    A folder of another library, or a name that ``electra_tf.convert`` reads, is
+    converted into a temporary folder. Raises the errors of the conversion.
     """
     path = named(source)
     if path.suffix == KERAS and not path.is_file():
@@ -46,21 +49,19 @@ def folder_of(source: str | os.PathLike) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "converted"
         options = ConvertConfig(source=str(source), to=str(target))
-        try:
-            convert.main(options, log=lambda line: None)
-        except (ValueError, OSError) as error:
-            message = str(error).replace("--from=", "")
-            raise type(error)(message) from error
+        convert.main(options, log=lambda line: None)
         yield target
 
 
 def encoder_and_tokenizer(
     source: str | os.PathLike, **options: Any
 ) -> tuple[TextEncoder, WordPiece, int | None]:
-    """The encoder, its tokenizer, and how many tokens an example had in pretraining.
+    """Returns the encoder, its tokenizer and the length of pretraining examples.
 
     ``options`` are ``dropout``, ``attention_dropout`` and ``mixed_precision``, as the
-    flags of fine-tuning. ValueError: another one, or the encoder is damaged.
+    flags of fine-tuning. Without ``mixed_precision`` the encoder has Keras's global
+    dtype policy if that is a mixed one. Raises ValueError for another option and for a
+    damaged encoder.
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):
@@ -68,4 +69,8 @@ def encoder_and_tokenizer(
     with folder_of(source) as folder:
         flags = {"encoder": str(folder), **options}
         start = finetuning.pretrained(fields.from_flat(flags, FinetuneConfig), warn)
-    return start.encoder, start.tokenizer, start.trained_length
+    encoder, policy = start.encoder, keras.config.dtype_policy().name
+    if "mixed_precision" not in options and policy.startswith("mixed_"):
+        encoder = fresh_copy(encoder, policy)
+        encoder.set_weights(start.encoder.get_weights())
+    return encoder, start.tokenizer, start.trained_length

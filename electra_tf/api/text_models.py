@@ -394,7 +394,7 @@ class TextModel(TaskModel):
         module = export.ServingModule(
             self, self._task, self.tokenizer, self.max_seq_length
         )
-        return Predictor(module.text_signature())
+        return Predictor(module)
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """Scores a table as fine-tuning runs do, or evaluates texts as Keras does.
@@ -538,7 +538,7 @@ class TextClassifier(TextModel):
             own = {"label_range": tuple(map(float, label_range))}
 
         def make(head: dict[str, Any]) -> Task:
-            return saved.KINDS[kind](pair=pair, pooling=pooling, **own, **head)
+            return saved.kinds()[kind](pair=pair, pooling=pooling, **own, **head)
 
         return cls._on_preset(preset, make, max_seq_length, **options)
 
@@ -639,7 +639,7 @@ class TokenClassifier(TextModel):
         learned = TagSet(names, "O" if "O" in names else names[0])
 
         def make(head: dict[str, Any]) -> Task:
-            return saved.KINDS["tagging"](tags=learned, main_metric=metric, **head)
+            return saved.kinds()["tagging"](tags=learned, main_metric=metric, **head)
 
         return cls._on_preset(preset, make, max_seq_length, **options)
 
@@ -715,7 +715,7 @@ class QuestionAnswering(TextModel):
 
         def make(head: dict[str, Any]) -> Task:
             head.pop("dropout")
-            return saved.KINDS["question_answering"](
+            return saved.kinds()["question_answering"](
                 unanswerable=unanswerable,
                 answerability=unanswerable,
                 max_query_length=max_query_length,
@@ -809,6 +809,11 @@ def _of_run(folder: Path) -> TextModel:
         for each in (TextClassifier, TokenClassifier, QuestionAnswering)
         for kind in each.kinds
     }
+    if about["kind"] not in kinds:
+        raise UserError(
+            f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
+            f"class: load {folder / 'saved_model'}."
+        )
     most = network.encoder.embeddings.max_positions
     if not 0 < about["max_seq_length"] <= most:
         raise UserError(

@@ -81,6 +81,10 @@ class WordPiece(tf.Module):
             autograph=False,
         )
 
+    def __reduce__(self) -> tuple:
+        arguments = (self.vocabulary, self.lower_case, self.strip_accents)
+        return _restored, arguments
+
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids of [N] texts, UTF-8, without special tokens: [N, None] int32, ragged."""
         (ids,) = self._limited(self._split.tokenize(self.normalize(texts)))
@@ -221,3 +225,10 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
         return tf.strings.lower(texts, encoding="utf-8")
 
     return lower if lower_case else clean
+
+
+def _restored(
+    vocabulary: Vocabulary, lower_case: bool, strip_accents: bool
+) -> WordPiece:
+    """Returns a tokenizer from its pickled arguments."""
+    return WordPiece(vocabulary, lower_case=lower_case, strip_accents=strip_accents)

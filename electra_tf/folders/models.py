@@ -35,7 +35,7 @@ KERAS, HALVES = ".keras", ".safetensors"
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
 # Bytes of a weight, and of a variable in HDF5 with its header: both at least.
 _WEIGHT, _HDF5_VARIABLE = 2, 256
-_BLOCK_VARIABLES = 16
+_BLOCK_VARIABLES = 12
 _PACKAGE = "electra_tf>"
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -136,9 +136,7 @@ def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None
     """Refuses layers with more weights than ``held`` bytes, or more variables."""
     fewest, blocks = 0, 0
     for config in _configs(description):
-        sizes = {
-            name: abs(value) for name, value in config.items() if files.fits(value, int)
-        }
+        sizes = {n: abs(value) for n, value in config.items() if type(value) is int}
         fewest += _fewest_weights(sizes)
         blocks += sizes.get("num_layers", 0)
         if _WEIGHT * fewest > held or _BLOCK_VARIABLES * blocks > variables:
@@ -227,8 +225,10 @@ class _WrongClass(Exception):
     """Name and, if it is registered, class of a model that is not the wanted one."""
 
 
-def load(path: Path, kind: type[Model], hint: str = "") -> Model:
-    """Loads a saved Keras model of a class, not compiled.
+def load(
+    path: Path, kind: type[Model], hint: str = "", *, compile: bool = False
+) -> Model:
+    """Loads a saved Keras model of a class; ``compile`` as it was compiled.
 
     Size and class are checked before anything is built. A ``.safetensors`` file of a
     larger network also gives its ``TextEncoder``.
@@ -246,7 +246,7 @@ def load(path: Path, kind: type[Model], hint: str = "") -> Model:
                 loaded = part
         else:
             _check_class(check_archive(path), kind)
-            loaded = keras.saving.load_model(path, compile=False)
+            loaded = keras.saving.load_model(path, compile=compile)
     except _WrongClass as error:
         name, cls = error.args
         if cls is not None and issubclass(cls, TaskModel):

@@ -128,10 +128,10 @@ def find_format(source: Source) -> ModuleType:
     path = Path(source.path)
     if not path.exists():
         raise FileNotFoundError(
-            f"--from={source.path}: there is no such folder or checkpoint. A name on "
+            f"{source.path}: there is no such folder or checkpoint. A name on "
             "the Hugging Face hub is owner/name."
         )
-    message = f"--from={source.path} is not in a known format ({', '.join(FORMATS)})."
+    message = f"{source.path} is not in a known format ({', '.join(FORMATS)})."
     if steps := ", ".join(map(str, checkpoints_in(checkpoints))):
         message += (
             " It is a pretraining run that did not finish: finish it first, or choose "

@@ -6,11 +6,12 @@ Letters: B batch, S sequence, E embedding size, D hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from electra_tf.features import encoder_inputs
+from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
 from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.randomness import known_shape, split_seed
@@ -20,8 +21,21 @@ from electra_tf.layers.transformer import TransformerEncoder
 from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
+class ExportsTokenInputs:
+    """Gives ``keras.Model.export`` the signature of models that read token ids.
+
+    Keras would take the shapes of the first call, and float inputs.
+    """
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports the model; the default ``input_signature`` has any [B, S]."""
+        if kwargs.get("input_signature") is None:
+            kwargs["input_signature"] = [tensor_specs(ENCODER_INPUTS, {})]
+        super().export(filepath, *args, **kwargs)
+
+
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TextEncoder(Serializable, keras.Model):
+class TextEncoder(ExportsTokenInputs, Serializable, keras.Model):
     """Embeddings, a projection where the widths differ, and a Transformer encoder.
 
     All variables exist after construction. Two encoders given the same embeddings

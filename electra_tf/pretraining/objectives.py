@@ -19,7 +19,7 @@ from electra_tf.layers import (
     chunked,
     losses,
 )
-from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, copy_own_weights
@@ -116,7 +116,7 @@ class Objective(Serializable, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class Discriminator(Serializable, keras.Model):
+class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
     """An encoder and the trained objective layer on top of it, which owns the head.
 
     Examples:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
-from electra_tf.tasks.heads import TaskModel, fresh_copy
+from electra_tf.tasks.heads import TaskModel, Tensors, fresh_copy
 
 if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
@@ -28,17 +28,21 @@ _ONNX_OPSET = 18
 
 
 class ServingModule(tf.Module):
-    """A task model, its tokenizer and its answers as one graph.
+    """A task model with its tokenizer and decoder as one graph.
 
-    Three signatures, all for any batch size and length:
+    Three signatures, for any batch size and length:
 
     * ``serving_default``: ``text`` (and ``text_pair`` for pair tasks), string [B].
     * ``ids``: input_ids, input_mask, segment_ids, int32 [B, S].
     * ``tf_example``: ``examples``, string [B], serialized ``tf.train.Example`` with the
       features of ``serving_default``; a missing feature is an empty text.
 
-    The task's ``serving_inputs`` and ``serving_outputs`` are exported; tokenizer and
-    ``max_seq_length``, the most tokens of a row, are to be those of training.
+    A SavedModel also has the endpoint ``serve`` of Keras, for ``TFSMLayer``: it takes
+    a dictionary of the inputs of ``serving_default``, or its only input. The function
+    ``text_order`` returns the names of the inputs in the order of the task.
+
+    Tokenizer and ``max_seq_length``, the maximum number of tokens, must be those of
+    training.
 
     Examples:
         >>> mini = et.load("mini")
@@ -58,14 +62,19 @@ class ServingModule(tf.Module):
     ):
         super().__init__(name="serving")
         self._model = model
-        # Keras variables are no tf.Variables; these make the SavedModel hold them.
+        # Keras variables are not tf.Variables; the SavedModel needs those.
         self._variables = [variable.value for variable in model.variables]
         self._task = task
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length
 
-    def serve(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answers to texts: string [B] each, called as the task's ``text_names``."""
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the texts that the model reads, in the order of the task."""
+        return tuple(self._task.text_names)
+
+    def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the answers to texts, string [B] for each of ``text_names``."""
         inputs = self._task.serving_inputs(
             self._tokenizer, self._max_seq_length, **texts
         )
@@ -73,33 +82,51 @@ class ServingModule(tf.Module):
         return self._task.serving_outputs(outputs, inputs)
 
     def serve_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answers to token ids: int32 [B, S] each."""
+        """Returns the answers to token ids, int32 [B, S] for each input."""
         return self._task.serving_id_outputs(self._infer(inputs), inputs)
 
     def _infer(self, inputs: Mapping[str, tf.Tensor]) -> Any:
-        # One function that all signatures call: tracing and saving take a third.
+        # All signatures call one function, which is traced and saved once.
         return self._model.inference({name: inputs[name] for name in ENCODER_INPUTS})
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answers to serialized ``tf.train.Example``s, string [B]."""
+        """Returns the answers to serialized ``tf.train.Example``s, string [B]."""
         text = tf.io.FixedLenFeature([], tf.string, "")
         features = dict.fromkeys(self._task.text_names, text)
-        return self.serve(**tf.io.parse_example(examples, features))
+        return self.answer(**tf.io.parse_example(examples, features))
+
+    def _text_specs(self) -> dict[str, tf.TensorSpec]:
+        return {n: tf.TensorSpec([None], tf.string, n) for n in self.text_names}
 
     def text_signature(self) -> tf.types.experimental.ConcreteFunction:
         """``serving_default``, traced."""
-        texts = {n: tf.TensorSpec([None], tf.string, n) for n in self._task.text_names}
-        return _traced(self.serve, **texts)
+        return _traced(self.answer, **self._text_specs())
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The signatures, traced, under their names in the SavedModel."""
+        """Returns the traced signatures, and adds ``serve`` and ``text_order``."""
         examples = tf.TensorSpec([None], tf.string, "examples")
         ids = tensor_specs(ENCODER_INPUTS, {})
+        texts = self.text_signature()
+        self._add_endpoints(texts)
         return {
-            "serving_default": self.text_signature(),
+            "serving_default": texts,
             "ids": _traced(self.serve_ids, **ids),
             "tf_example": _traced(self.serve_examples, examples=examples),
         }
+
+    def _add_endpoints(self, texts: tf.types.experimental.ConcreteFunction) -> None:
+        names, specs = self.text_names, self._text_specs()
+
+        def serve(inputs: Tensors | tf.Tensor) -> Tensors:
+            return texts(**({names[0]: inputs} if tf.is_tensor(inputs) else inputs))
+
+        self.serve = tf.function(serve, autograph=False)
+        self.serve.get_concrete_function(specs)
+        if len(names) == 1:
+            self.serve.get_concrete_function(specs[names[0]])
+        self.text_order = tf.function(
+            lambda: tf.constant(names), input_signature=[], autograph=False
+        )
 
 
 def _traced(

@@ -1,4 +1,4 @@
-"""Answers from a fine-tuned model, without a server."""
+"""Predictions of a fine-tuned model, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
@@ -18,21 +18,27 @@ from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 from electra_tf.errors import UserError
 
+if TYPE_CHECKING:
+    from electra_tf.serving.export import ServingModule
+
+
+# The order of inputs in SavedModels that do not tell it.
+_ORDER = ("text", "text_pair", "question", "context")
+
 
 class Predictor:
     """Runs the string signature of a model.
 
     Args:
-        model: folder of a fine-tuning run, or a SavedModel; or the signature itself, of
-            a model in memory (``ServingModule.text_signature``).
+        model: folder of a fine-tuning run, or a SavedModel; or a ``ServingModule``.
 
     Attributes:
-        text_names: what the model wants: "text", and "text_pair" for pair tasks;
-            "question" and "context" for question answering.
+        text_names: names of the model's inputs, in its order: "text", and "text_pair"
+            for pair tasks; "question" and "context" for question answering.
 
     Raises:
-        ValueError: it is not a model with a string signature.
-        OSError: there is none.
+        ValueError: the model has no string signature.
+        OSError: there is no such model.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -44,14 +50,19 @@ class Predictor:
         2
     """
 
-    def __init__(
-        self, model: str | os.PathLike | tf.types.experimental.ConcreteFunction
-    ):
-        self._serve = model
+    def __init__(self, model: str | os.PathLike | ServingModule):
+        self._model = model
         if isinstance(model, str | os.PathLike):
             # Kept here, because the signature does not keep its variables alive.
             self._loaded, self._serve = _loaded(_saved_model(Path(model)))
-        self.text_names = tuple(sorted(self._serve.structured_input_signature[1]))
+            names = self._serve.structured_input_signature[1]
+            self.text_names = _in_order(self._loaded, names)
+        else:
+            self._serve = model.text_signature()
+            self.text_names = model.text_names
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self._model,)
 
     def __call__(self, rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
         """Answers of a batch, as plain values.
@@ -81,6 +92,13 @@ class Predictor:
         columns = [outputs[name].numpy().tolist() for name in names]
         answers = zip(*columns, strict=True)
         return [_readable(dict(zip(names, x, strict=True))) for x in answers]
+
+
+def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the inputs of a SavedModel in the order of its task."""
+    if hasattr(loaded, "text_order"):
+        return tuple(name.decode() for name in loaded.text_order().numpy())
+    return tuple(sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 9))
 
 
 def _saved_model(path: Path) -> Path:

@@ -19,7 +19,6 @@ from electra_tf.errors import UserError
 from electra_tf.tasks.tables import TableSource, read_table, require_columns
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
-_ORDER = ("text", "text_pair", "question", "context")
 _KINDS = (".csv", ".tsv", ".jsonl")
 
 
@@ -43,8 +42,8 @@ def predict_table(
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
     table = read_table(config.input)
-    names = sorted(text_names, key=_ORDER.index)
-    columns = config.text or tuple(names)
+    names = tuple(text_names)
+    columns = config.text or names
     if len(columns) != len(names):
         raise UserError(
             f"--text={','.join(columns)} names {len(columns)} columns, but the model "

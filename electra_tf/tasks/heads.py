@@ -14,7 +14,7 @@ import tensorflow as tf
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
 from electra_tf.layers import Dropout, split_seed
-from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.plain import gelu
 from electra_tf.layers.replicas import DistributedFit, seed_of_rows
 from electra_tf.layers.serialization import Serializable
@@ -178,7 +178,7 @@ class TaggingHead(ClassificationHead):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TaskModel(Serializable, DistributedFit, keras.Model):
+class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
     """An encoder and a head: what every task fine-tunes.
 
     All variables exist after construction. ``head`` is a layer with

@@ -1,9 +1,11 @@
 import csv
 import json
+import pickle
 
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 import electra_tf as et
@@ -111,6 +113,62 @@ def test_folders_of_other_libraries_are_read(runs, pretrained, tmp_path):
     np.testing.assert_allclose(found.encode(lines), pretrained.encode(lines), atol=1e-6)
 
 
+def test_models_have_the_methods_that_they_can_answer(runs, pretrained):
+    exported = et.load(runs / "task" / "saved_model")
+    assert not hasattr(pretrained, "evaluate")
+    assert not hasattr(exported, "evaluate")
+    assert not hasattr(exported, "encode")
+
+
+@pytest.mark.parametrize("kind", ["pretrained", "exported"])
+def test_loaded_models_can_be_pickled(runs, pretrained, kind):
+    model, lines = pretrained, texts(runs)[:3]
+    if kind == "exported":
+        model = et.load(runs / "task" / "saved_model")
+    expected = model.predict(lines)
+    copy = pickle.loads(pickle.dumps(model))
+    assert type(copy) is type(model)
+    assert copy.predict(lines) == expected
+    if kind == "pretrained":
+        np.testing.assert_array_equal(copy.encode(lines), model.encode(lines))
+
+
+def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = et.load(runs / "finished")
+        vectors = mixed.encode(texts(runs)[:3])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert mixed.encoder.compute_dtype == "bfloat16"
+    assert {v.dtype for v in mixed.encoder.variables if v.path != "seed"} >= {"float32"}
+    expected = pretrained.encode(texts(runs)[:3])
+    assert vectors.dtype == np.float32
+    assert 0 < np.abs(vectors - expected).max() < 0.1
+
+
+def test_errors_name_the_folder_that_was_given(runs, tmp_path):
+    from electra_tf.config.commands import ConvertConfig
+
+    target = tmp_path / "theirs"
+    options = {"source": str(runs / "finished"), "to": str(target)}
+    convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
+    # The head is what makes a discriminator of it.
+    path = target / "model.safetensors"
+    tensors = {
+        name: value
+        for name, value in safetensors.numpy.load_file(path).items()
+        if not name.startswith("discriminator_predictions")
+    }
+    safetensors.numpy.save_file(tensors, path, {"format": "pt"})
+    model = et.load(target)
+    assert model.encode(["a"]).shape[0] == 1
+    with pytest.raises(ValueError, match=f"^{target} holds no discriminator: the mo"):
+        model.predict(["a"])
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none: there is no such"):
+        et.load(tmp_path / "none")
+
+
 def test_what_cannot_be_loaded_is_said(runs, tuned, pretrained, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         et.load(tmp_path / "nothing")
@@ -121,16 +179,11 @@ def test_what_cannot_be_loaded_is_said(runs, tuned, pretrained, tmp_path):
         et.TextClassifier.load(runs / "finished")
     with pytest.raises(ValueError, match="a TextClassifier, where a TokenClass"):
         et.TokenClassifier.load(runs / "task")
-    with pytest.raises(ValueError, match="no answers to compare with"):
-        pretrained.evaluate(runs / "eval.csv")
     with pytest.raises(ValueError, match="pooling is 'max'; allowed are mean and cls"):
         tuned.encode(["a"], "max")
     with pytest.raises(ValueError, match="the encoder has 2 blocks"):
         tuned.encode(["a"], layer=3)
     with pytest.raises(ValueError, match="must be a list of texts"):
         tuned.predict("a")
-    exported = et.load(runs / "task" / "saved_model")
-    with pytest.raises(ValueError, match="which can only predict: to encode, load"):
-        exported.encode(["a"])
     with pytest.raises(FileNotFoundError, match="No table"):
         tuned.evaluate(tmp_path / "none.csv")

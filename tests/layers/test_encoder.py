@@ -360,6 +360,15 @@ def test_tie_survives_saving(tmp_path):
     np.testing.assert_array_equal(pair(INPUTS), restored(INPUTS))
 
 
+def test_export_needs_no_signature(tmp_path):
+    encoder = make()
+    expected = encoder(INPUTS)
+    encoder.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+    inputs = {name: tf.constant(value) for name, value in INPUTS.items()}
+    np.testing.assert_allclose(served.serve(inputs), expected, atol=1e-6)
+
+
 def test_export_serves_every_shape(tmp_path):
     encoder = make()
     names = ("input_ids", "input_mask", "segment_ids")

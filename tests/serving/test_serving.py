@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -111,7 +112,7 @@ def test_fresh_process_gives_the_answers_of_python_to_the_bit(tmp_path):
         found = module.signatures()["serving_default"](**columns)
         expected.append({n: tensor.numpy().tolist() for n, tensor in found.items()})
         # Operation by operation, without a graph, in which TensorFlow joins some.
-        for n, tensor in module.serve(**columns).items():
+        for n, tensor in module.answer(**columns).items():
             if tensor.dtype.is_floating:
                 np.testing.assert_allclose(tensor, found[n], rtol=1e-5, atol=1e-6)
             else:
@@ -200,6 +201,40 @@ def test_another_precision_is_exported_and_measured(tmp_path):
     assert 0 < difference < 0.05
     # The model itself stays as it was.
     assert model.encoder.dtype_policy.name == "float32"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Classification(name="mood", source=None, labels=("neg", "pos")),
+        Classification(name="mood", source=None, pair=True, labels=("neg", "pos")),
+        squad2(),
+    ],
+    ids=["text", "pair", "question"],
+)
+def test_endpoints_of_keras(task, tmp_path):
+    """``serve`` and ``TFSMLayer`` answer as the signature; inputs keep their order."""
+    path, model = str(tmp_path / "model"), task.build_model(common.encoder(layers=1))
+    serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
+    columns = [tf.constant(["the movie is", "good"]), tf.constant(["bad", "a book"])]
+    texts = dict(zip(task.text_names, columns, strict=False))
+    loaded = tf.saved_model.load(path)
+    expected = loaded.signatures["serving_default"](**texts)
+    layer = keras.layers.TFSMLayer(path, call_endpoint="serve")
+    answers = [loaded.serve(texts), layer(texts)]
+    if len(texts) == 1:
+        answers += [loaded.serve(columns[0]), layer(columns[0])]
+    for answer in answers:
+        assert answer.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(answer[name], value)
+    assert predictor.Predictor(path).text_names == task.text_names
+
+
+def test_inputs_of_older_models_have_an_order():
+    order = predictor._in_order
+    assert order(None, ("context", "question")) == ("question", "context")
+    assert order(None, ("text_pair", "text")) == ("text", "text_pair")
 
 
 def test_regression_is_served_on_the_scale_of_its_labels(tmp_path):

@@ -61,6 +61,23 @@ def test_pooling_by_hand(pooling):
     np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_inputs_of_other_libraries(pooling):
+    mood, _ = task(pooling=pooling)
+    model = mood.build_model(common.encoder())
+    inputs, _ = batch()
+    theirs = {
+        "input_ids": inputs["input_ids"],
+        "attention_mask": inputs["input_mask"],
+        "token_type_ids": inputs["segment_ids"],
+    }
+    ids = tf.constant(inputs["input_ids"])
+    whole = {"input_ids": ids, "input_mask": tf.ones_like(ids)}
+    for method in (model, model.infer):
+        np.testing.assert_array_equal(method(theirs), method(inputs))
+        np.testing.assert_array_equal(method(ids), method(whole))
+
+
 def test_unknown_pooling_is_refused():
     with pytest.raises(ValueError, match="allowed are cls, mean, layers"):
         ClassificationHead(16, 2, pooling="max")

@@ -304,7 +304,7 @@ def test_served_answers_are_those_of_python(tmp_path):
 def test_served_answers_without_answerability():
     found, data = task(v2=False), some_questions()
     model, rows, outputs = model_and_outputs(found, data, 14)
-    served = ServingModule(model, found, common.tokenizer(), 14).serve(**texts(data))
+    served = ServingModule(model, found, common.tokenizer(), 14).answer(**texts(data))
     assert "null_odds" not in served
     check_served(served, found.decode(outputs, rows, data), data, None)
 
