@@ -2,7 +2,7 @@
 
 import sys
 
-from electra_tf.finetune import main
+from electra_tf.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["finetune", *sys.argv[1:]]))

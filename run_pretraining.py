@@ -2,7 +2,7 @@
 
 import sys
 
-from electra_tf.pretrain import main
+from electra_tf.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["pretrain", *sys.argv[1:]]))

@@ -3,7 +3,7 @@
     python benchmarks/records.py
     python benchmarks/records.py --corpus=wiki.txt --rounds=5
 
-Our side is the command `electra_tf.data.build_records` as a user gives it: starting
+Our side is the command `electra-tf records` as a user gives it: starting
 Python, reading, tokenizing, building examples, serializing, writing. The other side is
 `tokenizers` alone, warm, on the same lines that are in memory already, with the same
 vocabulary and as many threads as there are cores.
@@ -68,7 +68,7 @@ def build(text, vocabulary, processes):
         start = time.perf_counter()
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "electra_tf.data.build_records"),
+                *(sys.executable, "-m", "electra_tf", "records"),
                 *(f"--corpus={text}", f"--vocab_file={vocabulary}"),
                 *(f"--output_dir={folder}/records", f"--num_processes={processes}"),
             ],

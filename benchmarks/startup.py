@@ -222,7 +222,7 @@ def main():
 
 def prepare(folder):
     """Records, and an encoder of one step."""
-    command = [sys.executable, "-m", "electra_tf.data.build_records"]
+    command = [sys.executable, "-m", "electra_tf", "records"]
     flags = [
         f"--corpus={folder}/corpus.txt",
         f"--vocab_file={folder}/vocab.txt",
@@ -234,7 +234,8 @@ def prepare(folder):
     command = [
         sys.executable,
         "-m",
-        "electra_tf.pretrain",
+        "electra_tf",
+        "pretrain",
         "--flagfile=configs/small.cfg",
     ]
     flags = [

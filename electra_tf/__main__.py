@@ -1,11 +1,102 @@
-"""`python -m electra_tf` lists the commands."""
+"""The command ``electra-tf``, which is ``python -m electra_tf`` too."""
 
+import difflib
 import sys
+from collections.abc import Sequence
 
-from electra_tf import cli
-from electra_tf.config.listing import COMMANDS
+from electra_tf import __version__, cli
+from electra_tf.cli import Command
+
+_TEXTS = "TEXT ...: the texts; default: standard input, one per line."
+_CONFIG = "electra_tf.config"
+
+COMMANDS = {
+    "pretrain": Command(
+        "Pretrains ELECTRA, or BERT's masked LM, from raw text",
+        f"{_CONFIG}.pretraining:PretrainConfig",
+        "electra_tf.runs.pretraining:run",
+    ),
+    "finetune": Command(
+        "Fine-tunes an encoder for a task, scores it, and exports it for serving",
+        f"{_CONFIG}.finetuning:FinetuneConfig",
+        "electra_tf.runs.finetuning:main",
+    ),
+    "predict": Command(
+        "Answers texts or tables with a fine-tuned model",
+        f"{_CONFIG}.commands:PredictConfig",
+        "electra_tf.serving.predictor:main",
+        _TEXTS,
+    ),
+    "evaluate": Command(
+        "Scores a fine-tuned model on a table, or packs GLUE predictions",
+        f"{_CONFIG}.commands:EvaluateConfig",
+        "electra_tf.serving.evaluate:main",
+        "RUN ...: with --glue, output folders of fine-tuning runs.",
+    ),
+    "inspect": Command(
+        "Shows a pretrained model's predictions on a text, or learning curves",
+        f"{_CONFIG}.commands:InspectConfig",
+        "electra_tf.analysis.inspect:main",
+        f"{_TEXTS} With --curves: folders of runs.",
+    ),
+    "analyze": Command(
+        "Measures a discriminator: calibration, real errors, layers and heads",
+        f"{_CONFIG}.commands:AnalyzeConfig",
+        "electra_tf.analysis.analyze:main",
+    ),
+    "score": Command(
+        "Scores sentences of minimal pairs or of n-best lists with a pretrained model",
+        f"{_CONFIG}.commands:ScoreConfig",
+        "electra_tf.analysis.score:main",
+    ),
+    "compare": Command(
+        "Runs systems at equal FLOPs, probes their encoders, and tests differences",
+        f"{_CONFIG}.comparison:CompareConfig",
+        "electra_tf.comparison.compare:run",
+    ),
+    "convert": Command(
+        "Converts weights from and to other libraries",
+        f"{_CONFIG}.commands:ConvertConfig",
+        "electra_tf.interop.convert:main",
+    ),
+    "records": Command(
+        "Builds TFRecords for pretraining from raw text",
+        f"{_CONFIG}.records:RecordsConfig",
+        "electra_tf.data.building:main",
+    ),
+    "doctor": Command(
+        "Checks a checkpoint or a config for known problems",
+        f"{_CONFIG}.commands:DoctorConfig",
+        "electra_tf.doctor.report:main",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command that the first argument names; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    name = arguments[0] if arguments else "--help"
+    if name in COMMANDS:
+        return cli.run(COMMANDS[name], arguments[1:])
+    if name == "--version":
+        cli.say(f"electra_tf {__version__}")
+    elif name in ("-h", "--help", "help"):
+        cli.say(listing())
+    else:
+        close = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        sys.exit(cli.visible(f"error: no command {name!r}.{hint} See --help."))
+    return cli.OK
+
+
+def listing() -> str:
+    """The text of ``electra-tf --help``."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {row.summary}" for name, row in COMMANDS.items()]
+    usage = "electra-tf COMMAND [--FLAG ...], or python -m electra_tf COMMAND"
+    after = "`electra-tf COMMAND --help` explains a command and all its flags."
+    return "\n".join([usage, "", *lines, "", after])
+
 
 if __name__ == "__main__":
-    if given := [x for x in sys.argv[1:] if x not in ("-h", "--help")]:
-        sys.exit(f"error: {given[0]!r} is no flag here; commands are electra_tf.NAME.")
-    cli.say(cli.listing(COMMANDS))
+    sys.exit(main())

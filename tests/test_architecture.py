@@ -28,14 +28,8 @@ GROUND = {
     "config": {"errors"},
     "cli": {"config", "errors"},
 }
-# `python -m electra_tf.NAME`: flags and a target, nothing else; and the old place of a
-# class that saved files name. Nobody imports them.
-COMMANDS = (
-    *("__main__", "analyze", "compare", "convert", "curves", "finetune", "inspect"),
-    *("minimal_pairs", "predict", "pretrain", "rerank"),
-)
-SHIMS = {name: {"config", "cli"} for name in COMMANDS}
-LONGEST_SHIM = 15
+# The table of commands names configs and functions as strings. Nobody imports it.
+TOP = {"__main__": {"cli"}}
 # Names of the package itself that every module may import.
 ROOT_NAMES = {"electra_tf.lazily", "electra_tf.__version__"}
 NOT_TENSORFLOW = {"files", "cli"}
@@ -44,8 +38,8 @@ TENSORFLOW = {"tensorflow", "tensorflow_text", "keras", "keras_hub", "keras_nlp"
 
 def allowed(unit):
     """The packages that a package, or module at the top, may import."""
-    if unit in SHIMS:
-        return SHIMS[unit]
+    if unit in TOP:
+        return TOP[unit]
     if unit in GROUND:
         return GROUND[unit] | {unit}
     (step,) = [number for number, names in enumerate(STEPS) if unit in names]
@@ -103,7 +97,7 @@ def test_every_package_has_its_step():
     assert len(STEPS) <= 7
     assert len(set(placed)) == len(placed)
     assert set(STEPS[0]) == GROUND.keys()
-    assert known == {*placed, *SHIMS}
+    assert known == {*placed, *TOP}
 
 
 def test_no_forbidden_arrow():
@@ -117,12 +111,8 @@ def test_no_forbidden_arrow():
 
 
 def test_the_top_of_the_package_is_nearly_empty():
-    """What lies there has room for nothing: shims start something that is below."""
     loose = {path.stem for path in PACKAGE.glob("*.py")}
-    assert loose == {"__init__", "errors", "features", "files", "cli", *SHIMS}
-    for name in SHIMS:
-        lines = SOURCES[PACKAGE / f"{name}.py"].splitlines()
-        assert len(lines) <= LONGEST_SHIM, name
+    assert loose == {"__init__", "errors", "features", "files", "cli", *TOP}
     # The names of the root are strings, so importing it imports nothing.
     root = set(imported(SOURCES[PACKAGE / "__init__.py"]))
     assert not {x for x in root if x.split(".")[0] not in sys.stdlib_module_names}

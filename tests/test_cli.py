@@ -2,10 +2,10 @@
 
 import dataclasses
 import io
+import re
 import signal
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Literal
 
@@ -13,24 +13,14 @@ import pytest
 import tensorflow as tf
 
 from electra_tf import cli
-from electra_tf.config.commands import ConvertConfig
-from electra_tf.config.comparison import CompareConfig
+from electra_tf.__main__ import COMMANDS
+from electra_tf.__main__ import main as command
 from electra_tf.config.fields import Choices, Group, at_least, field, fields, flag_name
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import OBJECTIVES, PretrainConfig
-from electra_tf.config.records import RecordsConfig
 from electra_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 NAMES = Choices(one="the first", two="the second")
-# A command and the config that it is made of.
-COMMANDS = {
-    "run_pretraining.py": PretrainConfig,
-    "run_finetuning.py": FinetuneConfig,
-    "electra_tf.compare": CompareConfig,
-    "electra_tf.convert": ConvertConfig,
-    "electra_tf.data.build_records": RecordsConfig,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,10 +38,12 @@ class Small(Group):
     case: bool | None = field(None, "Default: as there.")
 
 
+SMALL = cli.Command("Does something small", Small, "electra_tf.files:nothing")
+
+
 def program(*arguments):
-    command = ["-m", arguments[0]] if arguments[0].startswith("e") else arguments[:1]
     return subprocess.run(
-        [sys.executable, *command, *arguments[1:]],
+        [sys.executable, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -94,16 +86,15 @@ def test_every_kind_of_flag_is_read():
     ],
 )
 def test_wrong_flags_are_one_line(argument, message, capsys):
-    main = cli.command(Small, "electra_tf.files:nothing")
     with pytest.raises(SystemExit) as caught:
-        main([argument, "--from=here"])
+        cli.run(SMALL, [argument, "--from=here"])
     assert str(caught.value).startswith("error: ")
     assert message in str(caught.value)
 
 
 def test_required_flags_are_asked_for():
     with pytest.raises(SystemExit, match="error: --from is required"):
-        cli.command(Small, "electra_tf.files:nothing")([])
+        cli.run(SMALL, [])
 
 
 def test_names_from_outside_are_as_good(monkeypatch):
@@ -144,51 +135,50 @@ def test_shipped_flagfiles_are_found_from_any_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_lists_every_flag_without_tensorflow(name):
-    said = program(name, "--help")
-    assert said.returncode == 0, said.stderr
-    for _, leaf in fields(COMMANDS[name]):
-        assert f"--{flag_name(leaf)}" in said.stdout.replace("[no]", "")
-    assert max(map(len, said.stdout.splitlines())) <= 100
-    assert "--logtostderr" not in said.stdout
-    # TensorFlow would say so on standard error when it is imported.
-    assert said.stderr == ""
+def test_help_lists_every_flag(name, capsys):
+    assert command([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    config = cli.imported(COMMANDS[name].config)
+    for _, leaf in fields(config):
+        assert f"--{flag_name(leaf)}" in shown.replace("[no]", "")
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "--logtostderr" not in shown
+    assert COMMANDS[name].arguments in shown
 
 
-def test_help_imports_no_tensorflow_and_helpfull_adds_the_flags_of_absl():
-    code = (
-        "import sys; from electra_tf.pretrain import main; main(['--helpfull']); "
-        "assert not {'tensorflow', 'keras', 'numpy'} & sys.modules.keys()"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert said.returncode == 0, said.stderr
-    assert "--alsologtostderr" in said.stdout
-    assert "--num_train_steps" in said.stdout
-
-
-def test_the_package_lists_its_commands():
-    """All that are installed as scripts, and what starts with ``-m``."""
-    said = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "electra_tf", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    imported = {line.split("|")[-1].strip() for line in said.stderr.splitlines()}
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "electra_tf", "pretrain"],
+        ["-m", "electra_tf", "compare"],
+        ["run_pretraining.py"],
+        ["run_finetuning.py"],
+    ],
+    ids=" ".join,
+)
+def test_help_imports_no_tensorflow(arguments):
+    done = program("-X", "importtime", *arguments, "--helpfull")
+    assert done.returncode == 0, done.stderr
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert not {"tensorflow", "keras", "numpy"} & imported
-    lines = [line.split(maxsplit=1) for line in said.stdout.splitlines()[2:-2]]
-    listed = dict(lines)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for target in project["scripts"].values():
-        module = target.partition(":")[0].removesuffix(".__main__")
-        assert len(listed[module.removeprefix("electra_tf.")].split()) > 3
-    for path in (ROOT / "electra_tf").rglob("*.py"):
-        if "\nmain = cli.command(" in path.read_text("utf-8"):
-            parts = path.relative_to(ROOT / "electra_tf").with_suffix("").parts
-            assert ".".join(parts).removesuffix(".__main__") in listed
+    assert "--alsologtostderr" in done.stdout
+    assert "--seed" in done.stdout
+
+
+def test_the_list_of_commands():
+    """Needs neither a config nor TensorFlow, so that it takes no time."""
+    done = program("-X", "importtime", "-m", "electra_tf", "--help")
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    heavy = {"tensorflow", "keras", "numpy", "tqdm", "electra_tf.config.pretraining"}
+    assert not heavy & imported
+    for name, row in COMMANDS.items():
+        assert re.search(f"^  {name} +{re.escape(row.summary)}$", done.stdout, re.M)
+        assert len(row.summary.split()) > 3
+    wrong = program("-m", "electra_tf", "pretain")
+    assert wrong.returncode == 1
+    assert wrong.stderr == (
+        "error: no command 'pretain'. Did you mean pretrain? See --help.\n"
+    )
 
 
 def test_plugins_are_imported_first(tmp_path, monkeypatch):
@@ -212,7 +202,9 @@ def test_plugins_are_imported_first(tmp_path, monkeypatch):
 
 
 def test_version():
-    assert program("electra_tf.predict", "--version").stdout.startswith("electra_tf 0.")
+    assert program("-m", "electra_tf", "predict", "--version").stdout.startswith(
+        "electra_tf 0."
+    )
 
 
 def test_errors_are_one_line_and_exit_codes_are_told(capsys, monkeypatch):

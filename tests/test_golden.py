@@ -215,7 +215,7 @@ def test_a_system_is_trained_as_it_was(runs, systems, name):
 
 
 # Defaults that differed between two commands and now are one.
-CHANGED = {("data.build_records", "--vocab_size"): 30522}
+CHANGED = {("records", "--vocab_size"): 30522}
 
 
 def test_no_flag_is_lost():
@@ -245,7 +245,7 @@ def test_batches_of_stored_records(stored, name):
 def test_records_are_built_as_they_were(runs):
     flags = ("--corpus=text.txt", "--vocab_file=vocab.txt", "--output_dir=new")
     sizes = ("--max_seq_length=24", "--eval_fraction=0.1", "--num_processes=1")
-    code, _, said = commands.call("data.build_records", *flags, *sizes)
+    code, _, said = commands.call("records", *flags, *sizes)
     assert code == 0, said
     for path in runs.glob("data/*.t*"):
         assert (runs / "new" / path.name).read_bytes() == path.read_bytes(), path.name

@@ -135,12 +135,10 @@ CONFIGS = (
     commands.PredictConfig,
     commands.InspectConfig,
     commands.AnalyzeConfig,
-    commands.CurvesConfig,
-    commands.RerankConfig,
-    commands.MinimalPairsConfig,
+    commands.EvaluateConfig,
+    commands.ScoreConfig,
     commands.ConvertConfig,
     commands.DoctorConfig,
-    commands.MinimalPairsConfig,
 )
 
 

@@ -19,7 +19,7 @@ from electra_tf.analysis import report
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.cli import Log
 from electra_tf.config import fields
-from electra_tf.config.commands import CurvesConfig
+from electra_tf.config.commands import InspectConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import METRICS, PretrainingFolder, named
@@ -259,12 +259,12 @@ def last_values(runs: Sequence[Learned], cards: Sequence[MetricCard]) -> Table:
     )
 
 
-def main(config: CurvesConfig, paths: Sequence[str], log: Log = cli.note) -> None:
+def main(config: InspectConfig, paths: Sequence[str], log: Log = cli.note) -> None:
     """Draws the runs into a picture or a page; errors as of ``read`` and ``choose``."""
-    output = Path(config.output)
+    output = Path(config.curves)
     if output.suffix.lower() not in _WRITTEN:
         raise UserError(
-            f"--output={output} ends in none of {', '.join(_WRITTEN)}, which say what "
+            f"--curves={output} ends in none of {', '.join(_WRITTEN)}, which say what "
             "to write."
         )
     if output.exists() and not config.overwrite:

@@ -23,6 +23,14 @@ from electra_tf.errors import UserError
 
 def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
     """Answers everything the command line asks; errors as of ``Inspector``."""
+    if options.curves:
+        # Needs matplotlib.
+        from electra_tf.analysis import curves
+
+        curves.main(options, texts, log)
+        return
+    if options.model is None:
+        raise UserError("--model is required; see --help.")
     target = Path(options.html) if options.html else None
     if target and target.exists() and not options.overwrite:
         raise UserError(f"{target} exists: pass --overwrite to replace it.")

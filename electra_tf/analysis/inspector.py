@@ -71,7 +71,7 @@ class Fills:
 # What to do about a model of another kind.
 _HINTS = {
     "discriminator": "Here it must say how likely a token was replaced; energies and "
-    "predicted tokens are not that. python -m electra_tf.minimal_pairs and rerank "
+    "predicted tokens are not that. python -m electra_tf score and rerank "
     "compare texts by energies.",
     "generator": "Here it must be a masked LM.",
 }
@@ -236,7 +236,7 @@ class Inspector:
             raise UserError(
                 f"{path} has embeddings for {rows} tokens but the vocabulary beside it "
                 f"has {len(self.vocabulary)}: they are of different runs "
-                f"(python -m electra_tf.doctor --model={self.folder} tells more)."
+                f"(python -m electra_tf doctor --model={self.folder} tells more)."
             )
         return model
 
@@ -256,7 +256,7 @@ class Inspector:
             return f": the run has not finished. {same}"
         return (
             ": it is no run of this library. Weights of another kind have to be "
-            f"converted first (python -m electra_tf.convert --from={self.folder} "
+            f"converted first (python -m electra_tf convert --from={self.folder} "
             "--to=imported)."
         )
 

@@ -17,7 +17,7 @@ from electra_tf.analysis import report
 from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
 from electra_tf.config import fields
-from electra_tf.config.commands import RerankConfig
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
@@ -229,7 +229,7 @@ def evaluate(
     return Reranked(final, change, float(alone.sum() / words.sum()))
 
 
-def main(config: RerankConfig, log: Log = cli.note) -> None:
+def main(config: ScoreConfig, log: Log = cli.note) -> None:
     """Writes the best hypotheses; prints word error rates where references are.
 
     ValueError: the lists, the model or the weight are not what they should be; OSError:

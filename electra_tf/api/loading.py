@@ -37,7 +37,7 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         source: the folder of a fine-tuning run, of a pretraining run or of an import;
             a ``.keras`` file of a ``TextClassifier``, ``TokenClassifier`` or
             ``QuestionAnswering``; a SavedModel; a folder of another library or a name
-            on its hub, which ``electra_tf.convert`` reads; or "mini", which is shipped.
+            on its hub, which ``electra-tf convert`` reads; or "mini", which is shipped.
 
     Returns:
         One of the three Keras models, a ``PretrainedModel`` or an ``ExportedModel``.

@@ -36,7 +36,7 @@ def warn(line: str) -> None:
 def folder_of(source: str | os.PathLike) -> Iterator[Path]:
     """Yields a folder of this library with the content of ``source``.
 
-    A folder of another library, or a name that ``electra_tf.convert`` reads, is
+    A folder of another library, or a name that ``electra-tf convert`` reads, is
     converted into a temporary folder. Raises the errors of the conversion.
     """
     path = named(source)

@@ -508,7 +508,7 @@ class TextClassifier(TextModel):
 
         Args:
             preset: folder of a pretraining run or an import, a folder or name that
-                ``electra_tf.convert`` reads, or "mini", which is shipped.
+                ``electra-tf convert`` reads, or "mini", which is shipped.
             labels: names of the classes, in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
             pair: whether there are two texts.
@@ -786,7 +786,7 @@ def load_text_model(source: str | os.PathLike) -> TextModel | None:
     """A fine-tuned model, compiled; None if ``source`` holds none.
 
     ``source`` is a ``.keras`` file of one of the three classes, the folder of a
-    finished fine-tuning run, or what ``electra_tf.convert`` reads. Errors are those of
+    finished fine-tuning run, or what ``electra-tf convert`` reads. Errors are those of
     ``load``.
     """
     path = Path(source)

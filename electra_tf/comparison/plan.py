@@ -16,7 +16,7 @@ from electra_tf import cli
 from electra_tf.cli import Log
 from electra_tf.comparison.store import ENCODER, Store, encoder_folder
 from electra_tf.config import fields
-from electra_tf.config.commands import MinimalPairsConfig
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
@@ -54,12 +54,16 @@ _MAY_DIFFER = {
         *("encoder", "output_dir", "overwrite", "seed", "seeds"),
         *("log_steps", "export_saved_model"),
     ),
-    MinimalPairsConfig: ("model", "batch_size", "output"),
+    ScoreConfig: (
+        *("model", "batch_size", "report", "overwrite"),
+        # Of n-best lists.
+        *("input", "output", "weight", "compare", "seed"),
+    ),
 }
 
 # Becomes a line of JSON on its way to the worker; ``jobs`` describes it.
 Job = dict[str, Any]
-_Config = TypeVar("_Config", PretrainConfig, FinetuneConfig, MinimalPairsConfig)
+_Config = TypeVar("_Config", PretrainConfig, FinetuneConfig, ScoreConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Entry(Generic[_Config]):
 
 
 System = Entry[PretrainConfig]
-Probe = Entry[FinetuneConfig] | Entry[MinimalPairsConfig]
+Probe = Entry[FinetuneConfig] | Entry[ScoreConfig]
 
 
 def systems(config: CompareConfig) -> tuple[System, ...]:
@@ -115,7 +119,7 @@ def probes(config: CompareConfig) -> tuple[Probe, ...]:
     model = ["--model=."]
     found = (
         *_entries("probe", config.probe, FinetuneConfig, config),
-        *_entries("pairs", config.pairs, MinimalPairsConfig, config, model),
+        *_entries("pairs", config.pairs, ScoreConfig, config, model),
     )
     for name, times in collections.Counter(probe.name for probe in found).items():
         if times > 1:
@@ -284,7 +288,7 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
         "seeds": config.probe_seeds,
         "seed": seed * config.probe_seeds,
     }
-    more = {FinetuneConfig: ("finetuning", own), MinimalPairsConfig: ("pairs", {})}
+    more = {FinetuneConfig: ("finetuning", own), ScoreConfig: ("pairs", {})}
     kinds = {probe.name: more[type(probe.config)] for probe in plan.probes}
     left = [
         {

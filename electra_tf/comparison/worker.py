@@ -25,7 +25,7 @@ from electra_tf import cli, files
 from electra_tf.comparison.plan import Job
 from electra_tf.comparison.store import ENCODER, Row, encoder_folder
 from electra_tf.config import fields
-from electra_tf.config.commands import MinimalPairsConfig
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.folders.pretraining import PretrainingFolder
@@ -178,11 +178,9 @@ def _probed(job: Job, probe: Mapping[str, Any]) -> Row | None:
 
 
 def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
-    """Asks which of two sentences is better, as electra_tf.minimal_pairs does."""
+    """Asks which of two sentences is better, as electra-tf score does."""
     folder = encoder_folder(job["folder"], probe["point"])
-    config = fields.from_flat(
-        probe["config"] | {"model": str(folder)}, MinimalPairsConfig
-    )
+    config = fields.from_flat(probe["config"] | {"model": str(folder)}, ScoreConfig)
     report = minimal_pairs.run(config, cli.note)
     score, _, _ = report[minimal_pairs.ALL][minimal_pairs.ALL][config.by]
     return {

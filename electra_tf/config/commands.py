@@ -22,12 +22,12 @@ class PredictConfig(Group):
     r"""Answers from a fine-tuned model, without a server.
 
     Examples:
-      python -m electra_tf.predict --model=runs/cola "The book was written by John."
-      python -m electra_tf.predict --model=runs/rte "It rained." --text_pair="It was."
-      python -m electra_tf.predict --model=runs/cola < lines.txt
-      python -m electra_tf.predict --model=runs/rte --jsonl < pairs.jsonl
-      python -m electra_tf.predict --model=runs/squad2 --context="It rained." "Why?"
-      python -m electra_tf.predict --model=runs/topics --input=mails.csv --text=body \
+      python -m electra_tf predict --model=runs/cola "The book was written by John."
+      python -m electra_tf predict --model=runs/rte "It rained." --text_pair="It was."
+      python -m electra_tf predict --model=runs/cola < lines.txt
+      python -m electra_tf predict --model=runs/rte --jsonl < pairs.jsonl
+      python -m electra_tf predict --model=runs/squad2 --context="It rained." "Why?"
+      python -m electra_tf predict --model=runs/topics --input=mails.csv --text=body \
           --output=answered.csv --label=topic
 
     Writes one JSON object per text to standard output. A line of --jsonl input is an
@@ -71,15 +71,49 @@ class PredictConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateConfig(Group):
+    """Scores a fine-tuned model on a table with labels, or packs GLUE predictions.
+
+    Examples:
+      electra-tf evaluate --model=runs/topics --input=dev.csv --text=body --label=topic
+      electra-tf evaluate --glue=submission.zip runs/cola runs/sst --allow_missing
+
+    The first prints the scores of the task, as fine-tuning does for --eval. The second
+    collects the test predictions of several runs for the benchmark's server.
+    """
+
+    model: str | None = field(None, "Folder of a fine-tuning run, or a SavedModel.")
+    input: str | None = field(
+        None, "Table with labels: .csv, .tsv or .jsonl, also with .gz."
+    )
+    text: tuple[str, ...] = field(
+        (), "Columns with the texts, as in `electra-tf predict`."
+    )
+    label: tuple[str, ...] = field(("label",), "Column with the right answers.")
+    label_separator: str = field("|", "Between several labels in one cell.")
+    batch_size: int = field(32, "Texts at a time.", allowed=at_least(1))
+    glue: str | None = field(None, "The zip to write for the GLUE server.")
+    allow_missing: bool = field(False, "Leave out GLUE tasks without a run.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.glue is None or (self.model is None and self.input is None),
+            "--glue packs predictions of finished runs: leave out --model and --input.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectConfig(Group):
     """Shows what a pretrained discriminator and generator say of a text.
 
     Examples:
-      python -m electra_tf.inspect --model=runs/tiny "the chef ate the meal"
-      python -m electra_tf.inspect --model=runs/tiny --html=out.html < lines.txt
-      python -m electra_tf.inspect --model=runs/tiny --corrupt "the chef ate a meal"
-      python -m electra_tf.inspect --model=runs/tiny --fill "the chef [MASK] the meal"
-      python -m electra_tf.inspect --model=runs/tiny --checkpoints "the chef ate it"
+      python -m electra_tf inspect --model=runs/tiny "the chef ate the meal"
+      python -m electra_tf inspect --model=runs/tiny --html=out.html < lines.txt
+      python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
+      python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
+      python -m electra_tf inspect --model=runs/tiny --checkpoints "the chef ate it"
+      python -m electra_tf inspect --curves=curves.png runs/small runs/base --by=flops
 
     The first two print the discriminator's verdict on every token: how likely it was
     replaced. --corrupt lets the generator replace some first; --fill prints what the
@@ -119,11 +153,27 @@ class InspectConfig(Group):
     attention: bool = field(
         False, "In that file, also what every head of the discriminator looks at."
     )
-    overwrite: bool = field(False, "Replace that file.")
+    overwrite: bool = field(False, "Replace a file that is there.")
     json: bool = field(False, "Print one JSON object per text.")
+    curves: str | None = field(
+        None, "Picture (.png, .svg, .pdf) or page (.html) of learning curves to write."
+    )
+    by: Literal["steps", "tokens", "flops"] = field(
+        "steps",
+        "Horizontal axis of --curves: updates, positions read, or FLOPs of matrix "
+        "products.",
+    )
+    metrics: tuple[str, ...] = field(
+        (), "Metrics of --curves, as in metrics.jsonl; default: losses and scores."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            self.curves is None or self.model is None,
+            "--curves draws the runs that are named after the flags: leave out "
+            "--model.",
+        )
         require(
             not (self.corrupt and self.fill),
             "--corrupt and --fill exclude each other: ask one thing at a time.",
@@ -144,70 +194,80 @@ class InspectConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CurvesConfig(Group):
-    """Draws the learning curves of several runs over each other.
+class ScoreConfig(Group):
+    r"""Scores sentences with a pretrained model: minimal pairs, or n-best lists.
 
     Examples:
-      python -m electra_tf.curves runs/* --output=curves.png
-      python -m electra_tf.curves runs/small runs/base --output=curves.html --by=flops
-      python -m electra_tf.curves runs/* --output=auc.svg --metrics=discriminator_auc
+      # Which of two sentences does the model prefer? Files as BLiMP's.
+      electra-tf score --model=runs/small --data=blimp/ --method=masked_lm --limit=100
 
-    Reads metrics.jsonl in the folders of the runs, which need not have finished; other
-    folders are left out. Held-out text is drawn with circles, training windows paler.
-    An .html page also has the last numbers as a table.
-    """
+      # The best hypothesis of each n-best list, beside the other ways to score.
+      electra-tf score --model=runs/small --input=lists.jsonl --output=best.jsonl \
+          --compare
 
-    output: str | None = field(
-        None, "Picture (.png, .svg, .pdf) or page (.html) to write.", required=True
-    )
-    by: Literal["steps", "tokens", "flops"] = field(
-        "steps",
-        "What runs are laid beside each other by: updates, positions read, or the "
-        "FLOPs of matrix products.",
-    )
-    metrics: tuple[str, ...] = field(
-        (), "What to draw, by names in metrics.jsonl; default: losses and scores."
-    )
-    overwrite: bool = field(False, "Replace the output.")
+    A line of --data has sentence_good, sentence_bad, UID and field. Prints the share
+    of pairs in the right order, by paradigm and by field, with 95 % intervals.
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MinimalPairsConfig(Group):
-    r"""Which of two sentences does a pretrained model find better? Trains nothing.
-
-    Examples:
-      python -m electra_tf.minimal_pairs --model=runs/small --data=blimp/
-      python -m electra_tf.minimal_pairs --model=runs/small --data=blimp/ \
-          --method=masked_lm --limit=100
-
-    --data are JSON lines as BLiMP's: sentence_good, sentence_bad, UID, field. Prints
-    the share of pairs in the right order, by paradigm and by field, with 95 %
-    intervals.
+    A line of --input is {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...],
+    "reference": ...}; the first-pass score, a log-probability, defaults to 0, and the
+    reference may be left out. A hypothesis gets its first-pass score plus the weight
+    times the model's score. Without --weight, the weight with the fewest word errors
+    is taken; word error rates are those of lists that it was not tuned on.
     """
 
     model: str | None = field(
         None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
     data: tuple[str, ...] = field(
-        (), "Files of pairs, or folders of .jsonl files.", required=True
+        (), "Minimal pairs: JSON lines, or folders of .jsonl files."
     )
+    input: str | None = field(None, "N-best lists: JSON lines.")
+    output: str | None = field(
+        None, "JSON lines to write: the best hypothesis of each list of --input."
+    )
+    report: str | None = field(None, "Also write the numbers to this file, as JSON.")
+    overwrite: bool = field(False, "Replace files that are there.")
     method: Literal["auto", "detection", "energy", "masked_lm"] = field(
         "auto",
         "detection: log P(original) of the discriminator; energy: Electric's; "
         "masked_lm: of the generator, or of a masked-LM run, a pass per token; auto: "
         "what the run was for.",
     )
-    by: Literal["sum", "mean"] = field(
-        "sum", "What decides in a comparison: the sum over tokens, or their mean."
+    by: Literal["sum", "mean", "worst"] = field(
+        "sum", "Score of a sentence: sum, mean or (for --input) least of its tokens'."
     )
     limit: int | None = field(
-        None, "Most pairs of each file; default: all.", allowed=at_least(1)
+        None, "Most pairs of each file of --data; default: all.", allowed=at_least(1)
     )
+    weight: float | None = field(
+        None,
+        "Weight of the model's score of --input; default: tuned on references.",
+        allowed=NOT_NEGATIVE,
+    )
+    compare: bool = field(
+        False, "Also score --input in the other ways that the folder has models for."
+    )
+    seed: int = field(0, "Of the halves of --input and of the bootstrap.", allowed=SEED)
     batch_size: int = field(64, "Rows at a time.", allowed=at_least(1))
-    output: str | None = field(None, "Also write the numbers to this file, as JSON.")
     vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
     lower_case: bool | None = field(None, "Default: as config.json of --model says.")
     strip_accents: bool | None = field(None, "Likewise.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            not (self.data and self.input),
+            "--data and --input exclude each other: minimal pairs, or n-best lists.",
+        )
+        require(
+            not self.data or self.by != "worst",
+            "--by=worst goes with --input; minimal pairs are compared by sum or mean.",
+        )
+        require(
+            (self.input is None) == (self.output is None),
+            "--input and --output go together: n-best lists, and where to write the "
+            "best hypotheses.",
+        )
 
 
 # The parts of an analysis, in the order of its page.
@@ -222,10 +282,10 @@ class AnalyzeConfig(Group):
     r"""What does a discriminator know? One page of pictures, and a file of numbers.
 
     Examples:
-      python -m electra_tf.analyze --model=runs/small --output=report
-      python -m electra_tf.analyze --model=imported --output=report \
+      python -m electra_tf analyze --model=runs/small --output=report
+      python -m electra_tf analyze --model=imported --output=report \
           --text=my_text/ --only=calibration
-      python -m electra_tf.analyze --model=compared --output=report
+      python -m electra_tf analyze --model=compared --output=report
 
     Trains nothing without --tune. Writes report.html, which needs no network, and
     report.json. Parts whose data is not there are left out, and that is said.
@@ -242,7 +302,7 @@ class AnalyzeConfig(Group):
     representations: layers, heads and linear probes on --tagged, beside --encoders; the
     one part that a masked LM has too.
 
-    Of a comparison (python -m electra_tf.compare) the first discriminator is asked;
+    Of a comparison (python -m electra_tf compare) the first discriminator is asked;
     masked LMs beside it look for errors too, and representations are those of all.
     """
 
@@ -353,63 +413,13 @@ class AnalyzeConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RerankConfig(Group):
-    r"""Chooses the best hypothesis of n-best lists with a pretrained model.
-
-    Examples:
-      python -m electra_tf.rerank --model=runs/small --input=lists.jsonl \
-          --output=best.jsonl --compare
-      python -m electra_tf.rerank --model=runs/small --input=lists.jsonl \
-          --output=best.jsonl --weight=0.5
-
-    A line of --input is {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...],
-    "reference": ...}; the first-pass score, a log-probability, is 0 and the reference
-    is unknown where it is left out. A hypothesis is worth its first-pass score plus
-    the weight times the model's score. Without --weight, the weight with the fewest
-    word errors is taken, and word error rates are of lists that it was not tuned on.
-    """
-
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
-    input: str | None = field(None, "JSON lines with n-best lists.", required=True)
-    output: str | None = field(
-        None, "JSON lines to write: the best hypothesis of each list.", required=True
-    )
-    report: str | None = field(None, "Also write the numbers to this file, as JSON.")
-    overwrite: bool = field(False, "Replace files that are there.")
-    method: Literal["auto", "detection", "energy", "masked_lm"] = field(
-        "auto",
-        "detection: log P(original) of the discriminator; energy: Electric's; "
-        "masked_lm: of the generator, or of a masked-LM run, a pass per token; auto: "
-        "what the run was for.",
-    )
-    by: Literal["mean", "sum", "worst"] = field(
-        "sum", "The score of a text: mean, sum or least of its tokens'."
-    )
-    weight: float | None = field(
-        None,
-        "Of the model's score; default: tuned on references.",
-        allowed=NOT_NEGATIVE,
-    )
-    compare: bool = field(
-        False, "Also the other ways to score that the folder has the models for."
-    )
-    seed: int = field(0, "Of the halves and of the bootstrap.", allowed=SEED)
-    batch_size: int = field(64, "Rows at a time.", allowed=at_least(1))
-    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
-    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
-    strip_accents: bool | None = field(None, "Likewise.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Group):
     r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.
 
     Examples:
       # In: a local folder, a checkpoint, or owner/name on the Hugging Face hub.
-      python -m electra_tf.convert --from=electra_small/ --to=imported
-      python -m electra_tf.convert --from=disc_dir --generator=gen_dir --to=imported
+      python -m electra_tf convert --from=electra_small/ --to=imported
+      python -m electra_tf convert --from=disc_dir --generator=gen_dir --to=imported
 
       # Then fine-tune, or continue pretraining on text of your own.
       python run_finetuning.py --flagfile=configs/tasks/mrpc.cfg --data_dir=glue/MRPC \
@@ -419,21 +429,21 @@ class ConvertConfig(Group):
 
       # Out: a folder that transformers loads, a TensorFlow 1 checkpoint, or a preset of
       # keras-hub.
-      python -m electra_tf.convert --from=runs/mine --to=hf_dir --format=hugging_face
+      python -m electra_tf convert --from=runs/mine --to=hf_dir --format=hugging_face
 
       # A fine-tuned model, as ElectraForSequenceClassification and the like; and back.
-      python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face
-      python -m electra_tf.convert --from=hf_cola --to=runs/cola_again
+      python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face
+      python -m electra_tf convert --from=hf_cola --to=runs/cola_again
 
       # And to the Hugging Face hub.
-      python -m electra_tf.convert --from=runs/cola --to=hf_cola --format=hugging_face \
+      python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face \
           --push_to_hub=me/my-cola
 
       # What a run had learned after 5,000 steps; it may still be training.
-      python -m electra_tf.convert --from=runs/mine --checkpoint=5000 --to=at_5000
+      python -m electra_tf convert --from=runs/mine --checkpoint=5000 --to=at_5000
 
       # Half the size, to give away: every command reads it.
-      python -m electra_tf.convert --from=runs/mine --to=small --float16
+      python -m electra_tf convert --from=runs/mine --to=small --float16
 
     Sizes come from the weights. Every variable is accounted for on both sides: one that
     is missing, misshapen or unknown is an error that names it.
@@ -528,10 +538,10 @@ class DoctorConfig(Group):
     """Checks a checkpoint or a config for known traps, and says what to do.
 
     Examples:
-      python -m electra_tf.doctor --model=runs/tiny
-      python -m electra_tf.doctor --flagfile=configs/small.cfg
-      python -m electra_tf.doctor --model=hf/discriminator --generator=hf/generator
-      python -m electra_tf.doctor --model=electra_small/electra_small
+      python -m electra_tf doctor --model=runs/tiny
+      python -m electra_tf doctor --flagfile=configs/small.cfg
+      python -m electra_tf doctor --model=hf/discriminator --generator=hf/generator
+      python -m electra_tf doctor --model=electra_small/electra_small
 
     Changes nothing. Exit code: 1 if there is a problem, 0 if not; warnings do not
     count.
@@ -559,15 +569,3 @@ class DoctorConfig(Group):
             self.generator is None or self.model is not None,
             "--generator goes with --model.",
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GlueConfig(Group):
-    """Collects the GLUE predictions of several runs in one zip for the server.
-
-    Examples:
-      python -m electra_tf.tasks.glue runs/cola runs/sst --allow_missing
-    """
-
-    output: str = field("submission.zip", "The zip to write.")
-    allow_missing: bool = field(False, "Leave out tasks without a run.")

@@ -22,15 +22,15 @@ class CompareConfig(Group):
 
     Examples:
       # What would it take? Steps, FLOPs, time, disk; nothing is trained.
-      python -m electra_tf.compare --flagfile=configs/compare/table5.cfg --dry_run \
+      python -m electra_tf compare --flagfile=configs/compare/table5.cfg --dry_run \
           --data_root=data --pretrain=--corpus=data/text.txt
 
       # The paper's Table 5 on your text, two runs at a time.
-      python -m electra_tf.compare --flagfile=configs/compare/table5.cfg --workers=2 \
+      python -m electra_tf compare --flagfile=configs/compare/table5.cfg --workers=2 \
           --data_root=data --pretrain=--corpus=data/text.txt
 
       # A comparison of your own.
-      python -m electra_tf.compare --output_dir=runs/mine --budget=electra:2000 \
+      python -m electra_tf compare --output_dir=runs/mine --budget=electra:2000 \
           --pretrain=--flagfile=configs/tiny.cfg --system=electra: \
           --system='mlm: --objective=mlm --mask_rule=bert' \
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
@@ -62,7 +62,7 @@ class CompareConfig(Group):
     )
     pairs: tuple[str, ...] = field(
         (),
-        "A probe without training: 'NAME: FLAGS' of electra_tf.minimal_pairs, such as "
+        "A probe without training: 'NAME: FLAGS' of electra-tf score, such as "
         "'blimp: --data={data}/blimp'. Once for each.",
         repeated=True,
     )

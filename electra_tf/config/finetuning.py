@@ -261,7 +261,7 @@ class QuestionAnsweringConfig(Group):
         "joint",
         "joint: the end of an answer is predicted given its start, as in the original "
         "(XLNet's head). independent: one linear layer each, as BERT's, which is what "
-        "transformers has (electra_tf.convert).",
+        "transformers has (electra-tf convert).",
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",
@@ -416,7 +416,7 @@ class FinetuneConfig:
     The folder --output_dir gets model.keras, saved_model/, labels.txt, predictions.tsv,
     the benchmark's submission files, pictures, metrics.jsonl, results.json and
     config.json.
-    Predict with: python -m electra_tf.predict --model=OUTPUT_DIR "a text".
+    Predict with: python -m electra_tf predict --model=OUTPUT_DIR "a text".
     An interrupted run is resumed when the same command is given again. Exit codes: 0
     done, 1 error, 75 stopped by a signal after saving a checkpoint.
     """

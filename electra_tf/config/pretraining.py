@@ -572,7 +572,7 @@ class PretrainConfig:
         require(
             self.run.distribution != "multi_worker" or bool(self.data.records),
             "--distribution=multi_worker needs --records that every worker can read: "
-            "build them first with `python -m electra_tf.data.build_records`.",
+            "build them first with `python -m electra_tf records`.",
         )
         checks.check(self)
 

@@ -29,14 +29,14 @@ class RecordsConfig(Group):
 
     Examples:
       # The documentation of the installed Python packages: no download, under a minute.
-      python -m electra_tf.data.build_records --output_dir=records
+      python -m electra_tf records --output_dir=records
 
       # Own text with a vocabulary of one's own (trained, and saved as vocab.txt).
-      python -m electra_tf.data.build_records --corpus=wiki.txt.gz,novels/ \
+      python -m electra_tf records --corpus=wiki.txt.gz,novels/ \
           --vocab_size=30522 --max_seq_length=512 --output_dir=records
 
       # One file is one document (blank lines mean nothing), with BERT's vocabulary.
-      python -m electra_tf.data.build_records --corpus='books/**/*.txt' \
+      python -m electra_tf records --corpus='books/**/*.txt' \
           --noblank_lines_separate --vocab_file=vocab.txt --output_dir=records
 
     An interrupted build is resumed when the same command is given again. Finished

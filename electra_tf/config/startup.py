@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import gc
 import hashlib
-import importlib.abc
 import os
 import platform
 import re
@@ -26,7 +25,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import IO
@@ -108,7 +106,7 @@ def _without_chatter() -> Iterator[None]:
                     os.write(2, line)
 
 
-class _HiddenFromKeras(importlib.abc.MetaPathFinder):
+class _HiddenFromKeras:
     """Says that packages are not installed, as long as Keras is being imported.
 
     Keras takes them if they are there, for wrappers, data frames and plots that no
@@ -131,12 +129,15 @@ def keep_compiled_code() -> Path | None:
     Returns the folder; None if ``TF_XLA_FLAGS`` names one or a file of flags, if the
     user has switched it off, or if no folder can be used, which is no error.
     """
+    # Slow to import, and --help does not need it.
+    from importlib import metadata
+
     given, root = os.environ.get("TF_XLA_FLAGS", "").strip(), _root()
     is_a_file = given and not given.startswith("-")
     if root is None or _OPTION in given or is_a_file:
         return None
     try:
-        folder = root / _key(given)
+        folder = root / _key(given, metadata.version("tensorflow"))
     except metadata.PackageNotFoundError:
         # A build of another name, whose version nobody knows.
         return None
@@ -159,7 +160,7 @@ def _root() -> Path | None:
     return None
 
 
-def _key(flags: str) -> str:
+def _key(flags: str, version: str) -> str:
     """Name of the folder: a hash of all that compiled code depends on but the code."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
@@ -171,7 +172,7 @@ def _key(flags: str) -> str:
     # XLA divides work by the threads there are when it compiles.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     facts = [
-        metadata.version("tensorflow"),
+        version,
         platform.machine(),
         *processor,
         str(cores or os.cpu_count()),

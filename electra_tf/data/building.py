@@ -81,7 +81,7 @@ def build(
     if paths.is_remote(output_dir):
         raise UserError(
             f"records cannot be built in {output_dir} itself: name a folder of this "
-            "machine, or let electra_tf.data.build_records copy them there, and give "
+            "machine, or let electra-tf records copy them there, and give "
             "them with --records."
         )
     if vocab_file:

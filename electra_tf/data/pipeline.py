@@ -57,7 +57,7 @@ def expand_files(
         if not matches:
             raise UserError(
                 f"No TFRecord file matches {pattern!r}. Build records with "
-                "`python -m electra_tf.data.build_records` or correct the path."
+                "`python -m electra_tf records` or correct the path."
             )
         found.update(matches)
     return sorted(found)

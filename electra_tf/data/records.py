@@ -133,7 +133,7 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     except FileNotFoundError as error:
         raise UserError(
             f"{path} does not exist: no records were built here, or the build was "
-            "interrupted. Run electra_tf.data.build_records (again)."
+            "interrupted. Run electra-tf records (again)."
         ) from error
     except (TypeError, ValueError) as error:
         raise UserError(

@@ -43,7 +43,7 @@ def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     name = folder.about()["task"]
     return (
         f"# {name}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
-        "2020) and fine-tuned with `electra_tf`.\n\n```\npython -m electra_tf.predict "
+        "2020) and fine-tuned with `electra_tf`.\n\n```\npython -m electra_tf predict "
         '--model=this/folder "a text"\n```\n\n' + task_facts(folder, report)
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
-from electra_tf.config.commands import MinimalPairsConfig
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
@@ -62,15 +62,15 @@ class Result:
         return 100 * share, 100 * low, 100 * high
 
 
-def main(config: MinimalPairsConfig) -> None:
+def main(config: ScoreConfig) -> None:
     """Runs as a command."""
     report = run(config, cli.note)
     cli.say(table(report))
-    if config.output:
-        files.write_json(config.output, report)
+    if config.report:
+        files.write_json(config.report, report)
 
 
-def run(config: MinimalPairsConfig, log: Log) -> dict[str, Any]:
+def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     """Scores all pairs; returns counts and accuracies by paradigm and field.
 
     Raises:

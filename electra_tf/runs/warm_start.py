@@ -123,12 +123,12 @@ def _check_weights(init_from: str) -> None:
     if any((path / name).is_file() for name in models.HUGGING_FACE_FILES):
         raise UserError(
             f"--init_from={init_from} holds weights of Hugging Face: convert them "
-            f"first (python -m electra_tf.convert --from={init_from} --to=imported) "
+            f"first (python -m electra_tf convert --from={init_from} --to=imported) "
             "and start from the result."
         )
     raise FileNotFoundError(
         f"--init_from={init_from} has no weights: name the folder of a pretraining "
-        "run, one of its checkpoints, or what python -m electra_tf.convert has made."
+        "run, one of its checkpoints, or what python -m electra_tf convert has made."
     )
 
 

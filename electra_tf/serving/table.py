@@ -14,18 +14,19 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.config.commands import PredictConfig
+from electra_tf.config.commands import EvaluateConfig, PredictConfig
 from electra_tf.errors import UserError
-from electra_tf.tasks.tables import TableSource, read_table, require_columns
+from electra_tf.tasks.tables import Table, TableSource, read_table, require_columns
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
+Predict = Callable[[Sequence[dict[str, str]]], list[dict[str, Any]]]
 _KINDS = (".csv", ".tsv", ".jsonl")
 
 
 def predict_table(
     config: PredictConfig,
     text_names: Sequence[str],
-    predict: Callable[[Sequence[dict[str, str]]], list[dict[str, Any]]],
+    predict: Predict,
     log: Log = cli.note,
 ) -> dict[str, float]:
     """Answers every row of ``config.input``; returns scores if labels are named.
@@ -41,6 +42,30 @@ def predict_table(
         raise UserError(
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
+    columns, table, answers = answer_table(config, text_names, predict)
+    rows = [row for _, row in table.rows]
+    # Before anything is written: labels that do not fit cost no file.
+    scores = score_table(config, columns, answers) if config.label else {}
+    told = [
+        row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
+        for row, a in zip(rows, answers, strict=True)
+    ]
+    with _opened(target) as file:
+        _write(file, target.suffix if target else ".jsonl", told)
+    for name, value in scores.items():
+        log(f"{name} {value:.2f}")
+    return scores
+
+
+def answer_table(
+    config: PredictConfig | EvaluateConfig,
+    text_names: Sequence[str],
+    predict: Predict,
+) -> tuple[tuple[str, ...], Table, list[dict[str, Any]]]:
+    """Answers every row of ``config.input``; arguments as of ``predict_table``.
+
+    Returns the columns with the texts, the table, and the answers.
+    """
     table = read_table(config.input)
     names = tuple(text_names)
     columns = config.text or names
@@ -61,17 +86,7 @@ def predict_table(
     for start in range(0, len(rows), config.batch_size):
         answers += predict(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
-    # Before anything is written: labels that do not fit cost no file.
-    scores = _scores(config, columns, answers) if config.label else {}
-    told = [
-        row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
-        for row, a in zip(rows, answers, strict=True)
-    ]
-    with _opened(target) as file:
-        _write(file, target.suffix if target else ".jsonl", told)
-    for name, value in scores.items():
-        log(f"{name} {value:.2f}")
-    return scores
+    return columns, table, answers
 
 
 @contextlib.contextmanager
@@ -118,14 +133,19 @@ def _flat(row: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _scores(
-    config: PredictConfig, columns: tuple[str, ...], answers: Sequence[dict[str, Any]]
+def score_table(
+    config: PredictConfig | EvaluateConfig,
+    columns: Sequence[str],
+    answers: Sequence[dict[str, Any]],
 ) -> dict[str, float]:
-    """The scores of a fine-tuning run, of these answers."""
+    """Scores of these answers, those of a fine-tuning run.
+
+    Raises UserError if the model's answers cannot be compared with the labels.
+    """
     task, found = _comparable(answers)
     source = TableSource(
         files={"eval": config.input},
-        text=columns,
+        text=tuple(columns),
         label=config.label,
         kind=task.kind,
         separator=config.label_separator,

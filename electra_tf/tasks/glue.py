@@ -1,7 +1,6 @@
 """GLUE: nine tasks and the AX diagnostic, made from the table ``ROWS``.
 
-``python -m electra_tf.tasks.glue RUN ... --output=submission.zip`` collects the files
-of several runs for the benchmark's server.
+``collect`` packs the predictions of several runs for the benchmark's server.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ import contextlib
 import dataclasses
 import math
 import os
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_tf import cli, files
+from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.config.commands import GlueConfig
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 from electra_tf.tasks.tables import read_text
@@ -363,22 +360,3 @@ def collect(
         for name, folder in sorted(folders.items()):
             archive.write(os.path.join(folder, name), name)
     return missing
-
-
-def run(config: GlueConfig, runs: Sequence[str]) -> None:
-    """Collects the submissions of runs, as the command does."""
-    if not runs:
-        raise UserError("name the output folders of run_finetuning.py; see --help.")
-    missing = collect(runs, config.output, allow_missing=config.allow_missing)
-    left_out = f" (without {', '.join(missing)})" if missing else ""
-    cli.say(f"wrote {config.output}{left_out}")
-
-
-main = cli.command(
-    GlueConfig,
-    "electra_tf.tasks.glue:run",
-    texts="RUN ...: output folders of run_finetuning.py.",
-)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from electra_tf import analyze
+from electra_tf.__main__ import main as command
 from electra_tf.analysis import marked
 from electra_tf.analysis.acceptability import prefer
 from tests import tiny_run
@@ -74,8 +74,8 @@ def test_the_part_of_the_report(tmp_path, capsys):
     arguments = [f"--model={model}", "--only=acceptability"]
     output = f"--output={tmp_path / 'report'}"
     data = f"--errors={tmp_path / 'x.m2'}"
-    assert analyze.main([*arguments, output, data]) == 0
+    assert command(["analyze", *arguments, output, data]) == 0
     assert "1 sentences that somebody rewrote, 2 references" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="acceptability needs") as stopped:
-        analyze.main([*arguments, f"--output={tmp_path / 'other'}"])
+        command(["analyze", *arguments, f"--output={tmp_path / 'other'}"])
     assert "\n" not in stopped.value.code

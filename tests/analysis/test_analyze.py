@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from electra_tf import analyze
+from electra_tf.__main__ import main as command
 from electra_tf.analysis import report
 from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.config.commands import PARTS
@@ -50,7 +50,7 @@ def flags(data):
 
 
 def run(model, output, *flags):
-    return analyze.main([f"--model={model}", f"--output={output}", *flags])
+    return command(["analyze", f"--model={model}", f"--output={output}", *flags])
 
 
 def check_page(output):

@@ -10,7 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from electra_tf import analyze
+from electra_tf.__main__ import main as command
 from electra_tf.config.commands import PARTS
 from tests import tiny_run
 from tests.analysis.test_analyze import data, flags  # noqa: F401
@@ -51,7 +51,7 @@ def page(tmp_path_factory, flags):  # noqa: F811
     home = tmp_path_factory.mktemp("page")
     model = tiny_run.save(home / "run", mask_rate=0.5)
     arguments = [f"--model={model}", f"--output={home / 'report'}", f"--beside={model}"]
-    assert analyze.main([*arguments, *flags, f"--inspect={HOSTILE}"]) == 0
+    assert command(["analyze", *arguments, *flags, f"--inspect={HOSTILE}"]) == 0
     return home / "report" / "report.html"
 
 

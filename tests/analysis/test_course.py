@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from electra_tf import inspect as command
+from electra_tf.__main__ import main as command
 from electra_tf.analysis import Inspector, page, terminal
 from electra_tf.analysis.course import Course, checkpoints, courses, folders
 from electra_tf.config import fields
@@ -68,10 +68,10 @@ def test_folders_judge_the_same_corruption(run):
 def test_the_command(run, tmp_path, capsys):
     target = tmp_path / "out.html"
     arguments = [f"--model={run / 'run'}", "--checkpoints", TEXT]
-    assert command.main([*arguments, f"--html={target}"]) == 0
+    assert command(["inspect", *arguments, f"--html={target}"]) == 0
     assert "step 2,000" in capsys.readouterr().out
     assert "step 2,000" in "".join(Document(target.read_text()).text)
-    assert command.main([*arguments, "--json"]) == 0
+    assert command(["inspect", *arguments, "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert [*row["replaced_probability"]] == ["step 100", "step 2,000"]
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_asked_is_one_line(run, tmp_path):
         ([f"--model={run / '100'}", "--beside=x", "--checkpoints", "x"], "exclude"),
     ):
         with pytest.raises(SystemExit, match=message) as stopped:
-            command.main(arguments)
+            command(["inspect", *arguments])
         assert "\n" not in stopped.value.code
 
 

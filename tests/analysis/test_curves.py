@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from electra_tf import curves as command
+from electra_tf.__main__ import main as command
 from electra_tf.analysis import curves
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
@@ -86,7 +86,7 @@ def test_files_are_written(runs, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     folders = [str(path) for path in (*runs, tmp_path / "empty")]
     page = tmp_path / "curves.html"
-    assert command.main([*folders, f"--output={page}"]) == 0
+    assert command(["inspect", *folders, f"--curves={page}"]) == 0
     assert "left out" in capsys.readouterr().err
     source = page.read_text()
     text = "".join(Document(source).text)
@@ -96,27 +96,27 @@ def test_files_are_written(runs, tmp_path, capsys):
     assert text.count("80.0000") == 2
     assert text.count("40.0000") == 1
     with pytest.raises(SystemExit, match="--overwrite"):
-        command.main([*folders, f"--output={page}"])
+        command(["inspect", *folders, f"--curves={page}"])
     png = tmp_path / "curves.png"
     chosen = "--metrics=own_number,learning_rate"
     metrics = f"{runs[0]}/metrics.jsonl"
-    assert command.main([metrics, f"--output={png}", chosen, "--by=flops"]) == 0
+    assert command(["inspect", metrics, f"--curves={png}", chosen, "--by=flops"]) == 0
     assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_what_cannot_be_drawn_is_said_in_a_line(runs, tmp_path):
     (tmp_path / "empty").mkdir()
-    output = f"--output={tmp_path / 'x.png'}"
+    output = f"--curves={tmp_path / 'x.png'}"
     for arguments, message in (
-        ([str(runs[0]), "--output=x.txt"], r"\.html, \.png"),
+        ([str(runs[0]), "--curves=x.txt"], r"\.html, \.png"),
         ([output], "no run"),
         ([f"{tmp_path}/nowhere", output], "nowhere"),
         ([f"{tmp_path}/empty", output], "none of .*empty has a metrics.jsonl"),
         ([str(runs[0]), output, "--metrics=nothing"], "There are loss, discrim"),
     ):
         with pytest.raises(SystemExit, match=message) as stopped:
-            command.main(arguments)
+            command(["inspect", *arguments])
         assert "\n" not in stopped.value.code
     (runs[1] / "config.json").unlink()
     with pytest.raises(SystemExit, match="--by=steps"):
-        command.main([str(runs[1]), output, "--by=tokens"])
+        command(["inspect", str(runs[1]), output, "--by=tokens"])

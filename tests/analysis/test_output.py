@@ -12,7 +12,7 @@ import matplotlib.image as plt
 import numpy as np
 import pytest
 
-from electra_tf import inspect as command
+from electra_tf.__main__ import main as command
 from electra_tf.analysis import Fills, Verdicts, inspect, page, terminal
 from electra_tf.analysis.attention import Heads
 from electra_tf.config.commands import InspectConfig
@@ -233,19 +233,22 @@ def lines(capsys):
 
 def test_json_lines(folder, capsys):
     model = f"--model={folder}"
-    assert command.main([model, "--json", "a good book", "bad"]) == 0
+    assert command(["inspect", model, "--json", "a good book", "bad"]) == 0
     first, second = lines(capsys)
     assert first["tokens"] == ["[CLS]", "a", "good", "book", "[SEP]"]
     assert len(first["replaced_probability"]) == 5
     assert second["text"] == "bad"
-    assert command.main([model, "--json", "--corrupt", "--mask_rate=0.9", "a b c"]) == 0
+    assert (
+        command(["inspect", model, "--json", "--corrupt", "--mask_rate=0.9", "a b c"])
+        == 0
+    )
     (found,) = lines(capsys)
     assert found["original_tokens"] == ["[CLS]", "a", "b", "c", "[SEP]"]
     assert found["is_masked"] == [False, True, True, True, False]
     assert found["is_replaced"] == [
         a != b for a, b in zip(found["original_tokens"], found["tokens"], strict=True)
     ]
-    assert command.main([model, "--json", "--fill", "--top=2", "a [MASK]"]) == 0
+    assert command(["inspect", model, "--json", "--fill", "--top=2", "a [MASK]"]) == 0
     (found,) = lines(capsys)
     assert len(found["fills"]) == 1
     assert found["fills"][0][0].keys() == {"token", "probability"}
@@ -255,7 +258,7 @@ def test_json_lines(folder, capsys):
 def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", io.StringIO("a good book\n\nbad\r\n"))
     target = tmp_path / "out.html"
-    assert command.main([f"--model={folder}", f"--html={target}"]) == 0
+    assert command(["inspect", f"--model={folder}", f"--html={target}"]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("P(replaced) %") == 2
     assert shown.out.count(terminal.LEGEND) == 1
@@ -263,9 +266,12 @@ def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_p
     assert f"wrote {target}" in shown.err
     Document(target.read_text())
     with pytest.raises(SystemExit, match="--overwrite"):
-        command.main([f"--model={folder}", f"--html={target}", "bad"])
+        command(["inspect", f"--model={folder}", f"--html={target}", "bad"])
     assert (
-        command.main([f"--model={folder}", f"--html={target}", "--overwrite", "x"]) == 0
+        command(
+            ["inspect", f"--model={folder}", f"--html={target}", "--overwrite", "x"]
+        )
+        == 0
     )
     assert list(tmp_path.iterdir()) == [target]
 
@@ -278,19 +284,19 @@ def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
     stream = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
     monkeypatch.setattr(sys, "stdin", stream)
     with pytest.raises(SystemExit, match=message) as stopped:
-        command.main([f"--model={folder}"])
+        command(["inspect", f"--model={folder}"])
     assert "\n" not in stopped.value.code
 
 
 def test_attention_in_a_page(folder, tmp_path):
     target = tmp_path / "out.html"
     arguments = [f"--model={folder}", "--attention", "a good book"]
-    assert command.main([*arguments, f"--html={target}"]) == 0
+    assert command(["inspect", *arguments, f"--html={target}"]) == 0
     assert target.read_text().count('alt="block 2, head 2"') == 1
     with pytest.raises(SystemExit, match="add --html"):
-        command.main(arguments)
+        command(["inspect", *arguments])
 
 
 def test_modes_exclude_each_other(folder):
     with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
-        command.main([f"--model={folder}", "--corrupt", "--fill", "x"])
+        command(["inspect", f"--model={folder}", "--corrupt", "--fill", "x"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from electra_tf import rerank as command
+from electra_tf.__main__ import main as command
 from electra_tf.analysis import rerank
 from electra_tf.analysis.rerank import NBest
 from electra_tf.pretraining import Electric
@@ -171,7 +171,7 @@ def folder(tmp_path_factory):
 def run(folder, tmp_path, *flags, rows=LINES):
     source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     where = (f"--model={folder}", f"--input={source}", f"--output={target}")
-    assert command.main([*where, "--batch_size=2", *flags]) == 0
+    assert command(["score", *where, "--batch_size=2", *flags]) == 0
     return [json.loads(line) for line in target.read_text().splitlines()]
 
 

@@ -47,7 +47,8 @@ def test_objectives_on_the_language(tmp_path):
     run(
         *(
             "-m",
-            "electra_tf.compare",
+            "electra_tf",
+            "compare",
             f"--flagfile={ladder(tmp_path)}",
             f"--data_root={text}",
         ),

@@ -100,7 +100,7 @@ def test_resolves(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_header_gives_the_command(path):
     text = path.read_text()
-    command = f"python -m electra_tf.compare --flagfile=configs/compare/{path.stem}.cfg"
+    command = f"python -m electra_tf compare --flagfile=configs/compare/{path.stem}.cfg"
     assert command in text
 
 

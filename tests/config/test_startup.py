@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ def test_other_machines_versions_and_flags_have_other_folders(root, monkeypatch)
     assert folders[0] == folders[1]
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     folders.append(again(monkeypatch))
-    monkeypatch.setattr(startup.metadata, "version", lambda name: "0.1")
+    monkeypatch.setattr(metadata, "version", lambda name: "0.1")
     folders.append(again(monkeypatch))
     monkeypatch.setattr(startup.os, "sched_getaffinity", lambda of: {0, 1, 2, 3, 4})
     folders.append(again(monkeypatch))

@@ -82,7 +82,7 @@ def examples(folder, split):
 
 def command(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "electra_tf.data.build_records", *map(str, arguments)],
+        [sys.executable, "-m", "electra_tf", "records", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,

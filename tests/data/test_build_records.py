@@ -37,7 +37,8 @@ def test_killed_mid_way_and_run_again(tmp_path):
         [
             sys.executable,
             "-m",
-            "electra_tf.data.build_records",
+            "electra_tf",
+            "records",
             f"--output_dir={killed}",
             *arguments,
         ],
@@ -135,7 +136,7 @@ def test_a_second_process_waits_and_uses_what_the_first_built(corpus, tmp_path):
     with files.waiting_for(folder, print):
         second = subprocess.Popen(
             [
-                *(sys.executable, "-m", "electra_tf.data.build_records"),
+                *(sys.executable, "-m", "electra_tf", "records"),
                 f"--corpus={corpus}",
                 f"--vocab_file={tmp_path / 'vocab.txt'}",
                 f"--output_dir={folder}",

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from electra_tf import cli
+from electra_tf.__main__ import COMMANDS
 from electra_tf.config import fields
-from electra_tf.config.listing import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCRIPTS = {"run_pretraining.py": "pretrain", "run_finetuning.py": "finetune"}
-COMMAND = re.compile(r"python (?:-m electra_tf\.([\w.]+)|(run_\w+\.py))([^|<>&]*)")
+COMMAND = re.compile(r"python (?:-m electra_tf (\w+)|(run_\w+\.py))([^|<>&]*)")
 # What stands for something else, flags of a plugin, and a file that a diff there makes
 # (test_extending.py).
 LEFT_OUT = ("...", "--help", "--plugin", "$", "configs/medium.cfg")
@@ -39,7 +39,7 @@ def test_commands_of_a_page_can_be_read(page, monkeypatch):
     for name, arguments in command_lines(page.read_text("utf-8")):
         assert name in COMMANDS, name
         given = [word for word in arguments if word.startswith("--")]
-        config = cli.parse(COMMANDS[name], given)
+        config = cli.parse(cli.imported(COMMANDS[name].config), given)
         values = fields.to_flat(config)
         for _, leaf in fields.fields(type(config)):
             if leaf.metadata["required"]:

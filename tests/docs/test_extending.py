@@ -52,7 +52,7 @@ def test_diffs_make_an_objective_a_task_and_a_size(tmp_path):
     lines = (text.format(number) + end for number, end in enumerate(blank))
     (tmp_path / "text.txt").write_text("".join(lines))
     small = ["--corpus=text.txt", "--vocab_size=100", "--max_seq_length=32"]
-    pretrain = [sys.executable, "-m", "electra_tf.pretrain", "--dry_run"]
+    pretrain = [sys.executable, "-m", "electra_tf", "pretrain", "--dry_run"]
     task = (
         "from electra_tf.tasks import glue_task\n"
         "task = glue_task('similarity', 'STS-B')\n"

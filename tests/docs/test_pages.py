@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf import finetune
+from electra_tf.__main__ import main as command
 from electra_tf.serving import Predictor
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         arguments = [f"--{name}={value}" for name, value in flags.items()]
-        finetune.main([*arguments, "--export_litert", "--export_onnx"])
+        command(["finetune", *arguments, "--export_litert", "--export_onnx"])
     return place
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from electra_tf import doctor
+from electra_tf.__main__ import main as command
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.doctor import __main__ as command
 from electra_tf.doctor import read_flagfile, report
 from tests import tiny, tiny_run
 from tests.doctor import files
@@ -645,25 +645,25 @@ def test_keras_hub_pooler_that_was_trained(tmp_path):
 
 
 def test_command(folder, capsys):
-    assert command.main([f"--model={folder}"]) == 0
+    assert command(["doctor", f"--model={folder}"]) == 0
     out = capsys.readouterr().out
     assert "0 warnings, 0 problems" in out
     assert "\x1b" not in out
     (folder / "encoder.keras").unlink()
-    assert command.main([f"--model={folder}"]) == 1
+    assert command(["doctor", f"--model={folder}"]) == 1
     out = capsys.readouterr().out
     assert "PROBLEM files" in out
     assert "-> Finish the run" in out
-    assert command.main([f"--model={folder}", "--json"]) == 1
+    assert command(["doctor", f"--model={folder}", "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"level", "trap", "found", "advice"} == rows[0].keys()
     assert sum(row["level"] == "PROBLEM" for row in rows) == 1
-    assert command.main([f"--flagfile={ROOT / 'configs' / 'small.cfg'}"]) == 0
+    assert command(["doctor", f"--flagfile={ROOT / 'configs' / 'small.cfg'}"]) == 0
     for wrong in (["--model=/none"], ["--flagfile=/none"]):
         with pytest.raises(SystemExit, match="error: "):
-            command.main(wrong)
+            command(["doctor", *wrong])
     with pytest.raises(SystemExit, match="either --model or --flagfile"):
-        command.main([])
+        command(["doctor"])
 
 
 def test_wrapped_output():

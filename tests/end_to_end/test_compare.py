@@ -1,4 +1,4 @@
-"""``python -m electra_tf.compare`` as a user runs it, killed and resumed."""
+"""``python -m electra_tf compare`` as a user runs it, killed and resumed."""
 
 import json
 import os
@@ -39,7 +39,8 @@ def command(text, output_dir, *flags):
     return [
         sys.executable,
         "-m",
-        "electra_tf.compare",
+        "electra_tf",
+        "compare",
         f"--data_root={text}",
         f"--output_dir={output_dir}",
         f"--pretrain={' '.join(SIZES)}",

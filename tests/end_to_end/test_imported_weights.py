@@ -67,7 +67,7 @@ def imported(text, tmp_path_factory):
     (folder / "vocab.txt").write_text(vocabulary)
     to = folder / "imported"
     run(
-        *("-m", "electra_tf.convert", f"--from={folder}", f"--to={to}"),
+        *("-m", "electra_tf", "convert", f"--from={folder}", f"--to={to}"),
         *(f"--num_heads={HEADS['electra']}", "--trained_length=32"),
     )
     return variables, to
@@ -148,7 +148,7 @@ def test_the_run_goes_out_again(text, imported, tmp_path):
     pretrain(text, tmp_path / "run", folder, *rates)
     out = tmp_path / "out"
     run(
-        *("-m", "electra_tf.convert", f"--from={tmp_path / 'run'}", f"--to={out}"),
+        *("-m", "electra_tf", "convert", f"--from={tmp_path / 'run'}", f"--to={out}"),
         "--format=google_tf1",
     )
     reader = tf.train.load_checkpoint(str(out))

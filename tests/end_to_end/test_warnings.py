@@ -18,9 +18,9 @@ LEARNS = "--epochs=5 --train_batch_size=4 --learning_rate=1e-2 --layerwise_decay
 PROGRAM = """
 import runpy, sys
 for command, model in ("predict", "task"), ("inspect", "run"):
-    sys.argv = [command, f"--model={model}", "a quick dog"]
+    sys.argv = ["electra-tf", command, f"--model={model}", "a quick dog"]
     try:
-        runpy.run_module(f"electra_tf.{command}", run_name="__main__", alter_sys=True)
+        runpy.run_module("electra_tf", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         assert not ended.code, ended.code
 import electra_tf as et
@@ -44,8 +44,8 @@ def test_commands_and_user_code_raise_no_warning(tmp_path):
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(rows))
     table = "--task=classification --train=t.csv --encoder=run --output_dir=task"
     for arguments in (
-        f"-m electra_tf.pretrain --corpus=text.txt --model_dir=run {SIZES}".split(),
-        f"-m electra_tf.finetune {table} {LEARNS} --max_seq_length=16".split(),
+        f"-m electra_tf pretrain --corpus=text.txt --model_dir=run {SIZES}".split(),
+        f"-m electra_tf finetune {table} {LEARNS} --max_seq_length=16".split(),
         ["-c", PROGRAM],
     ):
         done = subprocess.run(

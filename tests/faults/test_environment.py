@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import pytest
 
-from electra_tf import cli, convert, files
+from electra_tf import cli, files
+from electra_tf.__main__ import main
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.data import build_records
 from electra_tf.folders import models
 from electra_tf.runs import finetuning, pretraining
 from tests.end_to_end import in_process
@@ -79,12 +79,16 @@ def test_other_commands_and_a_read_only_folder(text, read_only, tmp_path):
     commands = {
         "fine-tuning": (finetuning.main, config),
         "conversion": (
-            convert.main,
-            [f"--from={GOLDEN / 'projected'}", f"--to={folder / 'out'}"],
+            main,
+            ["convert", f"--from={GOLDEN / 'projected'}", f"--to={folder / 'out'}"],
         ),
         "records": (
-            build_records.main,
-            [f"--corpus={text / 'text.txt'}", f"--output_dir={folder / 'records'}"],
+            main,
+            [
+                "records",
+                f"--corpus={text / 'text.txt'}",
+                f"--output_dir={folder / 'records'}",
+            ],
         ),
     }
     for name, (command, argument) in commands.items():

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf import cli, convert, files
+from electra_tf import cli, files
+from electra_tf.__main__ import main
 from electra_tf.data import records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.folders import models
@@ -35,7 +36,7 @@ def assert_full(error, path):
 def assert_conversion_fails(folder, name):
     source = f"--from={GOLDEN / 'projected'}"
     with pytest.raises(SystemExit, match=r"error: .*No space left .*small/out'$"):
-        convert.main([source, f"--to={folder / 'out'}", f"--format={name}"])
+        main(["convert", source, f"--to={folder / 'out'}", f"--format={name}"])
     assert list(folder.iterdir()) == []
 
 

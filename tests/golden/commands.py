@@ -1,6 +1,6 @@
 """Command lines: in a process of their own, or quickly in this one.
 
-Only what users call by name: the two scripts and ``python -m electra_tf.NAME``. What
+Only what users call by name: the two scripts and ``python -m electra_tf NAME``. What
 lies behind these names may move without a change here.
 """
 
@@ -12,10 +12,10 @@ import runpy
 import subprocess
 import sys
 import typing
-import warnings
 from pathlib import Path
 
 from electra_tf import cli
+from electra_tf.__main__ import main
 from electra_tf.config import fields
 from electra_tf.config.commands import (
     ConvertConfig,
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = ("run_pretraining", "run_finetuning")
 MODULES = (
     "compare",
-    "data.build_records",
+    "records",
     "convert",
     "inspect",
     "predict",
@@ -44,7 +44,7 @@ def line(name, *arguments):
     """The command as a user types it."""
     if name in SCRIPTS:
         return [sys.executable, str(ROOT / f"{name}.py"), *arguments]
-    return [sys.executable, "-m", f"electra_tf.{name}", *arguments]
+    return [sys.executable, "-m", "electra_tf", name, *arguments]
 
 
 def start(command, folder):
@@ -89,18 +89,15 @@ def call(name, *arguments, stdin=""):
 def _run(name):
     if name in SCRIPTS:
         runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
-        return
-    with warnings.catch_warnings():
-        # It may have been imported before; what runs is a second copy.
-        warnings.filterwarnings("ignore", "'electra_tf", RuntimeWarning)
-        runpy.run_module(f"electra_tf.{name}", run_name="__main__", alter_sys=True)
+    else:
+        sys.exit(main([name, *sys.argv[1:]]))
 
 
 CONFIGS = {
     "run_pretraining": PretrainConfig,
     "run_finetuning": FinetuneConfig,
     "compare": CompareConfig,
-    "data.build_records": RecordsConfig,
+    "records": RecordsConfig,
     "convert": ConvertConfig,
     "inspect": InspectConfig,
     "predict": PredictConfig,

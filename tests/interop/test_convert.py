@@ -1,4 +1,4 @@
-"""`python -m electra_tf.convert`: what a user gives, gets and is told."""
+"""`python -m electra_tf convert`: what a user gives, gets and is told."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from electra_tf import convert as command
+from electra_tf.__main__ import main as command
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -36,7 +36,7 @@ OUTPUTS = ("hidden", "rtd_logits", "generator_hidden", "mlm_logits")
 def run(source, to, *flags):
     """Runs the command line; returns what it said, and fails on another exit code."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = command.main([f"--from={source}", f"--to={to}", *flags])
+        code = command(["convert", f"--from={source}", f"--to={to}", *flags])
     assert code == 0, said.getvalue()
     return said.getvalue()
 
@@ -350,10 +350,10 @@ def test_flags_without_a_use_are_refused(finished, tmp_path, case, flag, message
 def test_a_full_disk_is_one_line(finished, tmp_path, format_name):
     """A limit on the size of files stands in for it."""
     program = (
-        "import resource, signal, sys; from electra_tf import convert; "
+        "import resource, signal, sys; from electra_tf.__main__ import main; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
-        "sys.exit(convert.main(sys.argv[1:]))"
+        "sys.exit(main(['convert', *sys.argv[1:]]))"
     )
     flags = [f"--from={finished}", f"--to={tmp_path / 'out'}"]
     done = subprocess.run(
@@ -410,7 +410,7 @@ def test_wrong_options(tmp_path):
 
 
 def test_help_explains_every_flag(capsys):
-    assert command.main(["--help"]) == 0
+    assert command(["convert", "--help"]) == 0
     text = capsys.readouterr().out
     for name in (*convert.FORMATS, "--generator", "--trained_length", "--init_from"):
         assert name in text

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from electra_tf import convert as command
+from electra_tf.__main__ import main as command
 from tests.interop.models import GOLDEN, same
 from tests.interop.test_convert import refused, run
 from tests.interop.test_hugging_face import read
@@ -188,7 +188,9 @@ def test_a_refusal_says_what_is_left_to_do(hub, ours, tmp_path, monkeypatch):
 )
 def test_flags_that_do_not_go_together(flags, said, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped, contextlib.redirect_stdout(None):
-        command.main([f"--from={GOLDEN / 'equal'}", f"--to={tmp_path / 'x'}", *flags])
+        command(
+            ["convert", f"--from={GOLDEN / 'equal'}", f"--to={tmp_path / 'x'}", *flags]
+        )
     assert said in str(stopped.value.code)
 
 

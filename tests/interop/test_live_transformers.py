@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf import convert
+from electra_tf.__main__ import main as command
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.interop import hugging_face, networks, run_folder
@@ -82,10 +82,10 @@ def loaded(model_class, folder):
 def test_export_is_loaded_whole_and_agrees(models, tmp_path):
     _, folder, arrays, wanted = models
     imported = tmp_path / "imported"
-    assert convert.main([f"--from={folder}", f"--to={imported}"]) == 0
+    assert command(["convert", f"--from={folder}", f"--to={imported}"]) == 0
     out = tmp_path / "out"
-    command = [f"--from={imported}", f"--to={out}", "--format=hugging_face"]
-    assert convert.main(command) == 0
+    flags = [f"--from={imported}", f"--to={out}", "--format=hugging_face"]
+    assert command(["convert", *flags]) == 0
     pair = (
         loaded(transformers.ElectraForPreTraining, out),
         loaded(transformers.ElectraForMaskedLM, out / "generator"),
@@ -106,8 +106,9 @@ def test_export_is_loaded_whole_and_agrees(models, tmp_path):
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_the_exported_tokenizer(models, tmp_path, lower_case):
     casing = f"--{'' if lower_case else 'no'}lower_case"
-    command = [f"--from={models[1]}", f"--to={tmp_path / 'out'}", casing]
-    assert convert.main([*command, "--format=hugging_face", "--trained_length=12"]) == 0
+    flags = [f"--from={models[1]}", f"--to={tmp_path / 'out'}", casing]
+    flags += ["--format=hugging_face", "--trained_length=12"]
+    assert command(["convert", *flags]) == 0
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     vocabulary = read(models[1]).vocabulary
     ours = et.data.WordPiece(vocabulary, lower_case=lower_case, strip_accents=True)

@@ -1,4 +1,4 @@
-"""`python -m electra_tf.convert --checkpoint`: what a run had learned at a step."""
+"""`python -m electra_tf convert --checkpoint`: what a run had learned at a step."""
 
 import json
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from electra_tf import convert as command
+from electra_tf.__main__ import main as command
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders import models
@@ -59,7 +59,7 @@ def saved(folder, task, **changes):
 
 
 def run(source, to, *flags):
-    assert command.main([f"--from={source}", f"--to={to}", *flags]) == 0
+    assert command(["convert", f"--from={source}", f"--to={to}", *flags]) == 0
 
 
 def refused(*arguments):

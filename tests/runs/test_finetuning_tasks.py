@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from electra_tf import predict
+from electra_tf.__main__ import main as command
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.runs import finetuning, finetuning_tasks
@@ -169,12 +169,12 @@ def test_a_fresh_process_serves_what_python_predicted(tagged, answered):
 @pytest.mark.slow
 def test_predict_answers_questions_and_tags_words(tagged, answered, capsys):
     model = f"--model={answered[0]}"
-    assert predict.main([model, "--context=the movie is good", "how is it?"]) == 0
+    assert command(["predict", model, "--context=the movie is good", "how is it?"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["answer"] in answer["context"]
     assert answer["context"][answer["start"] : answer["end"]] == answer["answer"]
     texts = ["a movie", "the book was bad"]
-    assert predict.main([f"--model={tagged[0]}", *texts]) == 0
+    assert command(["predict", f"--model={tagged[0]}", *texts]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["words"] == ["a", "movie"]
     assert len(first["tags"]) == len(first["probabilities"]) == 2

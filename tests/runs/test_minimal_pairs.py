@@ -11,7 +11,7 @@ from scipy import stats
 import electra_tf as et
 from electra_tf.cli import note
 from electra_tf.config import fields
-from electra_tf.config.commands import MinimalPairsConfig
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.pretraining import Electric, pseudo_log_likelihood
 from electra_tf.runs import minimal_pairs
 from electra_tf.runs.minimal_pairs import Pair, Result
@@ -45,7 +45,7 @@ def electra(tmp_path_factory):
 
 def run(model, data, **values):
     values = {"model": str(model), "data": (data,), "batch_size": 3} | values
-    return minimal_pairs.run(fields.from_flat(values, MinimalPairsConfig), note)
+    return minimal_pairs.run(fields.from_flat(values, ScoreConfig), note)
 
 
 def rows():

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from electra_tf import predict, serving
+from electra_tf import serving
+from electra_tf.__main__ import main as command
 from electra_tf.serving import predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import Outputs
@@ -339,7 +340,7 @@ def test_rest_requests_of_the_docs_fit_the_signatures(tmp_path, name):
 
 def run_predict(monkeypatch, capsys, *arguments, stdin=""):
     monkeypatch.setattr(sys, "stdin", stdin.splitlines(keepends=True))
-    assert predict.main([str(a) for a in arguments]) == 0
+    assert command(["predict", *map(str, arguments)]) == 0
     out, err = capsys.readouterr()
     return [json.loads(line) for line in out.splitlines()], err
 
@@ -446,7 +447,8 @@ def test_predict_says_in_one_line_that_the_model_fails(monkeypatch, capsys):
 
 def test_help_imports_no_tensorflow():
     program = (
-        "import sys; from electra_tf import predict; predict.main(['--help']); "
+        "import sys; from electra_tf.__main__ import main; "
+        "main(['predict', '--help']); "
         "import electra_tf.serving; sys.exit('tensorflow' in sys.modules)"
     )
     done = subprocess.run(
@@ -514,7 +516,7 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
         ]
         table.write_text("".join(mark.join(line) + "\n" for line in quoted))
     flags = [f"--model={path}", f"--input={table}", "--text=body", "--batch_size=2"]
-    assert predict.main([*flags, "--label=label", f"--output={out}"]) == 0
+    assert command(["predict", *flags, "--label=label", f"--output={out}"]) == 0
     said = capsys.readouterr()
     assert said.out == ""
     _, answers = python_answers(task, model, bodies)
@@ -522,8 +524,10 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
         common.Example(str(i), (body,), label)
         for i, (body, label) in enumerate(zip(bodies, gold, strict=True))
     ]
-    for name, value in task.score(answers, examples).items():
-        assert f"{name} {value:.2f}" in said.err
+    scores = [f"{n} {x:.2f}" for n, x in task.score(answers, examples).items()]
+    assert all(score in said.err for score in scores)
+    assert command(["evaluate", *flags]) == 0
+    assert capsys.readouterr().out.splitlines() == scores
     written = read_table(str(out))
     assert [row["label"] for _, row in written.rows] == gold
     assert [row["body"] for _, row in written.rows] == bodies
@@ -546,8 +550,16 @@ def test_tables_that_do_not_fit_are_refused(exported, tmp_path):
         (["--text=body", "--label=label"], "'b'"),
     ):
         with pytest.raises(SystemExit) as stopped:
-            predict.main([f"--model={path}", f"--input={table}", *flags])
+            command(["predict", f"--model={path}", f"--input={table}", *flags])
         assert said in stopped.value.code
     with pytest.raises(SystemExit) as stopped:
-        predict.main([f"--model={path}", "--label=label", "a text"])
+        command(["predict", f"--model={path}", "--label=label", "a text"])
     assert "--label goes with --input" in stopped.value.code
+    for flags, said in (
+        ([f"--model={path}"], "--model and --input are required"),
+        (["--model=x", "--glue=y.zip", "run"], "leave out --model"),
+        ([f"--model={path}", f"--input={table}", "run"], "unexpected arguments"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            command(["evaluate", *flags])
+        assert said in stopped.value.code

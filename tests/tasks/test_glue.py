@@ -3,6 +3,7 @@ import zipfile
 
 import pytest
 
+from electra_tf.__main__ import main as command
 from electra_tf.tasks import glue
 from electra_tf.tasks.glue import ROWS
 
@@ -217,7 +218,7 @@ def test_submission_file_is_in_the_benchmarks_format(tmp_path):
 def refused(*arguments):
     """What the command says when it ends with an error."""
     with pytest.raises(SystemExit) as raised:
-        glue.main([*arguments])
+        command(["evaluate", *arguments])
     assert raised.value.code.startswith("error: ")
     return raised.value.code
 
@@ -225,21 +226,21 @@ def refused(*arguments):
 def test_zip_checks_rows_and_missing_tasks(tmp_path, capsys):
     wnli, _ = submit(tmp_path, "wnli", "test", ["0"] * 146)
     zipped = str(tmp_path / "s.zip")
-    assert "Missing: AX, CoLA" in refused(wnli, f"--output={zipped}")
+    assert "Missing: AX, CoLA" in refused(wnli, f"--glue={zipped}")
     # Flags may stand behind the runs.
-    assert glue.main([wnli, f"--output={zipped}", "--allow_missing"]) == 0
+    assert command(["evaluate", wnli, f"--glue={zipped}", "--allow_missing"]) == 0
     assert f"wrote {zipped} (without AX, CoLA" in capsys.readouterr().out
     assert zipfile.ZipFile(zipped).namelist() == ["WNLI.tsv"]
     short, _ = submit(tmp_path / "short", "rte", "test", ["entailment"])
-    said = refused(short, f"--output={zipped}", "--allow_missing")
+    said = refused(short, f"--glue={zipped}", "--allow_missing")
     assert "1 predictions, but the test set of RTE has 3000" in said
-    assert "no submission files" in refused(str(tmp_path), f"--output={zipped}")
-    assert "name the output folders" in refused(f"--output={zipped}")
+    assert "no submission files" in refused(str(tmp_path), f"--glue={zipped}")
+    assert "name the output folders" in refused(f"--glue={zipped}")
 
 
 def test_the_command_explains_itself(capsys):
-    assert glue.main(["--help"]) == 0
+    assert command(["evaluate", "--help"]) == 0
     said = capsys.readouterr().out
-    assert "RUN ...: output folders of run_finetuning.py" in said
-    assert "--output=" in said
+    assert "RUN ...: with --glue, output folders" in said
+    assert "--glue=" in said
     assert "--[no]allow_missing" in said
