@@ -271,7 +271,9 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
             f"Unknown flag --{error.flagname}.{hint} --help lists all flags."
         ) from error
     found = {leaf.name: values[name].value for name, leaf in own.items()}
-    return fields.from_flat(found, config_class), rest
+    config = fields.from_flat(found, config_class)
+    fields.check_dependencies(config)
+    return config, rest
 
 
 def _require_flags(config: Any) -> None:
@@ -425,7 +427,11 @@ def help_text(config_class: type, *, texts: str = "", width: int | None = None) 
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
         hints = typing.get_type_hints(group)
-        rows = [_flag_help(x, hints[x.name], width) for x in dataclasses.fields(group)]
+        # Those that other groups have too come last.
+        leaves = sorted(
+            dataclasses.fields(group), key=lambda x: x.name not in group.__annotations__
+        )
+        rows = [_flag_help(leaf, hints[leaf.name], width) for leaf in leaves]
         parts.append("\n".join([title.rstrip("."), *rows]))
     parts.append(
         "Any command\n"

@@ -15,19 +15,19 @@ import tensorflow as tf
 from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
 from electra_tf.__main__ import main as command
-from electra_tf.config.fields import Choices, Group, at_least, field, fields, flag_name
+from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
 from electra_tf.config.pretraining import OBJECTIVES, PretrainConfig
 from electra_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-NAMES = Choices(one="the first", two="the second")
+NAMES = {"one": "the first", "two": "the second"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Small(Group):
     """Does something small."""
 
-    count: int = field(3, "How many.", allowed=at_least(1))
+    count: int = field(3, "How many.", min=1)
     share: float | None = field(None, "How much.")
     words: tuple[str, ...] = field(("a", "b"), "Which words.")
     many: tuple[str, ...] = field((), "Several times.", repeated=True)
@@ -36,6 +36,9 @@ class Small(Group):
     source: str | None = field(None, "Whence.", flag="from", required=True)
     quiet: bool = field(False, "Whether.")
     case: bool | None = field(None, "Default: as there.")
+    speed: int = field(1, "At which rate.", only_with="mode=slow")
+    not_one: bool = field(True, "Whether the second.", only_with="name!=one")
+    depth: int = field(0, "How deep.", only_with="from")
 
 
 SMALL = cli.Command("Does something small", Small, "electra_tf.files:nothing")
@@ -81,6 +84,8 @@ def test_every_kind_of_flag_is_read():
         ("--words=a\0b", "--words has a NUL character"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
+        ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
+        ("--nonot_one", "--nonot_one has no effect with --name=one"),
         ("stray", "unexpected arguments"),
         ("--flagfile=configs/smal.cfg", "Did you mean configs/small.cfg"),
     ],
@@ -90,6 +95,16 @@ def test_wrong_flags_are_one_line(argument, message, capsys):
         cli.run(SMALL, [argument, "--from=here"])
     assert str(caught.value).startswith("error: ")
     assert message in str(caught.value)
+
+
+def test_flags_that_need_another_one():
+    """Only where flags are parsed: what an earlier version stored is still read."""
+    given = ["--mode=slow", "--speed=2", "--name=two", "--nonot_one"]
+    assert cli.parse(Small, [*given, "--from=x", "--depth=2"]).speed == 2
+    assert cli.parse(Small, ["--speed=1", "--not_one"]).speed == 1
+    with pytest.raises(UserError, match="--depth goes with --from: give that, too"):
+        cli.parse(Small, ["--depth=2"])
+    assert from_flat({"speed": 2}, Small).speed == 2
 
 
 def test_required_flags_are_asked_for():

@@ -16,7 +16,6 @@ from electra_tf.analysis import course, page, terminal
 from electra_tf.analysis.course import Course
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 from electra_tf.analysis.page import Answer
-from electra_tf.config import fields
 from electra_tf.config.commands import InspectConfig
 from electra_tf.errors import UserError
 
@@ -34,7 +33,7 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
     target = Path(options.html) if options.html else None
     if target and target.exists() and not options.overwrite:
         raise UserError(f"{target} exists: pass --overwrite to replace it.")
-    inspector = Inspector(options.model, log, **fields.tokenization(options))
+    inspector = Inspector(options.model, log, **options.tokenization)
     results: list[Answer] = []
     for result in _answers(inspector, _texts(texts), options, log):
         _show(result, options, is_first=not results)

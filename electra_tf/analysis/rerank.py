@@ -16,7 +16,6 @@ from electra_tf import cli, files
 from electra_tf.analysis import report
 from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
-from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
@@ -246,7 +245,7 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
             "them: give --weight."
         )
     folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(log, **fields.tokenization(config))
+    tokenizer = folder.tokenizer(log, **config.tokenization)
     method, model = scores.load(folder, config.method)
     models = {method: model}
     if config.compare and method != "masked_lm" and folder.has_model("generator"):

@@ -19,7 +19,6 @@ import tensorflow as tf
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.marked import Tagged, read_spans, read_tagged
 from electra_tf.cli import Log
-from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data import pipeline, records
 from electra_tf.data.corpora import open_corpus
@@ -169,7 +168,7 @@ class Subject:
             config = dataclasses.replace(config, model=str(asked), encoders=others)
         self.config = config
         self.log = log
-        self.inspector = Inspector(config.model, log, **fields.tokenization(config))
+        self.inspector = Inspector(config.model, log, **config.tokenization)
 
     @functools.cached_property
     def masked_lms(self) -> dict[str, Inspector]:

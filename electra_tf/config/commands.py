@@ -6,15 +6,8 @@ import dataclasses
 import re
 from typing import Literal
 
-from electra_tf.config.fields import (
-    NOT_NEGATIVE,
-    SEED,
-    SHARE,
-    Group,
-    at_least,
-    field,
-    require,
-)
+from electra_tf.config.fields import MAX_SEED, Group, field, require
+from electra_tf.config.shared import TokenizerFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,25 +42,21 @@ class PredictConfig(Group):
     output: str | None = field(
         None,
         "Table to write, likewise but for .gz; default: JSON Lines on standard output.",
+        only_with="input",
     )
     text: tuple[str, ...] = field(
         (),
         "Columns of --input with what the model reads: text, or text and text_pair, or "
         "question and context. Default: columns of these names.",
+        only_with="input",
     )
     label: tuple[str, ...] = field(
-        (), "Column of --input with right answers, of which scores go to stderr."
+        (),
+        "Column of --input with right answers, of which scores go to stderr.",
+        only_with="input",
     )
     label_separator: str = field("|", "Between several labels in one cell.")
-    batch_size: int = field(32, "Texts at a time.", allowed=at_least(1))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("output", "text", "label"):
-            require(
-                self.input is not None or not getattr(self, name),
-                f"--{name} goes with --input, the table to answer: name that, too.",
-            )
+    batch_size: int = field(32, "Texts at a time.", min=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,9 +80,13 @@ class EvaluateConfig(Group):
     )
     label: tuple[str, ...] = field(("label",), "Column with the right answers.")
     label_separator: str = field("|", "Between several labels in one cell.")
-    batch_size: int = field(32, "Texts at a time.", allowed=at_least(1))
+    batch_size: int = field(32, "Texts at a time.", min=1)
     glue: str | None = field(None, "The zip to write for the GLUE server.")
-    allow_missing: bool = field(False, "Leave out GLUE tasks without a run.")
+    allow_missing: bool = field(
+        False,
+        "Leave out GLUE tasks without a run.",
+        only_with="glue",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +97,7 @@ class EvaluateConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InspectConfig(Group):
+class InspectConfig(TokenizerFlags):
     """Shows what a pretrained discriminator and generator say of a text.
 
     Examples:
@@ -135,23 +128,25 @@ class InspectConfig(Group):
         (), "Folders of other models of the same vocabulary, whose verdicts come too."
     )
     mask_rate: float | None = field(
-        None, "Of --corrupt; default: as in pretraining.", allowed=SHARE
+        None,
+        "Of --corrupt; default: as in pretraining.",
+        above=0,
+        max=1,
+        only_with="corrupt",
     )
     temperature: float | None = field(
         None,
         "Of --corrupt; 0: the most probable token; default: as in pretraining.",
-        allowed=NOT_NEGATIVE,
+        min=0,
+        only_with="corrupt",
     )
-    seed: int = field(0, "Of --corrupt.", allowed=SEED)
-    top: int = field(5, "Tokens per mask of --fill.", allowed=at_least(1))
-    vocab_file: str | None = field(None, "Default: vocab.txt beside the model.")
-    lower_case: bool | None = field(
-        None, "Default: as config.json beside the model says."
-    )
-    strip_accents: bool | None = field(None, "Default likewise.")
+    seed: int = field(0, "Of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
+    top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
     html: str | None = field(None, "Also write the answers to this file.")
     attention: bool = field(
-        False, "In that file, also what every head of the discriminator looks at."
+        False,
+        "In that file, also what every head of the discriminator looks at.",
+        only_with="html",
     )
     overwrite: bool = field(False, "Replace a file that is there.")
     json: bool = field(False, "Print one JSON object per text.")
@@ -162,9 +157,12 @@ class InspectConfig(Group):
         "steps",
         "Horizontal axis of --curves: updates, positions read, or FLOPs of matrix "
         "products.",
+        only_with="curves",
     )
     metrics: tuple[str, ...] = field(
-        (), "Metrics of --curves, as in metrics.jsonl; default: losses and scores."
+        (),
+        "Metrics of --curves, as in metrics.jsonl; default: losses and scores.",
+        only_with="curves",
     )
 
     def __post_init__(self) -> None:
@@ -179,8 +177,8 @@ class InspectConfig(Group):
             "--corrupt and --fill exclude each other: ask one thing at a time.",
         )
         require(
-            not self.attention or (self.html is not None and not self.fill),
-            "--attention is of verdicts and in a page: add --html, leave out --fill.",
+            not (self.attention and self.fill),
+            "--attention is of verdicts: leave out --fill.",
         )
         require(
             not (self.checkpoints and self.beside),
@@ -194,7 +192,7 @@ class InspectConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Group):
+class ScoreConfig(TokenizerFlags):
     r"""Scores sentences with a pretrained model: minimal pairs, or n-best lists.
 
     Examples:
@@ -223,7 +221,9 @@ class ScoreConfig(Group):
     )
     input: str | None = field(None, "N-best lists: JSON lines.")
     output: str | None = field(
-        None, "JSON lines to write: the best hypothesis of each list of --input."
+        None,
+        "JSON lines to write: the best hypothesis of each list of --input.",
+        only_with="input",
     )
     report: str | None = field(None, "Also write the numbers to this file, as JSON.")
     overwrite: bool = field(False, "Replace files that are there.")
@@ -237,21 +237,30 @@ class ScoreConfig(Group):
         "sum", "Score of a sentence: sum, mean or (for --input) least of its tokens'."
     )
     limit: int | None = field(
-        None, "Most pairs of each file of --data; default: all.", allowed=at_least(1)
+        None,
+        "Most pairs of each file of --data; default: all.",
+        min=1,
+        only_with="data",
     )
     weight: float | None = field(
         None,
         "Weight of the model's score of --input; default: tuned on references.",
-        allowed=NOT_NEGATIVE,
+        min=0,
+        only_with="input",
     )
     compare: bool = field(
-        False, "Also score --input in the other ways that the folder has models for."
+        False,
+        "Also score --input in the other ways that the folder has models for.",
+        only_with="input",
     )
-    seed: int = field(0, "Of the halves of --input and of the bootstrap.", allowed=SEED)
-    batch_size: int = field(64, "Rows at a time.", allowed=at_least(1))
-    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
-    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
-    strip_accents: bool | None = field(None, "Likewise.")
+    seed: int = field(
+        0,
+        "Of the halves of --input and of the bootstrap.",
+        min=0,
+        max=MAX_SEED,
+        only_with="input",
+    )
+    batch_size: int = field(64, "Rows at a time.", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -264,9 +273,8 @@ class ScoreConfig(Group):
             "--by=worst goes with --input; minimal pairs are compared by sum or mean.",
         )
         require(
-            (self.input is None) == (self.output is None),
-            "--input and --output go together: n-best lists, and where to write the "
-            "best hypotheses.",
+            self.input is None or self.output is not None,
+            "--input needs --output, where to write the best hypotheses.",
         )
 
 
@@ -278,7 +286,7 @@ PARTS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnalyzeConfig(Group):
+class AnalyzeConfig(TokenizerFlags):
     r"""What does a discriminator know? One page of pictures, and a file of numbers.
 
     Examples:
@@ -338,14 +346,18 @@ class AnalyzeConfig(Group):
         "Folders of the model at other times, the oldest first, or of other models "
         "of the same vocabulary: compared as checkpoints are.",
     )
-    limit: int = field(1_000, "Most rows of text.", allowed=at_least(2))
+    limit: int = field(1_000, "Most rows of text.", min=2)
     errors: tuple[str, ...] = field(
         (),
         "Sentences with marked errors: M2 (.m2), columns of words and c or i, parallel "
         "text as SOURCE:REFERENCE, minimal pairs as BLiMP's (.jsonl, or a folder).",
     )
     agreement: float = field(
-        0.5, "Least share of M2's annotators who mark a wrong word.", allowed=SHARE
+        0.5,
+        "Least share of M2's annotators who mark a wrong word.",
+        above=0,
+        max=1,
+        only_with="errors",
     )
     tagged: tuple[str, ...] = field(
         (),
@@ -362,7 +374,7 @@ class AnalyzeConfig(Group):
         (), "Folders of other encoders, or of a comparison, beside the model's."
     )
     sentences: int = field(
-        300, "Most sentences of each of these files, and rule.", allowed=at_least(4)
+        300, "Most sentences of each of these files, and rule.", min=4
     )
     tune: tuple[str, ...] = field(
         (),
@@ -370,11 +382,8 @@ class AnalyzeConfig(Group):
         "and of rules', before the other half is asked again; several numbers, such as "
         "30,100,300, draw a curve. Default: train nothing.",
     )
-    seed: int = field(0, "Of corruptions and splits.", allowed=SEED)
-    batch_size: int = field(32, "Rows at a time.", allowed=at_least(1))
-    vocab_file: str | None = field(None, "Vocabulary; default: vocab.txt of --model.")
-    lower_case: bool | None = field(None, "Default: as config.json of --model says.")
-    strip_accents: bool | None = field(None, "Likewise.")
+    seed: int = field(0, "Of corruptions and splits.", min=0, max=MAX_SEED)
+    batch_size: int = field(32, "Rows at a time.", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -461,7 +470,7 @@ class ConvertConfig(Group):
         None,
         "Of a pretraining run, finished or not: take the weights after this step, one "
         "of those in its checkpoints/.",
-        allowed=at_least(1),
+        min=1,
     )
     to: str | None = field(None, "Folder to write.", required=True)
     format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
@@ -482,11 +491,9 @@ class ConvertConfig(Group):
         None,
         "Attention heads, which no shape tells; default: config file, or hidden size "
         "// 64.",
-        allowed=at_least(1),
+        min=1,
     )
-    generator_num_heads: int | None = field(
-        None, "Likewise, of the generator.", allowed=at_least(1)
-    )
+    generator_num_heads: int | None = field(None, "Likewise, of the generator.", min=1)
     vocab_file: str | None = field(
         None, "Vocabulary, one token per line; default: the source's."
     )
@@ -494,7 +501,7 @@ class ConvertConfig(Group):
         None,
         "Positions that were trained; fine-tuning warns beyond. Default: what the "
         "source says, or the whole position table.",
-        allowed=at_least(1),
+        min=1,
     )
     lower_case: bool | None = field(None, "Overrides the source.")
     strip_accents: bool | None = field(None, "Overrides the source.")
@@ -508,7 +515,11 @@ class ConvertConfig(Group):
         "owner/name: upload what was written (hugging_face) to this repository on the "
         "Hugging Face hub, with the token of its client (HF_TOKEN, hf auth login).",
     )
-    private: bool = field(False, "A repository that --push_to_hub makes is private.")
+    private: bool = field(
+        False,
+        "A repository that --push_to_hub makes is private.",
+        only_with="push_to_hub",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -521,10 +532,6 @@ class ConvertConfig(Group):
         require(
             bool(re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)),
             f"--push_to_hub={name} is no repository: give owner/name.",
-        )
-        require(
-            bool(self.push_to_hub) or not self.private,
-            "--private is of --push_to_hub: give both.",
         )
         require(
             not self.float16 or self.format in ("electra_tf", "hugging_face"),
@@ -555,7 +562,9 @@ class DoctorConfig(Group):
     )
     flagfile: str | None = field(None, "Pretraining config to examine.")
     generator: str | None = field(
-        None, "Folder of the generator, where --model holds only one."
+        None,
+        "Folder of the generator, where --model holds only one.",
+        only_with="model",
     )
     json: bool = field(False, "One JSON object per line.")
 
@@ -564,8 +573,4 @@ class DoctorConfig(Group):
         require(
             (self.model is None) != (self.flagfile is None),
             "name what to examine: either --model or --flagfile.",
-        )
-        require(
-            self.generator is None or self.model is not None,
-            "--generator goes with --model.",
         )

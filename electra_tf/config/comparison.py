@@ -5,15 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from electra_tf.config.fields import (
-    BELOW_1,
-    NOT_NEGATIVE,
-    SEED,
-    Group,
-    at_least,
-    field,
-    require,
-)
+from electra_tf.config.fields import MAX_SEED, Group, field, require
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +67,7 @@ class CompareConfig(Group):
         "electra:1000", "SYSTEM:STEPS: every run gets what this system's steps cost."
     )
     budget_flops: float = field(
-        0.0, "Or the FLOPs of a run, in place of --budget.", allowed=NOT_NEGATIVE
+        0.0, "Or the FLOPs of a run, in place of --budget.", min=0
     )
     equal: Literal["flops", "steps"] = field(
         "flops",
@@ -89,11 +81,11 @@ class CompareConfig(Group):
     seeds: int = field(
         5,
         "Pretraining runs per system, with seeds seed, seed + 1...",
-        allowed=at_least(1),
+        min=1,
     )
-    seed: int = field(0, "Seed of the first run of every system.", allowed=SEED)
+    seed: int = field(0, "Seed of the first run of every system.", min=0, max=MAX_SEED)
     probe_seeds: int = field(
-        1, "Fine-tuning runs per encoder and probe, averaged.", allowed=at_least(1)
+        1, "Fine-tuning runs per encoder and probe, averaged.", min=1
     )
     checkpoints: tuple[str, ...] = field(
         ("1",), "Shares of a run after which its encoder is probed; 1 is the end."
@@ -106,17 +98,18 @@ class CompareConfig(Group):
         0.65,
         "Least AUC over replaceable held-out tokens of a discriminator that is ranked; "
         "0: none.",
-        allowed=BELOW_1,
+        min=0,
+        below=1,
     )
     threshold_nats: float = field(
         0.3,
         "Likewise of a masked LM: least nats below the best trivial predictor.",
-        allowed=NOT_NEGATIVE,
+        min=0,
     )
     workers: int = field(
         1,
         "Runs at a time, each in a process of its own with its share of the cores.",
-        allowed=at_least(1),
+        min=1,
     )
     keep: Literal["results", "models", "all"] = field(
         "models",
@@ -135,9 +128,9 @@ class CompareConfig(Group):
         # Fine-tuning seeds are the multiples of probe_seeds and those between.
         last = (self.seed + self.seeds) * self.probe_seeds - 1
         require(
-            SEED.holds(last),
+            last <= MAX_SEED,
             f"--seed={self.seed} with --seeds={self.seeds} and --probe_seeds="
-            f"{self.probe_seeds} needs seeds up to {last}, which must {SEED.rule}: "
+            f"{self.probe_seeds} needs seeds up to {last}, above {MAX_SEED}: "
             "begin with a smaller one.",
         )
         require(

@@ -1,4 +1,4 @@
-"""What the dataclasses of flags are made of; standard library only.
+"""Fields, groups and checks of the dataclasses of flags; standard library only.
 
 A config is a frozen dataclass whose fields are groups, or a group itself. A group is a
 frozen dataclass of ``field``s, each of which is one command-line flag (``cli.py``).
@@ -9,80 +9,53 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from electra_tf.errors import UserError
 
-
-@dataclasses.dataclass(frozen=True)
-class Allowed:
-    """Numbers that a flag may have.
-
-    Attributes:
-        rule: ends the sentence "--flag must ...".
-        holds: whether a number is one of them.
-        infinite: whether infinity may be one.
-    """
-
-    rule: str
-    holds: Callable[[float], bool]
-    infinite: bool = False
-
-
-ANY = Allowed("be a number", lambda value: True)
-POSITIVE = Allowed("be positive", lambda value: value > 0)
-NOT_NEGATIVE = Allowed("not be negative", lambda value: value >= 0)
-SHARE = Allowed("be in (0, 1]", lambda value: 0 < value <= 1)
-WEIGHT = Allowed("be in [0, 1]", lambda value: 0 <= value <= 1)
-HELD_OUT = Allowed("be in [0, 0.999]", lambda value: 0 <= value <= 0.999)
-BELOW_1 = Allowed("be in [0, 1)", lambda value: 0 <= value < 1)
 # TensorFlow keeps seeds in 32 bits, with a sign.
-SEED = Allowed("be in [0, 2147483647]", lambda value: 0 <= value < 2**31)
-CLIP = Allowed("be positive (inf: clip nothing)", lambda value: value > 0, True)
-
-
-def at_least(lowest: int) -> Allowed:
-    """Numbers from ``lowest`` on."""
-    return Allowed(f"be at least {lowest}", lambda value: value >= lowest)
-
-
-class Choices(dict[str, Any]):
-    """Names that a flag may have, and what each means: a text, or an object of it.
-
-    Open: a row that is registered from outside the package adds its name here before
-    the flags are parsed (``electra_tf.systems``).
-    """
+MAX_SEED = 2**31 - 1
 
 
 def field(
     default: Any,
-    help_text: str,
+    help: str,
     *,
-    allowed: Allowed | None = None,
-    choices: Choices | None = None,
+    min: float | None = None,
+    max: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: Mapping[str, str] | None = None,
+    only_with: str = "",
     flag: str | None = None,
     repeated: bool = False,
     required: bool = False,
     resumable: bool = False,
 ) -> Any:
-    """A dataclass field that is a command-line flag.
+    """Returns a dataclass field that is a command-line flag.
 
     Args:
-        default: of the flag.
-        help_text: what ``--help`` says.
-        allowed: numbers that the flag may have; None, an open optional, always may.
-        choices: names that the flag may have, where outsiders may add some; names that
-            are fixed are a ``Literal`` annotation.
-        flag: the flag's name where it is no Python name ("from").
+        default: default of the flag.
+        help: help text of the flag.
+        min: least value of a number.
+        max: greatest value of a number; ``math.inf`` allows infinity.
+        above: a number must be greater than this.
+        below: a number must be less than this.
+        choices: allowed names with their help. Without help texts, use a ``Literal``
+            annotation.
+        only_with: another flag without which this one has no effect: "name=a|b",
+            "name!=a", or "name" if any value but the default will do.
+        flag: name of the flag if it is not a Python name ("from").
         repeated: whether the flag may be given several times.
-        required: whether a command refuses to run without it.
+        required: whether a command needs it.
         resumable: whether it may differ between a run and its resumption.
     """
     metadata = {
-        "help": help_text,
-        "allowed": allowed,
+        "help": help,
+        "limits": (min, max, above, below),
         "choices": choices,
+        "only_with": only_with,
         "flag": flag,
         "repeated": repeated,
         "required": required,
@@ -92,70 +65,99 @@ def field(
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises ValueError with the message unless the condition holds."""
+    """Raises UserError with the message unless the condition holds."""
     if not condition:
         raise UserError(message)
 
 
 class Group:
-    """Base of every group: checks what each field can know alone.
+    """Base of every group: checks each field by itself.
 
     Raises:
-        ValueError: a number is not ``allowed``, or a name is none of the ``choices``.
+        UserError: a number is out of its limits, or a name is not one of the choices.
     """
 
     def __post_init__(self) -> None:
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)
-            if value is None:
-                continue
-            if leaf.metadata["allowed"]:
-                _check_number(flag_name(leaf), leaf.metadata["allowed"], value)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                _check_number(leaf, value)
             if leaf.metadata["choices"] is not None:
-                _check_choice(flag_name(leaf), leaf.metadata["choices"], value)
+                _check_choice(leaf, value)
 
 
-# How a tokenizer changes letters.
-CASING = ("lower_case", "strip_accents")
-
-
-def callbacks() -> Any:
-    """The flag ``callback`` of runs that train."""
-    return field(
-        (),
-        "module:Class, a Keras callback of yours or of a library, made without "
-        "arguments (or module:function, which returns one). May be given several "
-        "times.",
-        repeated=True,
-        resumable=True,
-    )
-
-
-def tokenization(config: Any) -> dict[str, Any]:
-    """What a config says of the tokenizer: arguments of a folder's ``tokenizer``."""
-    return {name: getattr(config, name) for name in ("vocab_file", *CASING)}
-
-
-def _check_number(name: str, allowed: Allowed, value: float) -> None:
+def _check_number(leaf: dataclasses.Field, value: float) -> None:
+    name = flag_name(leaf)
+    low, high, above, below = leaf.metadata["limits"]
     if isinstance(value, int):
         # TensorFlow has no wider integers, and Python no float for some of them.
         require(abs(value) < 2**63, f"--{name} must fit into 64 bits.")
-    finite = math.isfinite(value) or (allowed.infinite and not math.isnan(value))
+    finite = math.isfinite(value) or value == high
     require(finite, f"--{name} must be a finite number, got {value}.")
-    require(allowed.holds(value), f"--{name} must {allowed.rule}, got {value}.")
+    holds = (
+        (low is None or value >= low)
+        and (high is None or value <= high)
+        and (above is None or value > above)
+        and (below is None or value < below)
+    )
+    if holds:
+        return
+    upper = below if high in (None, math.inf) else high
+    if upper is not None:
+        lower = f"({above:g}" if low is None else f"[{low:g}"
+        rule = f"be in {lower}, {upper:.15g}{')' if upper == below else ']'}"
+    elif above == 0:
+        rule = "be positive"
+    elif low == 0:
+        rule = "not be negative"
+    else:
+        rule = f"be at least {low:g}"
+    raise UserError(f"--{name} must {rule}, got {value}.")
 
 
-def _check_choice(name: str, choices: Choices, value: str) -> None:
+def _check_choice(leaf: dataclasses.Field, value: str) -> None:
+    choices = leaf.metadata["choices"]
     close = difflib.get_close_matches(value, choices, 3)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     require(
         value in choices,
-        f"--{name}={value} is unknown.{hint} Allowed are {', '.join(choices)}.",
+        f"--{flag_name(leaf)}={value} is unknown.{hint} Allowed are "
+        f"{', '.join(choices)}.",
     )
 
 
+def check_dependencies(config: Any) -> None:
+    """Raises UserError if a flag is set that has no effect without another one."""
+    leaves = {flag_name(leaf): leaf for _, leaf in fields(type(config))}
+    values = to_flat(config)
+    for name, leaf in leaves.items():
+        rule, value = leaf.metadata["only_with"], values[leaf.name]
+        if not rule or value == leaf.default:
+            continue
+        other = leaves[rule.partition("=")[0].rstrip("!")]
+        given = values[other.name]
+        shown = f"no{name}" if value is False else name
+        if "!=" in rule:
+            require(
+                given != rule.partition("!=")[2],
+                f"--{shown} has no effect with --{other.name}={given}: leave it out.",
+            )
+        elif "=" in rule:
+            allowed = rule.partition("=")[2].split("|")
+            require(
+                given in allowed,
+                f"--{shown} is a setting of --{other.name}={' or '.join(allowed)}, and "
+                f"--{other.name} is {given}.",
+            )
+        else:
+            require(
+                given != other.default,
+                f"--{shown} goes with --{flag_name(other)}: give that, too.",
+            )
+
+
 def flag_name(leaf: dataclasses.Field) -> str:
-    """Name of the flag of a field."""
+    """Returns the name of the flag of a field."""
     return leaf.metadata["flag"] or leaf.name
 
 
@@ -189,10 +191,10 @@ def to_flat(config: Any) -> dict[str, Any]:
 def from_flat(values: dict[str, Any], config_class: type) -> Any:
     """Builds a config from a flat dict; missing names take their defaults.
 
-    Flags that the class lists as ``REMOVED`` may have the value given there only.
+    Flags of earlier versions, ``REMOVED`` of the class, may have their default only.
 
     Raises:
-        ValueError: a value or a combination is not allowed.
+        UserError: a value or a combination is not allowed.
     """
     for name, default in getattr(config_class, "REMOVED", {}).items():
         if values.get(name, default) != default:

@@ -12,20 +12,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from electra_tf.config import fields
-from electra_tf.config.fields import (
-    ANY,
-    BELOW_1,
-    CLIP,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SEED,
-    SHARE,
-    Group,
-    at_least,
-    callbacks,
-    field,
-    require,
-)
+from electra_tf.config.fields import MAX_SEED, Group, field, require
+from electra_tf.config.shared import TokenizerFlags, callbacks
+
+_TAGGING = "task=chunking|ner|pos|tagging"
+_QUESTIONS = "task=squad1|squad2"
 
 
 def _is_range(values: tuple[str, ...]) -> bool:
@@ -64,10 +55,10 @@ class FinetuneRunConfig(Group):
         "which is resumed otherwise.",
         resumable=True,
     )
-    seeds: int = field(
-        1, "How many runs, with seeds seed, seed + 1, ...", allowed=at_least(1)
+    seeds: int = field(1, "How many runs, with seeds seed, seed + 1, ...", min=1)
+    seed: int = field(
+        0, "First seed: of head, data order and dropout.", min=0, max=MAX_SEED
     )
-    seed: int = field(0, "First seed: of head, data order and dropout.", allowed=SEED)
     init: Literal["pretrained", "random"] = field(
         "pretrained",
         "random: forget what the encoder has learned, to see what it was worth.",
@@ -85,16 +76,14 @@ class FinetuneRunConfig(Group):
         "none", "mirrored: train on all devices of this machine, a share of rows each."
     )
     eval_batch_size: int = field(
-        64, "Rows per batch when predicting.", allowed=at_least(1), resumable=True
+        64, "Rows per batch when predicting.", min=1, resumable=True
     )
-    log_steps: int = field(
-        50, "Steps between progress lines.", allowed=at_least(1), resumable=True
-    )
+    log_steps: int = field(50, "Steps between progress lines.", min=1, resumable=True)
     save_checkpoint_steps: int = field(
         500,
         "Steps between checkpoints, from which the same command goes on after a kill; "
         "they are deleted when all seeds are done.",
-        allowed=at_least(1),
+        min=1,
         resumable=True,
     )
     callback: tuple[str, ...] = callbacks()
@@ -125,7 +114,7 @@ class FinetuneRunConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneDataConfig(Group):
+class FinetuneDataConfig(TokenizerFlags):
     """Which examples."""
 
     data_dir: str | None = field(
@@ -162,21 +151,25 @@ class FinetuneDataConfig(Group):
         "Probability from which on a label of multilabel is given; default: the one "
         "with the best main score on a tenth of the training data, which is not "
         "trained on. It is stored with the model.",
-        allowed=SHARE,
+        above=0,
+        max=1,
+        only_with="task=multilabel",
     )
     label_range: tuple[str, ...] = field(
-        (), "Smallest and largest label of a regression; default: of --train."
+        (),
+        "Smallest and largest label of a regression; default: of --train.",
+        only_with="task=regression",
     )
     class_weights: Literal["none", "balanced"] = field(
         "none", "balanced: rare classes count as much as frequent ones."
     )
     train_fraction: float = field(
-        1.0, "Share of the training examples to use.", allowed=SHARE
+        1.0, "Share of the training examples to use.", above=0, max=1
     )
     max_seq_length: int | None = field(
         None,
         "Most tokens of an example; longer ones are cut. Default: of the task.",
-        allowed=at_least(8),
+        min=8,
     )
     long_texts: Literal["cut", "windows"] = field(
         "cut",
@@ -190,13 +183,6 @@ class FinetuneDataConfig(Group):
     length_bucketing: bool = field(
         True, "Batches of similar length; off: all rows padded to the full length."
     )
-    vocab_file: str | None = field(
-        None, "Vocabulary of the encoder; default: vocab.txt beside it.", resumable=True
-    )
-    lower_case: bool | None = field(
-        None, "Lower-case the text; default: as config.json beside the encoder says."
-    )
-    strip_accents: bool | None = field(None, "Strip accents; default likewise.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -220,19 +206,32 @@ class TaggingConfig(Group):
         None,
         "Column of the words: its number from 0 (negative: from the end), or its name "
         "in CoNLL-U and tables; default: of the task.",
+        only_with=_TAGGING,
     )
-    tag_column: str | None = field(None, "Column of the tags, likewise.")
+    tag_column: str | None = field(
+        None,
+        "Column of the tags, likewise.",
+        only_with=_TAGGING,
+    )
     tag_metric: Literal["task", "f1", "accuracy"] = field(
-        "task", "f1: of the spans of B- and I- (E-, S-) tags. accuracy: of words."
+        "task",
+        "f1: of the spans of B- and I- (E-, S-) tags. accuracy: of words.",
+        only_with=_TAGGING,
     )
     tag_encoding: Literal["given", "bioes"] = field(
-        "given", "bioes: learn spans as BIOES, as the original code, answer in IOB2."
+        "given",
+        "bioes: learn spans as BIOES, as the original code, answer in IOB2.",
+        only_with=_TAGGING,
     )
     long_sentences: Literal["split", "truncate"] = field(
-        "split", "What becomes of the words that do not fit into max_seq_length."
+        "split",
+        "What becomes of the words that do not fit into max_seq_length.",
+        only_with=_TAGGING,
     )
     unknown_tags: Literal["error", "allow"] = field(
-        "error", "Tags in evaluation data that the training data lacks: stop, or wrong."
+        "error",
+        "Tags in evaluation data that the training data lacks: stop, or wrong.",
+        only_with=_TAGGING,
     )
 
 
@@ -241,38 +240,58 @@ class QuestionAnsweringConfig(Group):
     """Options of question answering."""
 
     max_query_length: int = field(
-        64, "Most word pieces of a question.", allowed=at_least(1)
+        64,
+        "Most word pieces of a question.",
+        min=1,
+        only_with=_QUESTIONS,
     )
     doc_stride: int = field(
         128,
         "Word pieces between the beginnings of neighboring windows of a paragraph.",
-        allowed=at_least(1),
+        min=1,
+        only_with=_QUESTIONS,
     )
     max_answer_length: int = field(
-        30, "Most word pieces of an answer.", allowed=at_least(1)
+        30,
+        "Most word pieces of an answer.",
+        min=1,
+        only_with=_QUESTIONS,
     )
     n_best_size: int = field(
-        20, "Candidates per question in nbest_predictions.json.", allowed=at_least(1)
+        20,
+        "Candidates per question in nbest_predictions.json.",
+        min=1,
+        only_with=_QUESTIONS,
     )
     beam_size: int = field(
-        20, "Starts, and ends per start, that are looked at.", allowed=at_least(1)
+        20,
+        "Starts, and ends per start, that are looked at.",
+        min=1,
+        only_with=_QUESTIONS,
     )
     span_head: Literal["joint", "independent"] = field(
         "joint",
         "joint: the end of an answer is predicted given its start, as in the original "
         "(XLNet's head). independent: one linear layer each, as BERT's, which is what "
         "transformers has (electra-tf convert).",
+        only_with=_QUESTIONS,
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",
         "Whether the model says if there is an answer; default: for squad2. The "
         "original code has it on for squad1 too.",
+        only_with=_QUESTIONS,
     )
     answerable_weight: float = field(
-        0.5, "Weight of the loss of answerability.", allowed=NOT_NEGATIVE
+        0.5,
+        "Weight of the loss of answerability.",
+        min=0,
+        only_with=_QUESTIONS,
     )
     null_threshold: float = field(
-        -2.75, "Logit of no answer above which none is given.", allowed=ANY
+        -2.75,
+        "Logit of no answer above which none is given.",
+        only_with=_QUESTIONS,
     )
 
 
@@ -287,15 +306,13 @@ class RecipeConfig(Group):
         "1e-4, 5e-5 large; weight decay 0.01; summed loss; one power more).",
     )
     learning_rate: float | None = field(
-        None, "Peak; default: preset and size.", allowed=POSITIVE
+        None, "Peak; default: preset and size.", above=0
     )
-    weight_decay: float | None = field(
-        None, "Decoupled; default: preset.", allowed=NOT_NEGATIVE
-    )
+    weight_decay: float | None = field(None, "Decoupled; default: preset.", min=0)
     layerwise_decay: float | None = field(
         None,
         "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
-        allowed=POSITIVE,
+        above=0,
     )
     layerwise_exponent: Literal["preset", "exact", "original"] = field(
         "preset", "original: the code's, one power more than the paper's."
@@ -307,17 +324,17 @@ class RecipeConfig(Group):
     epochs: float | None = field(
         None,
         "Passes over the data; default: of the task (10 for RTE and STS-B, 3).",
-        allowed=POSITIVE,
+        above=0,
     )
-    train_batch_size: int = field(32, "Rows per update.", allowed=at_least(1))
+    train_batch_size: int = field(32, "Rows per update.", min=1)
     warmup_proportion: float = field(
-        0.1, "Share of the steps that warm up.", allowed=BELOW_1
+        0.1, "Share of the steps that warm up.", min=0, below=1
     )
     lr_schedule: Literal["product", "sequential"] = field(
         "product", "As in pretraining: warm-up times decay, or one after the other."
     )
     clip_norm: float = field(
-        1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
+        1.0, "Joint norm that gradients are clipped to.", above=0, max=math.inf
     )
     adam_bias_correction: bool = field(
         False,
@@ -325,14 +342,12 @@ class RecipeConfig(Group):
         "larger. The correction leaves epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     dropout: float = field(
-        0.1, "Dropout of the encoder, whatever pretraining had.", allowed=BELOW_1
+        0.1, "Dropout of the encoder, whatever pretraining had.", min=0, below=1
     )
     attention_dropout: float = field(
-        0.1, "Dropout of attention probabilities, likewise.", allowed=BELOW_1
+        0.1, "Dropout of attention probabilities, likewise.", min=0, below=1
     )
-    head_dropout: float = field(
-        0.1, "Dropout before the linear layer.", allowed=BELOW_1
-    )
+    head_dropout: float = field(0.1, "Dropout before the linear layer.", min=0, below=1)
     pooling: Literal["cls", "mean", "layers"] = field(
         "cls",
         "What the linear layer of a text task reads: cls: [CLS] of the last layer, as "
@@ -348,7 +363,7 @@ class RecipeConfig(Group):
     early_stopping_patience: int = field(
         0,
         "Stop after so many epochs without a better main score; 0: never.",
-        allowed=NOT_NEGATIVE,
+        min=0,
     )
     keep: Literal["last", "best"] = field(
         "last",
@@ -373,8 +388,9 @@ class SearchConfig(Group):
         20,
         "Trials of --search, the first with the flags as they are. A search that was "
         "killed goes on with the same command.",
-        allowed=at_least(2),
+        min=2,
         resumable=True,
+        only_with="search",
     )
 
     def __post_init__(self) -> None:

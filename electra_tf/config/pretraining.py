@@ -1,9 +1,8 @@
-"""What a pretraining run is: frozen dataclasses, standard library only.
+"""Flags of pretraining; standard library only.
 
-Every field is one command-line flag of the same name (``cli.py``); its help text is the
-field's ``help``. Groups check what they can know alone; ``PretrainConfig`` checks what
-needs several of them (``checks.py``). The numbers of the paper's Table 6 stand in
-``configs/*.cfg``, not here: the defaults below are those that are common to all sizes.
+Every field is one command-line flag of the same name (``cli.py``). A field checks its
+value, and ``validation.py`` what needs several of them. The numbers of the paper's
+Table 6 are in ``configs/*.cfg``; the defaults below are common to all sizes.
 """
 
 from __future__ import annotations
@@ -12,33 +11,10 @@ import dataclasses
 import math
 from typing import Any, ClassVar, Literal
 
-from electra_tf.config import checks
-from electra_tf.config.choices import (
-    GENERATORS,
-    OBJECTIVES,
-    SHARINGS,
-    TRAININGS,
-    generator_of,
-    objective_of,
-    sharing_of,
-    training_of,
-)
-from electra_tf.config.fields import (
-    ANY,
-    BELOW_1,
-    CLIP,
-    HELD_OUT,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SEED,
-    SHARE,
-    WEIGHT,
-    Group,
-    at_least,
-    callbacks,
-    field,
-    require,
-)
+from electra_tf.config import validation
+from electra_tf.config.choices import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
+from electra_tf.config.fields import MAX_SEED, Group, field, require
+from electra_tf.config.shared import CorpusFlags, callbacks
 from electra_tf.errors import UserError
 
 
@@ -49,51 +25,49 @@ class RunConfig(Group):
     model_dir: str = field(
         "runs/electra", "Folder for everything the run leaves.", resumable=True
     )
-    num_train_steps: int = field(
-        1_000_000, "Optimizer updates in total.", allowed=at_least(1)
-    )
+    num_train_steps: int = field(1_000_000, "Optimizer updates in total.", min=1)
     train_batch_size: int = field(
         128,
         "Rows per update, over all replicas and micro-batches.",
-        allowed=at_least(1),
+        min=1,
     )
     gradient_accumulation_steps: int = field(
         1,
         "Micro-batches per update: the memory of one, the result of all.",
-        allowed=at_least(1),
+        min=1,
     )
     eval_batch_size: int = field(
-        128, "Rows per evaluation batch.", resumable=True, allowed=at_least(1)
+        128, "Rows per evaluation batch.", resumable=True, min=1
     )
     eval_steps: int = field(
         10_000,
         "Evaluate on the held-out text every so many steps; 0: only at the end.",
         resumable=True,
-        allowed=NOT_NEGATIVE,
+        min=0,
     )
     max_eval_batches: int = field(
         100,
         "Batches of held-out text per evaluation; 0: all.",
         resumable=True,
-        allowed=NOT_NEGATIVE,
+        min=0,
     )
     save_checkpoint_steps: int = field(
-        1000, "Steps between checkpoints.", resumable=True, allowed=at_least(1)
+        1000, "Steps between checkpoints.", resumable=True, min=1
     )
     keep_checkpoints: int = field(
         5,
         "Checkpoints to keep; older ones are deleted.",
         resumable=True,
-        allowed=at_least(1),
+        min=1,
     )
     log_steps: int = field(
         100,
         "Steps between log lines and logged points.",
         resumable=True,
-        allowed=at_least(1),
+        min=1,
     )
     seed: int = field(
-        0, "Of weights, data order, masks, samples and dropout.", allowed=SEED
+        0, "Of weights, data order, masks, samples and dropout.", min=0, max=MAX_SEED
     )
     init_from: str | None = field(
         None,
@@ -108,7 +82,12 @@ class RunConfig(Group):
         "machine), multi_worker (TF_CONFIG), tpu.",
         resumable=True,
     )
-    tpu: str = field("", "TPU name or address; empty: the local one.", resumable=True)
+    tpu: str = field(
+        "",
+        "TPU name or address; empty: the local one.",
+        resumable=True,
+        only_with="distribution=tpu",
+    )
     mixed_precision: Literal["none", "bfloat16", "float16"] = field(
         "none", "Compute dtype; weights stay float32."
     )
@@ -118,7 +97,7 @@ class RunConfig(Group):
         "Steps per call into the runtime; logs and checkpoints come at multiples, and "
         "at the end.",
         resumable=True,
-        allowed=at_least(1),
+        min=1,
     )
     callback: tuple[str, ...] = callbacks()
     profile: bool = field(
@@ -168,26 +147,9 @@ class RunConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig(Group):
+class DataConfig(CorpusFlags):
     """Text, vocabulary, records."""
 
-    corpus: tuple[str, ...] = field(
-        ("installed",),
-        "Text: files, folders, globs (.txt, .gz), tfds:NAME, or 'installed', the "
-        "documentation of the Python packages on this machine.",
-        resumable=True,
-    )
-    tfds_data_dir: str | None = field(
-        None, "Where TensorFlow Datasets looks for prepared data.", resumable=True
-    )
-    vocab_file: str | None = field(
-        None,
-        "WordPiece vocabulary, one token per line; default: trained on the corpus.",
-        resumable=True,
-    )
-    vocab_size: int = field(
-        30522, "Entries of a vocabulary that is trained.", allowed=at_least(1)
-    )
     records: tuple[str, ...] = field(
         (),
         "TFRecord files, globs or folders made earlier; the corpus is then not read.",
@@ -197,11 +159,13 @@ class DataConfig(Group):
         (),
         "Shares of the rows that come from each of --records, such as 0.7,0.3; "
         "default: every record as often as any other.",
+        only_with="records",
     )
     file_sharding: bool = field(
         False,
         "multi_worker: each worker reads files of its own instead of all of them. "
         "Which rows share a batch then depends on the number of workers.",
+        only_with="distribution=multi_worker",
     )
     eval_records: tuple[str, ...] = field(
         (),
@@ -213,25 +177,7 @@ class DataConfig(Group):
         "Where vocabulary and records are kept; default: model_dir/data.",
         resumable=True,
     )
-    lower_case: bool = field(True, "Lower-case the text.")
-    strip_accents: bool = field(True, "Strip accents (only with lower_case).")
-    blank_lines_separate: bool = field(True, "A blank line ends a document.")
-    segmenting: Literal["carry", "original"] = field(
-        "carry",
-        "How documents become examples: carry overflow on to the next one, or discard "
-        "it as the original code.",
-    )
-    max_seq_length: int = field(128, "Tokens per example.", allowed=at_least(8))
-    eval_fraction: float = field(0.01, "Share of documents held out.", allowed=HELD_OUT)
-    num_processes: int = field(
-        0,
-        "Processes that build records; 0: one per core.",
-        resumable=True,
-        allowed=NOT_NEGATIVE,
-    )
-    shuffle_buffer: int = field(
-        100_000, "Records shuffled together.", allowed=at_least(1)
-    )
+    shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -267,22 +213,29 @@ class MaskingConfig(Group):
         "dynamic: anew in every pass.",
     )
     mask_variants: int = field(
-        10, "Ways to mask a record under static masking.", allowed=at_least(1)
+        10,
+        "Ways to mask a record under static masking.",
+        min=1,
+        only_with="masking=static",
     )
     mask_rate: float = field(
-        0.15, "Share of a row's tokens that is chosen.", allowed=SHARE
+        0.15, "Share of a row's tokens that is chosen.", above=0, max=1
     )
     mask_rule: Literal["electra", "bert"] = field(
         "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
     final_mask_rate: float | None = field(
-        None, "Rate that mask_rate goes to, linearly; default: it stays.", allowed=SHARE
+        None,
+        "Rate that mask_rate goes to, linearly; default: it stays.",
+        above=0,
+        max=1,
     )
     mask_rate_steps: int | None = field(
         None,
         "Steps until final_mask_rate is reached; default: num_train_steps.",
-        allowed=at_least(1),
+        min=1,
+        only_with="final_mask_rate",
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
@@ -294,49 +247,35 @@ class MaskingConfig(Group):
     mask_rarity_power: float = field(
         0.5,
         "rare_tokens: a token that occurs n times weighs n to the minus this.",
-        allowed=ANY,
+        only_with="mask_select=rare_tokens",
     )
     max_predictions_per_seq: int | None = field(
         None,
         "Slots per row; default int((mask_rate + 0.005) * max_seq_length).",
-        allowed=at_least(1),
+        min=1,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.mask_rate_steps is None or self.final_mask_rate is not None,
-            f"--mask_rate_steps={self.mask_rate_steps} needs --final_mask_rate, the "
-            "rate after these steps.",
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(Group):
     """The discriminator (or BERT's) encoder; defaults are ELECTRA-Small's."""
 
-    num_layers: int = field(12, "Transformer layers.", allowed=at_least(1))
-    hidden_size: int = field(256, "Width of the hidden states.", allowed=at_least(1))
-    num_heads: int = field(4, "Attention heads.", allowed=at_least(1))
-    intermediate_size: int = field(
-        1024, "Width of the feed-forward layer.", allowed=at_least(1)
-    )
-    embedding_size: int = field(
-        128, "Width of the embedding tables.", allowed=at_least(1)
-    )
-    max_positions: int = field(512, "Rows of the position table.", allowed=at_least(1))
+    num_layers: int = field(12, "Transformer layers.", min=1)
+    hidden_size: int = field(256, "Width of the hidden states.", min=1)
+    num_heads: int = field(4, "Attention heads.", min=1)
+    intermediate_size: int = field(1024, "Width of the feed-forward layer.", min=1)
+    embedding_size: int = field(128, "Width of the embedding tables.", min=1)
+    max_positions: int = field(512, "Rows of the position table.", min=1)
     dropout: float = field(
-        0.1, "Of embeddings, attention output, feed-forward.", allowed=BELOW_1
+        0.1, "Of embeddings, attention output, feed-forward.", min=0, below=1
     )
-    attention_dropout: float = field(
-        0.1, "Of attention probabilities.", allowed=BELOW_1
-    )
+    attention_dropout: float = field(0.1, "Of attention probabilities.", min=0, below=1)
     initializer_range: float = field(
         0.02,
         "Standard deviation of tables and layers at the start (truncated normal); of "
         "heads it is 0.02. The paper's 0.02 leaves narrow networks with uniform "
         "attention; about sqrt(1 / hidden_size) does not (docs/experiments.md).",
-        allowed=POSITIVE,
+        above=0,
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(
         "truncated_normal",
@@ -374,29 +313,43 @@ class GeneratorConfig(Group):
         "tied", "What generator and discriminator share.", choices=SHARINGS
     )
     generator_hidden_size: float = field(
-        0.25, "Width as a fraction: hidden, feed-forward and heads.", allowed=SHARE
+        0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
     )
-    generator_layers: float = field(1.0, "Depth as a fraction.", allowed=SHARE)
+    generator_layers: float = field(1.0, "Depth as a fraction.", above=0, max=1)
     temperature: float = field(
-        1.0, "Divides the logits that are sampled from.", allowed=POSITIVE
+        1.0,
+        "Divides the logits that are sampled from.",
+        above=0,
+        only_with="objective!=mlm",
     )
     final_temperature: float | None = field(
-        None, "Where the temperature goes; default: it stays.", allowed=POSITIVE
+        None,
+        "Where the temperature goes; default: it stays.",
+        above=0,
+        only_with="objective!=mlm",
     )
     temperature_steps: int | None = field(
         None,
         "linear: updates until final_temperature; exponential: the time constant, "
         "updates until 37 % of the way are left.",
-        allowed=at_least(1),
+        min=1,
+        only_with="objective!=mlm",
     )
     temperature_shape: Literal["linear", "exponential"] = field(
-        "linear", "How the temperature changes; exponential as in Fast-ELECTRA."
+        "linear",
+        "How the temperature changes; exponential as in Fast-ELECTRA.",
+        only_with="final_temperature",
     )
-    disallow_correct: bool = field(False, "Never sample the original token.")
+    disallow_correct: bool = field(
+        False,
+        "Never sample the original token.",
+        only_with="objective!=mlm",
+    )
     sampling_dropout: bool = field(
         True,
         "Sample with the generator's dropout on, as the original; off costs one more "
         "forward pass of a generator that is trained.",
+        only_with="objective!=mlm",
     )
 
     def __post_init__(self) -> None:
@@ -417,16 +370,20 @@ class ObjectiveConfig(Group):
         "electra", "What the discriminator is asked.", choices=OBJECTIVES
     )
     generator_weight: float = field(
-        1.0, "Weight of the generator's loss.", allowed=NOT_NEGATIVE
+        1.0,
+        "Weight of the generator's loss.",
+        min=0,
+        only_with="objective!=mlm",
     )
     discriminator_weight: float = field(
-        50.0, "Weight of the discriminator's loss.", allowed=NOT_NEGATIVE
+        50.0, "Weight of the discriminator's loss.", min=0, only_with="objective!=mlm"
     )
     sentence_weight: float = field(
         0.0,
         "Above 0: also ask whether the input was corrupted at all, and leave a fifth "
         "of the rows as they are; weight beside the discriminator's token loss.",
-        allowed=NOT_NEGATIVE,
+        min=0,
+        only_with="objective!=mlm",
     )
 
 
@@ -440,31 +397,39 @@ class TrainingConfig(Group):
     generator_steps: int | None = field(
         None,
         "two_stage: updates of the first stage; default: half of all.",
-        allowed=at_least(1),
+        min=1,
+        only_with="training=two_stage",
     )
     two_stage_copy: bool = field(
-        True, "two_stage: start the discriminator from the generator's weights."
+        True,
+        "two_stage: start the discriminator from the generator's weights.",
+        only_with="training=two_stage",
     )
     adversarial_weight: float = field(
         1.0,
         "reinforce, gumbel: share of the adversarial term in the generator's loss; the "
         "rest is maximum likelihood.",
-        allowed=WEIGHT,
+        min=0,
+        max=1,
+        only_with="training=reinforce|gumbel",
     )
     adversarial_start: int = field(
         0,
         "reinforce, gumbel: updates of maximum likelihood only, at first.",
-        allowed=NOT_NEGATIVE,
+        min=0,
+        only_with="training=reinforce|gumbel",
     )
     adversarial_steps: int = field(
         0,
         "reinforce, gumbel: updates from there until adversarial_weight; 0: at once.",
-        allowed=NOT_NEGATIVE,
+        min=0,
+        only_with="training=reinforce|gumbel",
     )
     gumbel_temperature: float = field(
         1.0,
         "gumbel: of the softmax that gradients take for the samples.",
-        allowed=POSITIVE,
+        above=0,
+        only_with="training=gumbel",
     )
     freeze_generator: bool = field(
         False, "Sample from the generator without training it."
@@ -482,42 +447,34 @@ class OptimizerConfig(Group):
     """Adam as the original code has it."""
 
     learning_rate: float = field(
-        5e-4, "Peak, before the product with the decay.", allowed=POSITIVE
+        5e-4, "Peak, before the product with the decay.", above=0
     )
-    warmup_steps: int = field(10_000, "Steps of linear warm-up.", allowed=NOT_NEGATIVE)
+    warmup_steps: int = field(10_000, "Steps of linear warm-up.", min=0)
     lr_decay_power: float = field(
-        1.0, "Power of the polynomial decay; 1: linear.", allowed=NOT_NEGATIVE
+        1.0, "Power of the polynomial decay; 1: linear.", min=0
     )
     lr_schedule: Literal["product", "sequential"] = field(
         "product",
         "product: warm-up times decay, as the original code; sequential: decay "
         "begins after the warm-up.",
     )
-    weight_decay: float = field(
-        0.01, "Decoupled; not on biases and LayerNorm.", allowed=NOT_NEGATIVE
-    )
-    adam_beta_1: float = field(0.9, "Decay of the first moment.", allowed=BELOW_1)
-    adam_beta_2: float = field(0.999, "Decay of the second moment.", allowed=BELOW_1)
-    adam_epsilon: float = field(1e-6, "Added outside the root.", allowed=POSITIVE)
+    weight_decay: float = field(0.01, "Decoupled; not on biases and LayerNorm.", min=0)
+    adam_beta_1: float = field(0.9, "Decay of the first moment.", min=0, below=1)
+    adam_beta_2: float = field(0.999, "Decay of the second moment.", min=0, below=1)
+    adam_epsilon: float = field(1e-6, "Added outside the root.", above=0)
     adam_bias_correction: bool = field(
         False,
         "Bias-corrected moments; the original has none. As in TensorFlow's kernel the "
         "correction leaves adam_epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     clip_norm: float = field(
-        1.0, "Joint norm that gradients are clipped to.", allowed=CLIP
+        1.0, "Joint norm that gradients are clipped to.", above=0, max=math.inf
     )
     generator_learning_rate: float | None = field(
         None,
         "Peak rate of the generator's own variables; default: learning_rate. What both "
         "networks share goes with the discriminator.",
-        allowed=POSITIVE,
-    )
-    generator_clip_norm: float | None = field(
-        None,
-        "Clip the generator's own gradient to this norm, apart from the rest; default: "
-        "one joint norm.",
-        allowed=CLIP,
+        above=0,
     )
     clipping: Literal["after_reduction", "per_replica"] = field(
         "after_reduction",
@@ -552,7 +509,11 @@ class PretrainConfig:
     done, 1 error, 75 stopped by SIGTERM or SIGINT after saving.
     """
 
-    REMOVED: ClassVar[dict[str, Any]] = {"damaged_records": "stop"}
+    # Flags of earlier versions, with their defaults.
+    REMOVED: ClassVar[dict[str, Any]] = {
+        "damaged_records": "stop",
+        "generator_clip_norm": None,
+    }
 
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -564,37 +525,29 @@ class PretrainConfig:
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        require(
-            self.data.max_seq_length <= self.encoder.max_positions,
-            f"--max_seq_length={self.data.max_seq_length} exceeds "
-            f"--max_positions={self.encoder.max_positions}.",
-        )
-        require(
-            self.run.distribution != "multi_worker" or bool(self.data.records),
-            "--distribution=multi_worker needs --records that every worker can read: "
-            "build them first with `python -m electra_tf records`.",
-        )
-        checks.check(self)
+        validation.validate(self)
 
     @property
     def generator_kind(self) -> str:
         """As ``--generator``, unless the objective works with one generator only."""
-        return objective_of(self).generator or self.generator.generator
+        is_electric = self.objective.objective == "electric"
+        return "two_tower" if is_electric else self.generator.generator
 
     @property
     def has_generator_network(self) -> bool:
         """Whether there is a generator, and a network that has to be built for it."""
-        return not objective_of(self).one_network and generator_of(self).has_network
+        has_network = self.generator_kind in ("masked_lm", "two_tower")
+        return has_network and self.objective.objective != "mlm"
 
     @property
     def generator_is_frozen(self) -> bool:
         """Whether the generator stays as it is while the discriminator learns."""
-        return self.training.freeze_generator or training_of(self).in_stages
+        return self.training.freeze_generator or self.training.training == "two_stage"
 
     @property
     def generator_steps(self) -> int:
         """Updates of the generator alone, before the discriminator's."""
-        if not training_of(self).in_stages:
+        if self.training.training != "two_stage":
             return 0
         given = self.training.generator_steps
         return self.run.num_train_steps // 2 if given is None else given
@@ -624,7 +577,7 @@ class PretrainConfig:
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
         }
-        if sharing_of(self).own_width:
+        if self.generator.sharing == "untied":
             changed["embedding_size"] = hidden_size
         if self.training.freeze_generator and not self.generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
@@ -670,4 +623,4 @@ class PretrainConfig:
 
     def warnings(self) -> list[str]:
         """Choices that are allowed and probably not meant."""
-        return checks.warnings(self)
+        return validation.warnings(self)

@@ -22,8 +22,8 @@ import keras
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
-from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.shared import CASING
 from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
@@ -145,6 +145,7 @@ class PretrainingFolder:
             settings,
             (*may_differ, "random_keys"),
             has_checkpoint=self.has_checkpoint(),
+            removed=PretrainConfig.REMOVED,
         )
 
     def _check_random_keys(self) -> None:

@@ -24,11 +24,13 @@ def check_same(
     *,
     has_checkpoint: bool,
     absent: Mapping[str, Any] | None = None,
+    removed: Mapping[str, Any] | None = None,
 ) -> bool:
     """Refuses settings that differ from those in the config.json of a folder.
 
     Dotted names that fit a shell-style pattern of ``may_differ`` are not compared;
-    what the folder does not know was as ``absent`` says. Returns whether the folder had
+    what the folder does not know was as ``absent`` says, and flags that are ``removed``
+    must have had the value given there. Returns whether the folder had
     settings to compare with; raises ValueError also for checkpoints without any.
     """
     if not (folder / CONFIG).is_file():
@@ -46,6 +48,9 @@ def check_same(
     off = {name: value for name, value in now.items() if value == [] or value is False}
     assumed = off | {name: before[name] for name in now.keys() & before.keys()}
     was = assumed | dict(_leaves(files.read_json(folder / CONFIG)))
+    for name, default in (removed or {}).items():
+        if was.get(f"config.{name}", _ABSENT) == default:
+            del was[f"config.{name}"]
     changed = [
         f"{name}: was {was.get(name, _ABSENT)}, now {now.get(name, _ABSENT)}"
         for name in sorted(was.keys() | now.keys())

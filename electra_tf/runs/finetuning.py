@@ -357,7 +357,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         attention_dropout=config.recipe.attention_dropout,
     )
     encoder.set_weights(saved.get_weights())
-    tokenizer = home.tokenizer(log, **fields.tokenization(config.data))
+    tokenizer = home.tokenizer(log, **config.data.tokenization)
     vocabulary = tokenizer.vocabulary
     if len(vocabulary) != encoder.embeddings.vocab_size:
         raise UserError(

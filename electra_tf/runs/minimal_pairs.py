@@ -17,7 +17,6 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
@@ -79,7 +78,7 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     """
     pairs = read_pairs(config.data, config.limit)
     folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(log, **fields.tokenization(config))
+    tokenizer = folder.tokenizer(log, **config.tokenization)
     method, model = scores.load(folder, config.method)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]

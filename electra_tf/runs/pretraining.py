@@ -21,7 +21,6 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
-from electra_tf.config.choices import generator_of
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.prepared import PretrainingData
@@ -228,7 +227,7 @@ def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
             eval_steps=config.run.eval_steps,
             save_steps=config.run.save_checkpoint_steps,
             tokens_per_step=config.run.train_batch_size * config.data.max_seq_length,
-            reads_mask=generator_of(config).reads_masked_text,
+            reads_mask=config.generator_kind == "masked_lm",
             is_chief=writes,
             profile=config.run.profile and writes,
             callbacks=more,

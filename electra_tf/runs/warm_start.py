@@ -17,8 +17,8 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config import fields
-from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.shared import CASING
 from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError

@@ -241,22 +241,19 @@ def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
 def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
     """Adam and schedule of one phase, over the steps of that phase.
 
-    A generator of its own rate or clip norm is a group of variables within the one
-    optimizer. What it shares with the discriminator, and what belongs to neither
-    alone, stays with the discriminator, which is what the run is for.
+    A generator with its own rate is a group of variables within the one optimizer.
+    What it shares with the discriminator, and what belongs to neither alone, stays
+    with the discriminator, which is what the run is for.
     """
     choice = config.optimizer
-    rate, clip_norm = choice.learning_rate, choice.clip_norm
-    own_rate, own_norm = choice.generator_learning_rate, choice.generator_clip_norm
+    rate = choice.learning_rate
+    own_rate = choice.generator_learning_rate
     groups = {}
     if phase.name == "generator":
-        rate, clip_norm = own_rate or rate, own_norm or clip_norm
-    elif phase.frozen is None and (own_rate is not None or own_norm is not None):
+        rate = own_rate or rate
+    elif phase.frozen is None and own_rate is not None:
         variables = _generator_only(phase.model)
-        if own_rate is not None:
-            groups["learning_rate_multipliers"] = [(variables, own_rate / rate)]
-        if own_norm is not None:
-            groups["clip_groups"] = {"generator": (variables, own_norm)}
+        groups["learning_rate_multipliers"] = [(variables, own_rate / rate)]
     return AdamW(
         WarmupPolynomialDecay(
             rate,
@@ -270,7 +267,7 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
         beta_2=choice.adam_beta_2,
         epsilon=choice.adam_epsilon,
         bias_correction=choice.adam_bias_correction,
-        clip_norm=clip_norm,
+        clip_norm=choice.clip_norm,
         clipping=choice.clipping,
         **groups,
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from electra_tf.config.choices import sharing_of
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.systems import arithmetic
@@ -145,7 +144,7 @@ def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
         heads=[head.name for head in OBJECTIVES[config.objective.objective].heads],
         generator_heads=[head.name for head in GENERATORS[config.generator_kind].heads],
         unshared=sharing.unshared(main, generator) if generator else 0,
-        one_encoder=sharing_of(config).one_encoder,
+        one_encoder=config.generator.sharing == "all",
     )
 
 

@@ -407,27 +407,26 @@ TRAININGS: dict[str, TrainingRow] = {
 # Rows from outside ------------------------------------------------------------------
 
 Row = ObjectiveRow | GeneratorRow | SharingRow | TrainingRow
-# Kind of row to its table, the names that its flag may have, and what those are.
-TABLES: dict[str, tuple[dict[str, Row], choices.Choices, type[choices.Choice]]] = {
-    "objective": (OBJECTIVES, choices.OBJECTIVES, choices.ObjectiveChoice),
-    "generator": (GENERATORS, choices.GENERATORS, choices.GeneratorChoice),
-    "sharing": (SHARINGS, choices.SHARINGS, choices.SharingChoice),
-    "training": (TRAININGS, choices.TRAININGS, choices.TrainingChoice),
+# Kind of row to its table, and the names that its flag may have.
+TABLES: dict[str, tuple[dict[str, Row], dict[str, str]]] = {
+    "objective": (OBJECTIVES, choices.OBJECTIVES),
+    "generator": (GENERATORS, choices.GENERATORS),
+    "sharing": (SHARINGS, choices.SHARINGS),
+    "training": (TRAININGS, choices.TRAININGS),
 }
 
 
-def register(kind: str, name: str, row: Row, *, help: str, **facts: Any) -> None:
+def register(kind: str, name: str, row: Row, *, help: str) -> None:
     """Adds a row, and its name to those that the flag may have.
 
     Call before flags are parsed, in every process that trains or compares with it.
     ``kind`` is "objective", "generator", "sharing" or "training", and the name of the
-    flag; ``help`` is what ``--help`` says, and ``facts`` are ``checks`` and what else
-    ``config/choices.py`` knows of such a choice. Raises ValueError: there is no such
+    flag, and ``help`` is what ``--help`` says. Raises ValueError: there is no such
     kind, the name is taken, or a metric of the row is shown in another way already.
     """
     if kind not in TABLES:
         raise UserError(f"kind is {kind!r}; allowed are {', '.join(TABLES)}.")
-    table, names, choice_class = TABLES[kind]
+    table, names = TABLES[kind]
     if name in names:
         raise UserError(f"--{kind}={name} is taken; choose another name.")
     known = {card.name: card for card in metric_cards()}
@@ -437,7 +436,7 @@ def register(kind: str, name: str, row: Row, *, help: str, **facts: Any) -> None
                 f"--{kind}={name} reports {card.name}, which has another card already; "
                 "use that card or another name."
             )
-    names[name] = choice_class(help, **facts)
+    names[name] = help
     table[name] = row
 
 

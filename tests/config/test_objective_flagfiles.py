@@ -71,7 +71,6 @@ FILES = {
     "sentence": {"sentence_weight": 1.0},
     "separate_optimizers": {
         "generator_learning_rate": 3e-4,
-        "generator_clip_norm": 1.0,
     },
     "sharing_all": {"sharing": "all", **_SAME_SIZE},
     "sharing_gdes": {"sharing": "gdes"},

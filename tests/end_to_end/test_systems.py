@@ -33,7 +33,7 @@ SYSTEMS = {
         "--adversarial_steps=5",
         "--gradient_accumulation_steps=2",
     ],
-    "gumbel": ["--training=gumbel", "--generator_clip_norm=0.5"],
+    "gumbel": ["--training=gumbel"],
     "unigram": ["--generator=unigram"],
     "temperature": [
         "--nosampling_dropout",

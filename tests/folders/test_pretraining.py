@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder
 from tests.tasks.common import TOKENS
 
@@ -140,6 +142,16 @@ def test_other_settings_are_refused_by_name(tmp_path):
         "rate: was 0.1, now (absent)",
         "x: was (absent), now None",
     ]
+
+
+def test_a_flag_that_is_gone_must_have_had_its_default(tmp_path, monkeypatch):
+    monkeypatch.setitem(PretrainConfig.REMOVED, "old_flag", None)
+    folder = PretrainingFolder(tmp_path)
+    folder.describe({"config": {"old_flag": None, "rate": 1}})
+    assert folder.check_settings({"config": {"rate": 1}})
+    folder.describe({"config": {"old_flag": 0.5, "rate": 1}})
+    with pytest.raises(UserError, match=r"config.old_flag: was 0.5, now \(absent\)"):
+        folder.check_settings({"config": {"rate": 1}})
 
 
 @pytest.mark.parametrize("name", ["distribution", "gradient_accumulation_steps"])

@@ -144,20 +144,3 @@ def test_what_register_refuses(drawn):
     with pytest.raises(ValueError, match="has another card already"):
         systems.register("objective", "other", other, help="a name with two cards")
     assert "other" not in choices.OBJECTIVES
-
-
-def test_checks_of_a_row_from_outside():
-    check = (lambda c: c.generator.disallow_correct, "not {c.objective.objective}")
-    systems.register(
-        "objective",
-        "picky",
-        systems.OBJECTIVES["drawn"],
-        help="as drawn, with a check",
-        checks=(check,),
-    )
-    try:
-        parse("--objective=picky")
-        with pytest.raises(ValueError, match="not picky"):
-            parse("--objective=picky", "--disallow_correct")
-    finally:
-        del systems.OBJECTIVES["picky"], choices.OBJECTIVES["picky"]

@@ -1,0 +1,90 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from electra_tf.config.fields import Group, field
+
+# Flags of tokenizer normalization.
+CASING = ("lower_case", "strip_accents")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerFlags(Group):
+    """The tokenizer of a model that is read."""
+
+    vocab_file: str | None = field(
+        None, "Vocabulary; default: vocab.txt beside the model.", resumable=True
+    )
+    lower_case: bool | None = field(
+        None,
+        "Lower-case the text; default: as config.json beside the model says.",
+    )
+    strip_accents: bool | None = field(None, "Strip accents; default likewise.")
+
+    @property
+    def tokenization(self) -> dict[str, Any]:
+        """Arguments of a folder's ``tokenizer``."""
+        return {name: getattr(self, name) for name in ("vocab_file", *CASING)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusFlags(Group):
+    """Text, vocabulary, and how text becomes examples."""
+
+    corpus: tuple[str, ...] = field(
+        ("installed",),
+        "Text, comma-separated: files (UTF-8, or .gz), folders, patterns such as "
+        "'books/**/*.txt', tfds:NAME[:SPLIT[:FEATURE]], or installed, the "
+        "documentation of the installed Python packages.",
+        resumable=True,
+    )
+    tfds_data_dir: str | None = field(
+        None, "Folder of prepared TensorFlow Datasets.", resumable=True
+    )
+    vocab_file: str | None = field(
+        None,
+        "WordPiece vocabulary, one token per line; default: vocab.txt in the folder of "
+        "the records, which is trained on the corpus if it does not exist.",
+        resumable=True,
+    )
+    vocab_size: int = field(30522, "Tokens of a vocabulary that is trained.", min=1)
+    lower_case: bool = field(True, "Lower-case the text.")
+    strip_accents: bool = field(True, "Strip accents (only with lower_case).")
+    blank_lines_separate: bool = field(
+        True, "A blank line ends a document. Otherwise a file is one document."
+    )
+    segmenting: Literal["carry", "original"] = field(
+        "carry",
+        "carry: segments in text order, nothing is lost. original: the rule of the "
+        "original code, which reorders lines and discards what does not fit.",
+    )
+    max_seq_length: int = field(128, "Tokens per example, with special tokens.", min=8)
+    eval_fraction: float = field(
+        0.01,
+        "Share of the documents to hold out for evaluation, chosen by their text. 0 "
+        "holds out none; of few documents one, if it has at most this share, or 5 %, "
+        "of the text.",
+        min=0,
+        max=0.999,
+    )
+    num_processes: int = field(
+        0,
+        "Processes that build records, which do not depend on it; 0: one per core.",
+        resumable=True,
+        min=0,
+    )
+
+
+def callbacks() -> Any:
+    """Returns the flag ``callback`` of runs that train."""
+    return field(
+        (),
+        "module:Class, a Keras callback of yours or of a library, made without "
+        "arguments (or module:function, which returns one). May be given several "
+        "times.",
+        repeated=True,
+        resumable=True,
+    )
