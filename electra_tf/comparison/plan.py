@@ -23,7 +23,6 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import settings_of
 from electra_tf.systems import build, costs
-from electra_tf.systems.arithmetic import RULES
 
 UNTRAINED = "untrained"
 # Names of systems and probes become names of folders.
@@ -238,7 +237,8 @@ class Plan:
         size = len(self.data.vocabulary)
         done = 0.0 if system.name == UNTRAINED else point
         return {
-            r: costs.run_flops(system.config, size, rule=r, done=done) for r in RULES
+            r: costs.run_flops(system.config, size, rule=r, done=done)
+            for r in costs.RULES
         }
 
     def settings(self) -> dict[str, dict[str, Any]]:

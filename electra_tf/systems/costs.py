@@ -1,127 +1,159 @@
-"""What a run costs, from its config alone: FLOPs of every phase, and memory.
+"""FLOPs, parameters and memory of a pretraining run, from its config alone.
 
-``arithmetic.py`` counts encoders and heads; the rows of the objective, the generator,
-the sharing and the training say which of them a step runs. A head counts at the
-positions it is computed at; logits that are computed again in the backward pass count
-once. Not counted, because they are a few operations per row, token or table: sampling,
-the look-up of a unigram or uniform generator, the sum of table and delta under
-``gdes``, the sentence-level unit, the update of the weights.
+Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
+feed-forward size, N heads, L layers. FLOPs are counted by one of two rules:
+
+- "original" reproduces the script behind the paper's numbers: every mathematical
+  operation is one, a matrix product 2mn, the embedding lookup a dense one-hot product,
+  and the backward pass costs as much as the forward pass.
+- "matmul" is the usual model-FLOPs convention: matrix products only, the lookup is
+  free, and the backward pass costs twice the forward pass.
+
+A head counts at the positions it is computed at; logits that are computed again in the
+backward pass count once. Not counted, because they are a few operations per row, token
+or table: sampling, the look-up of a unigram or uniform generator, the sum of table and
+delta under ``gdes``, the sentence-level unit, the update of the weights.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
+from typing import NamedTuple
 
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
 from electra_tf.errors import UserError
-from electra_tf.systems import arithmetic
-from electra_tf.systems.arithmetic import EncoderShape
-from electra_tf.systems.rows import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS, HeadUse
+from electra_tf.layers.chunked import CHUNK_LOGITS
 
-# Logits that a head at every position holds at once (``layers/chunked.py``).
-CHUNK_LOGITS = 1 << 24
-# Of its Python objects, whatever its size.
+# Forward and backward passes, in units of a forward pass, by rule.
+RULES = {"original": 2, "matmul": 3}
+# Operations per element under the original's rule.
+_DROPOUT = 4
+_LAYER_NORM = 5
+_ACTIVATION = 8
+_SOFTMAX = 5
+
+_SEGMENTS = 2
+# Bytes of the Python objects of a layer, whatever its size.
 _BYTES_OF_A_LAYER = 100_000
 
 
-@dataclasses.dataclass(frozen=True)
-class NetworkCost:
-    """What a step runs of a "generator" or "discriminator", as a BERT's one network is.
+class Head(NamedTuple):
+    """A head, whether it runs at every position or only at the predicted ones.
 
-    ``is_trained`` says whether there is a backward pass.
+    Heads are "masked_lm", "replaced_token", "logits" (the product with the word table
+    alone), "linear_unit" (one unit with a sigmoid) and "relaxed_lookup" (relaxed
+    one-hot samples times the word table).
+    """
+
+    name: str
+    everywhere: bool = True
+    is_trained: bool = True
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether it makes V float32 logits."""
+        return self.name in ("masked_lm", "logits", "relaxed_lookup")
+
+    def share(self, config: PretrainConfig) -> float:
+        """Returns the share of the positions that it is computed at."""
+        some = config.predictions_per_seq / config.data.max_seq_length
+        return 1.0 if self.everywhere else some
+
+
+class Network(NamedTuple):
+    """A "generator" or "discriminator" in a step; BERT's network is a discriminator.
+
+    Two ``towers`` share the embeddings, and their outputs are concatenated.
     """
 
     role: str
-    encoder: EncoderShape
-    heads: tuple[HeadUse, ...]
+    encoder: EncoderConfig
+    vocab_size: int
+    heads: tuple[Head, ...]
+    towers: int = 1
     is_trained: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class PhaseCost:
+class Phase(NamedTuple):
     """Updates that all run the same networks."""
 
     name: str
     steps: int
-    networks: tuple[NetworkCost, ...]
+    networks: tuple[Network, ...]
 
 
-def shape(encoder: EncoderConfig, vocab_size: int) -> EncoderShape:
-    """Sizes of an encoder as ``arithmetic`` counts them."""
-    return EncoderShape(
-        hidden_size=encoder.hidden_size,
-        num_layers=encoder.num_layers,
-        embedding_size=encoder.embedding_size,
-        feed_forward_size=encoder.intermediate_size,
-        num_heads=encoder.num_heads,
-        vocab_size=vocab_size,
-        max_positions=encoder.max_positions,
-    )
-
-
-def _generator_shape(config: PretrainConfig, vocab_size: int) -> EncoderShape | None:
-    """The generator's shape; None where it is no network, or there is none."""
-    if not config.has_generator_network:
-        return None
-    one = shape(config.generator_encoder, vocab_size)
-    towers = GENERATORS[config.generator_kind].towers
-    return dataclasses.replace(one, num_towers=towers)
-
-
-def phases(config: PretrainConfig, vocab_size: int) -> tuple[PhaseCost, ...]:
-    """The phases of a run and the networks of each.
+def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
+    """Returns the phases of a run with the networks of each.
 
     The vocabulary may have fewer entries than ``--vocab_size`` asks for.
     """
-    objective = OBJECTIVES[config.objective.objective]
-    training = TRAININGS[config.training.training]
-    encoder = shape(config.encoder, vocab_size)
-    main = NetworkCost("discriminator", encoder, objective.heads)
-    generator_shape = _generator_shape(config, vocab_size)
-    found = []
-    for plan in training.plan(config):
-        generator = ()
-        if generator_shape is not None:
-            heads = GENERATORS[config.generator_kind].heads
-            heads = heads if plan.generator_alone else (*heads, *training.heads)
-            one = NetworkCost("generator", generator_shape, heads, not plan.is_frozen)
-            # A second pass, for the samples.
-            again = dataclasses.replace(one, is_trained=False)
-            apart = config.samples_apart and not plan.generator_alone
-            generator = (one, again) if apart else (one,)
-        networks = generator if plan.generator_alone else (*generator, main)
-        found.append(PhaseCost(plan.name, plan.steps, networks))
-    return tuple(found)
+    name, steps = config.objective.objective, config.run.num_train_steps
+    heads = _discriminator_heads(config)
+    discriminator = Network("discriminator", config.encoder, vocab_size, heads)
+    if not config.has_generator_network:
+        return (Phase(name, steps, (discriminator,)),)
+    generator = _generator(config, vocab_size)
+    frozen = generator._replace(is_trained=False)
+    beside = [frozen if config.generator_is_frozen else generator]
+    if config.samples_apart:
+        # A second pass, for the samples.
+        beside.append(frozen)
+    networks = (*beside, discriminator)
+    if config.training.training != "two_stage":
+        return (Phase(name, steps, networks),)
+    first = config.generator_steps
+    return (
+        Phase("generator", first, (generator,)),
+        Phase("discriminator", steps - first, networks),
+    )
 
 
-def step_flops(config: PretrainConfig, phase: PhaseCost, *, rule: str) -> float:
-    """FLOPs of one update in a phase; ValueError for an unknown rule."""
+def _discriminator_heads(config: PretrainConfig) -> tuple[Head, ...]:
+    name = config.objective.objective
+    if name in ("mlm", "replace_mlm"):
+        return (Head("masked_lm", everywhere=False),)
+    if name == "all_tokens_mlm":
+        # With the copy gate.
+        return (Head("masked_lm"), Head("linear_unit"))
+    # Computed everywhere, also where the loss looks at masked positions only.
+    return (Head("replaced_token"),)
+
+
+def _generator(config: PretrainConfig, vocab_size: int) -> Network:
+    heads, towers = [Head("masked_lm", everywhere=False)], 1
+    if config.generator_kind == "two_tower":
+        # It predicts every token, and is sampled from at the predicted positions,
+        # without gradient.
+        heads = [Head("masked_lm"), Head("logits", everywhere=False, is_trained=False)]
+        towers = 2
+    if config.training.training == "reinforce":
+        # The baseline of the rewards.
+        heads.append(Head("linear_unit", everywhere=False))
+    elif config.training.training == "gumbel":
+        heads.append(Head("relaxed_lookup", everywhere=False))
+    encoder = config.generator_encoder
+    return Network("generator", encoder, vocab_size, tuple(heads), towers)
+
+
+def step_flops(config: PretrainConfig, phase: Phase, *, rule: str) -> float:
+    """Returns the FLOPs of one update in a phase; UserError for an unknown rule."""
+    if rule not in RULES:
+        raise UserError(f"rule is {rule!r}; allowed are {', '.join(RULES)}.")
     length = config.data.max_seq_length
-    # Forward and backward passes, in units of a forward pass.
-    both = arithmetic.get_rule(rule).passes
     per_token = 0.0
     for network in phase.networks:
-        encoder, total = network.encoder, 0.0
+        passes = RULES[rule] if network.is_trained else 1
+        per_token += passes * encoder_flops(network, length, rule)
         for head in network.heads:
-            passes = both if network.is_trained and head.is_trained else 1
-            one = arithmetic.head_flops(head.name, encoder, rule=rule)
-            total += passes * _share(config, head) * one
-        alone = arithmetic.forward_flops(encoder, {}, sequence_length=length, rule=rule)
-        per_token += total + (both if network.is_trained else 1) * alone
+            times = passes if head.is_trained else 1
+            per_token += times * head.share(config) * head_flops(network, head, rule)
     return per_token * length * config.run.train_batch_size
-
-
-def _share(config: PretrainConfig, head: HeadUse) -> float:
-    """Share of the positions that a head is computed at."""
-    some = config.predictions_per_seq / config.data.max_seq_length
-    return 1.0 if head.everywhere else some
 
 
 def run_flops(
     config: PretrainConfig, vocab_size: int, *, rule: str = "matmul", done: float = 1.0
 ) -> float:
-    """FLOPs of a run up to a share of its steps, ``done``; ValueError as above."""
+    """Returns the FLOPs of a run up to a share of its steps, ``done``."""
     total, left = 0.0, done * config.run.num_train_steps
     for phase in phases(config, vocab_size):
         steps = min(left, phase.steps)
@@ -130,22 +162,121 @@ def run_flops(
     return total
 
 
+def encoder_flops(network: Network, length: int, rule: str) -> float:
+    """Returns the FLOPs per token of a forward pass through all towers, without heads.
+
+    Args:
+        network: sizes and number of towers.
+        length: S.
+        rule: "original" or "matmul".
+    """
+    e, s, v = network.encoder, length, network.vocab_size
+    d, f, n, width = e.hidden_size, e.intermediate_size, e.num_heads, e.embedding_size
+    projects = width != d
+    if rule == "matmul":
+        layer = 8 * d * d + 4 * d * s + 4 * d * f
+        return network.towers * (2 * width * d * projects + e.num_layers * layer)
+    lookups = 2 * width * (v + s + _SEGMENTS)
+    element_wise = (2 + _LAYER_NORM + _DROPOUT) * width
+    projection = (2 * width * d + d) * projects
+    attention = 3 * (2 * d * d + d) + 4 * d * s + 2 * d * d + d
+    attention += (_SOFTMAX + _DROPOUT + 1) * s * n
+    feed_forward = 4 * d * f + f + d + _ACTIVATION * f
+    # Two times dropout, residual sum and layer normalization.
+    layer = attention + feed_forward + 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
+    embeddings = lookups + element_wise + projection
+    return network.towers * (embeddings + e.num_layers * layer)
+
+
+def head_flops(network: Network, head: Head, rule: str) -> float:
+    """Returns the FLOPs of a head at one position, forward only."""
+    e = network.encoder
+    d, width = e.hidden_size, e.embedding_size
+    output = network.towers * d
+    matmul = rule == "matmul"
+    logits = (2 * width + (0 if matmul else _SOFTMAX + 2)) * network.vocab_size
+    if head.name == "logits":
+        return logits
+    if head.name == "masked_lm":
+        element_wise = 0 if matmul else (1 + _ACTIVATION + _LAYER_NORM) * width
+        return 2 * width * output + element_wise + logits
+    if head.name == "replaced_token":
+        return 2 * d * (d + 1) + (0 if matmul else (1 + _ACTIVATION) * d)
+    if head.name == "linear_unit":
+        return 2 * output + (0 if matmul else 1 + _ACTIVATION)
+    # The original counts every lookup as the product of "relaxed_lookup" already.
+    return logits if matmul else 0
+
+
 def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
-    """Trainable parameters of a run's networks, as ``arithmetic.parameter_count``.
+    """Counts the trainable parameters of a run's networks.
 
     The baseline of the rewards (D numbers) and the sentence-level unit do not count.
+
+    Returns counts by part. ``backbone`` is what fine-tuning starts from;
+    ``discriminator`` adds its heads; ``joint``, if there is a generator with a network,
+    is everything, with shared variables once.
     """
-    main = shape(config.encoder, vocab_size)
-    generator = _generator_shape(config, vocab_size)
-    sharing = SHARINGS[config.generator.sharing]
-    return arithmetic.parameter_count(
-        main,
-        generator,
-        heads=[head.name for head in OBJECTIVES[config.objective.objective].heads],
-        generator_heads=[head.name for head in GENERATORS[config.generator_kind].heads],
-        unshared=sharing.unshared(main, generator) if generator else 0,
-        one_encoder=config.generator.sharing == "all",
+    heads = _discriminator_heads(config)
+    main = Network("discriminator", config.encoder, vocab_size, heads)
+    d, layers = config.encoder, config.encoder.num_layers
+    counts = {
+        "embeddings": _embedding_count(d, vocab_size),
+        "projection": _projection_count(d),
+        "layer": _layer_count(d),
+        "encoder": layers * _layer_count(d),
+        "head": sum(_head_count(main, head) for head in heads),
+    }
+    counts["backbone"] = sum(counts[n] for n in ("embeddings", "projection", "encoder"))
+    counts["discriminator"] = counts["backbone"] + counts["head"]
+    if not config.has_generator_network:
+        return counts
+    generator, sharing = _generator(config, vocab_size), config.generator.sharing
+    g = generator.encoder
+    # An encoder that both networks use is the discriminator's.
+    towers = 0 if sharing == "all" else generator.towers
+    unshared = {
+        "token": _embedding_count(g, vocab_size) - vocab_size * g.embedding_size,
+        "untied": _embedding_count(g, vocab_size),
+        "nes": _embedding_count(g, vocab_size),
+        # Beyond the generator's: deltas and a LayerNorm.
+        "gdes": _embedding_count(d, vocab_size),
+    }
+    own = {
+        "generator_projection": towers * _projection_count(g),
+        "generator_encoder": towers * g.num_layers * _layer_count(g),
+        "generator_head": _head_count(generator, Head("masked_lm")),
+        "unshared_embeddings": unshared.get(sharing, 0),
+    }
+    return {**counts, **own, "joint": counts["discriminator"] + sum(own.values())}
+
+
+def _embedding_count(e: EncoderConfig, vocab_size: int) -> int:
+    """Parameters of the three tables and their LayerNorm."""
+    return (vocab_size + e.max_positions + _SEGMENTS + 2) * e.embedding_size
+
+
+def _projection_count(e: EncoderConfig) -> int:
+    has_projection = e.embedding_size != e.hidden_size
+    return (e.embedding_size + 1) * e.hidden_size if has_projection else 0
+
+
+def _layer_count(e: EncoderConfig) -> int:
+    d, f = e.hidden_size, e.intermediate_size
+    return 4 * (d * d + d) + (2 * d * f + f + d) + 4 * d
+
+
+def _head_count(network: Network, head: Head) -> int:
+    """Parameters of a head; tied tables are the encoder's."""
+    d, output = (
+        network.encoder.hidden_size,
+        network.towers * network.encoder.hidden_size,
     )
+    if head.name == "masked_lm":
+        return (output + 3) * network.encoder.embedding_size + network.vocab_size
+    if head.name == "replaced_token":
+        return d * (d + 1) + d + 1
+    return output + 1
 
 
 def memory(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
@@ -182,10 +313,43 @@ def memory(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
     return {**parts, "total": sum(parts.values())}
 
 
-def check_fits(config: PretrainConfig, vocab_size: int) -> None:
-    """Refuses networks whose weights alone need more memory than the machine has.
+def _activations(config: PretrainConfig, phase: Phase) -> int:
+    length = config.data.max_seq_length
+    rows = config.run.train_batch_size // config.run.gradient_accumulation_steps
+    width = 4 if config.run.mixed_precision == "none" else 2
+    kept = logits = 0
+    for network in phase.networks:
+        if network.is_trained:
+            kept += _kept_per_token(network, length, remat=config.encoder.remat)
+        for head in network.heads:
+            if head.has_logits:
+                positions = round(head.share(config) * rows * length)
+                whole = positions * network.vocab_size
+                # A head at every position computes its logits in chunks.
+                logits += min(whole, CHUNK_LOGITS) if head.everywhere else whole
+    return width * rows * length * kept + 12 * logits
 
-    Building them would take it all, or hours, before anything failed. ValueError.
+
+def _kept_per_token(network: Network, length: int, *, remat: bool) -> int:
+    """Activation values of each token that the backward pass needs.
+
+    2 E + L (12 D + 2 F + N S). 12 D: input, query, key, value, context, both residual
+    sums, both layer norms, and their dropout; 2 F: before and after the activation; N
+    S: attention probabilities, kept once with their dropout in the sign. With ``remat``
+    2 E + L D, the inputs of the layers, and the values of the one layer at work.
+    """
+    e = network.encoder
+    layer = 12 * e.hidden_size + 2 * e.intermediate_size + e.num_heads * length
+    embeddings = 2 * e.embedding_size
+    if remat:
+        return network.towers * (embeddings + e.num_layers * e.hidden_size) + layer
+    return network.towers * (embeddings + e.num_layers * layer)
+
+
+def check_fits(config: PretrainConfig, vocab_size: int) -> None:
+    """Raises UserError if the weights alone need more memory than the machine has.
+
+    Building such networks would take all of it, or hours, before anything failed.
     """
     try:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -203,22 +367,3 @@ def check_fits(config: PretrainConfig, vocab_size: int) -> None:
             f"machine has {there / 1e9:,.0f}: lower {', '.join(flags)} or --vocab_size="
             f"{vocab_size}."
         )
-
-
-def _activations(config: PretrainConfig, phase: PhaseCost) -> int:
-    length = config.data.max_seq_length
-    rows = config.run.train_batch_size // config.run.gradient_accumulation_steps
-    width = 4 if config.run.mixed_precision == "none" else 2
-    kept = logits = 0
-    for network in phase.networks:
-        if network.is_trained:
-            kept += arithmetic.kept_per_token(
-                network.encoder, length, remat=config.encoder.remat
-            )
-        for head in network.heads:
-            if arithmetic.head(head.name).has_logits:
-                positions = round(_share(config, head) * rows * length)
-                whole = positions * network.encoder.vocab_size
-                # A head at every position computes its logits in chunks.
-                logits += min(whole, CHUNK_LOGITS) if head.everywhere else whole
-    return width * rows * length * kept + 12 * logits

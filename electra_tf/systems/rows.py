@@ -2,9 +2,9 @@
 
 A row is everything the project knows of a choice but its name, its meaning and what
 must not go with it, which ``--help`` reads without TensorFlow (``config/choices.py``).
-``build.py`` makes models and phases from the rows, ``costs.py`` counts FLOPs and memory
-from them, and their metric cards are what console, tables and curves show. ``register``
-takes a row from outside, which is then as good as these (``docs/extending.md``).
+``build.py`` makes models and phases from the rows, and their metric cards are what
+console, tables and curves show. ``register`` takes a row from outside, which is then as
+good as these (``docs/extending.md``).
 """
 
 from __future__ import annotations
@@ -42,20 +42,7 @@ from electra_tf.pretraining import (
     UnigramGenerator,
 )
 from electra_tf.pretraining.annealing import Schedule
-from electra_tf.systems.arithmetic import EncoderShape, embedding_count
 from electra_tf.training.cards import FIT, LOSS, MetricCard
-
-
-class HeadUse(NamedTuple):
-    """A head, a key of ``arithmetic.HEADS``, and whether it runs at every position.
-
-    Else it runs at the predicted ones. If ``is_trained``, and its network is, there is
-    a backward pass.
-    """
-
-    name: str
-    everywhere: bool = True
-    is_trained: bool = True
 
 
 class Words(NamedTuple):
@@ -81,7 +68,6 @@ class ObjectiveRow:
     """What the discriminator is asked; or, of one network alone, what that learns.
 
     Attributes:
-        heads: on the discriminator, or on the one network.
         make: makes the question from the discriminator's embeddings.
         model_class: what trains generator and discriminator on it, where that is not
             the generator's own ``model_class``.
@@ -89,7 +75,6 @@ class ObjectiveRow:
             ``PretrainingModel``; in the place of ``make``.
     """
 
-    heads: tuple[HeadUse, ...]
     metrics: tuple[MetricCard, ...]
     make: Callable[[TextEmbedding], Objective] | None = None
     model_class: type[Electra] | None = None
@@ -103,14 +88,11 @@ class GeneratorRow:
     Attributes:
         make: takes also the arguments of ``PretrainingModel``.
         model_class: what trains it by its own loss beside the discriminator.
-        towers: encoders of the generator's sizes side by side; 0: it is no network.
         start: what a fresh run gives it, beside random weights, from the data.
     """
 
     make: Callable[[Encoders, Words, dict[str, Any]], keras.Model]
     model_class: type[Electra] = Electra
-    towers: int = 1
-    heads: tuple[HeadUse, ...] = (HeadUse("masked_lm", everywhere=False),)
     start: Callable[[keras.Model, PretrainingData], None] = lambda generator, data: None
 
     @property
@@ -127,12 +109,9 @@ class SharingRow:
         make: makes both encoders for a vocabulary of so many entries. The embeddings
             called "embeddings" are those that runs of another sharing have, too
             (``--init_from``).
-        unshared: parameters of embeddings beyond those of one network, from the shapes
-            of discriminator and generator.
     """
 
     make: Callable[[PretrainConfig, int], Encoders]
-    unshared: Callable[[EncoderShape, EncoderShape], int]
 
 
 class PhasePlan(NamedTuple):
@@ -163,14 +142,12 @@ class TrainingRow:
         make: what makes the model, from the config and the class that trains the
             generator by its own loss.
         plan: the phases of a run. The last one trains the model of all networks.
-        heads: what it adds to the generator.
     """
 
     make: Callable[[PretrainConfig, type[Electra]], Callable[..., Electra]] = (
         lambda config, model_class: model_class
     )
     plan: Callable[[PretrainConfig], tuple[PhasePlan, ...]] = one_phase
-    heads: tuple[HeadUse, ...] = ()
     metrics: tuple[MetricCard, ...] = ()
 
 
@@ -180,33 +157,27 @@ class TrainingRow:
 OBJECTIVES: dict[str, ObjectiveRow] = {
     "electra": ObjectiveRow(
         make=lambda table: ReplacedTokenDetection(name="objective"),
-        heads=(HeadUse("replaced_token"),),
         metrics=ReplacedTokenDetection.METRICS,
     ),
     "electra_15": ObjectiveRow(
         make=lambda table: ReplacedTokenDetection("masked", name="objective"),
-        heads=(HeadUse("replaced_token"),),
         metrics=ReplacedTokenDetection.METRICS,
     ),
     "replace_mlm": ObjectiveRow(
         make=lambda table: TokenPrediction(table, name="objective"),
-        heads=(HeadUse("masked_lm", everywhere=False),),
         metrics=TokenPrediction.METRICS,
     ),
     "all_tokens_mlm": ObjectiveRow(
         make=lambda table: CopyingTokenPrediction(table, name="objective"),
-        heads=(HeadUse("masked_lm"), HeadUse("linear_unit")),
         metrics=CopyingTokenPrediction.METRICS,
     ),
     "electric": ObjectiveRow(
         make=lambda table: NoiseContrastiveEstimation(name="objective"),
         model_class=Electric,
-        heads=(HeadUse("replaced_token"),),
         metrics=NoiseContrastiveEstimation.METRICS,
     ),
     "mlm": ObjectiveRow(
         one_network=functools.partial(MaskedLM, name="masked_lm"),
-        heads=(HeadUse("masked_lm", everywhere=False),),
         metrics=MaskedLM.METRICS,
     ),
 }
@@ -227,8 +198,6 @@ def _two_towers(encoders: Encoders, words: Words, step: dict[str, Any]) -> keras
 # A distribution is uniform until it is given counts.
 _DISTRIBUTION = GeneratorRow(
     make=lambda encoders, words, step: UnigramGenerator(words.size, name="generator"),
-    towers=0,
-    heads=(),
 )
 GENERATORS: dict[str, GeneratorRow] = {
     "masked_lm": GeneratorRow(
@@ -239,13 +208,6 @@ GENERATORS: dict[str, GeneratorRow] = {
     "two_tower": GeneratorRow(
         make=_two_towers,
         model_class=TwoTowerElectra,
-        towers=2,
-        # It predicts every token, and is sampled from at the predicted positions,
-        # without gradient.
-        heads=(
-            HeadUse("masked_lm"),
-            HeadUse("logits", everywhere=False, is_trained=False),
-        ),
     ),
     "unigram": dataclasses.replace(
         _DISTRIBUTION,
@@ -348,18 +310,14 @@ def _one_encoder(config: PretrainConfig, vocab_size: int) -> Encoders:
     return Encoders(discriminator=both, generator=lambda *_, **__: both)
 
 
-_OWN_TABLES = SharingRow(make=_separate, unshared=lambda d, g: embedding_count(g))
+_OWN_TABLES = SharingRow(make=_separate)
 SHARINGS: dict[str, SharingRow] = {
-    "tied": SharingRow(make=_tied, unshared=lambda d, g: 0),
-    "token": SharingRow(
-        make=_token,
-        unshared=lambda d, g: embedding_count(g) - g.vocab_size * g.embedding_size,
-    ),
+    "tied": SharingRow(make=_tied),
+    "token": SharingRow(make=_token),
     "untied": _OWN_TABLES,
     "nes": _OWN_TABLES,
-    # Beyond the generator's: deltas and a LayerNorm.
-    "gdes": SharingRow(make=_gdes, unshared=lambda d, g: embedding_count(d)),
-    "all": SharingRow(make=_one_encoder, unshared=lambda d, g: 0),
+    "gdes": SharingRow(make=_gdes),
+    "all": SharingRow(make=_one_encoder),
 }
 
 # Trainings --------------------------------------------------------------------------
@@ -390,7 +348,6 @@ TRAININGS: dict[str, TrainingRow] = {
         make=lambda config, model_class: functools.partial(
             ReinforceElectra, adversarial_weight=_mixture(config)
         ),
-        heads=(HeadUse("linear_unit", everywhere=False),),
         metrics=ReinforceElectra.METRICS,
     ),
     "gumbel": TrainingRow(
@@ -399,7 +356,6 @@ TRAININGS: dict[str, TrainingRow] = {
             adversarial_weight=_mixture(config),
             gumbel_temperature=config.training.gumbel_temperature,
         ),
-        heads=(HeadUse("relaxed_lookup", everywhere=False),),
         metrics=GumbelElectra.METRICS,
     ),
 }

@@ -140,7 +140,7 @@ def test_what_register_refuses(drawn):
     with pytest.raises(ValueError, match="allowed are objective, generator"):
         systems.register("sampler", "drawn", row, help="no such kind")
     card = type(drawn.METRICS[0])("discriminator_auc", label="mine")
-    other = systems.ObjectiveRow(make=row.make, heads=row.heads, metrics=(card,))
+    other = systems.ObjectiveRow(make=row.make, metrics=(card,))
     with pytest.raises(ValueError, match="has another card already"):
         systems.register("objective", "other", other, help="a name with two cards")
     assert "other" not in choices.OBJECTIVES
