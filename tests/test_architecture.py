@@ -230,8 +230,11 @@ def unit_name(module):
             "from electra_tf.comparison import plan",
             ["electra_tf.comparison.plan"],
         ),
-        ("analysis", "from electra_tf import compare", ["electra_tf.compare"]),
-        ("compare", "from electra_tf.runs import results", ["electra_tf.runs.results"]),
+        (
+            "__main__",
+            "from electra_tf.runs import results",
+            ["electra_tf.runs.results"],
+        ),
         ("layers", "import electra_tf", ["electra_tf"]),
         ("layers", "from electra_tf import TextEncoder", ["electra_tf.TextEncoder"]),
         ("layers", "from electra_tf import __version__, lazily", []),

@@ -112,12 +112,15 @@ class InspectConfig(TokenizerFlags):
     replaced. --corrupt lets the generator replace some first; --fill prints what the
     generator would put in place of each [MASK]. --checkpoints and --beside show how
     several discriminators see the same text.
+
+    --curves draws the learning curves of runs over each other, from the metrics.jsonl
+    of their folders; runs need not have finished, and folders without it are left out.
+    Circles are held-out text, pale lines means over training windows. An .html page
+    also has the last numbers as a table.
     """
 
     model: str | None = field(
-        None,
-        "Folder of a pretraining run or of an import; or mini.",
-        required=True,
+        None, "Folder of a pretraining run or of an import; or mini."
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")

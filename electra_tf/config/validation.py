@@ -6,13 +6,13 @@ too (``field(only_with=...)``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from electra_tf.config.choices import ADVERSARIAL, SEPARATE
 from electra_tf.errors import UserError
 
-if TYPE_CHECKING:
-    from electra_tf.config.pretraining import PretrainConfig
+# A `PretrainConfig`, whose module imports this one.
+PretrainConfig = Any
 
 
 def validate(config: PretrainConfig) -> None:
