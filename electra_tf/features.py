@@ -1,9 +1,8 @@
-"""The feature contract: every tensor between disk and model, declared once.
+"""Names, shapes and dtypes of every tensor between disk and model.
 
-The record parser, the masking step's output check, the model's input signature and
-the table in ``docs/data.md`` are derived from the dictionaries here, so a name, a
-shape or a dtype has one home. Letters: B batch, S sequence, P predicted positions
-per sequence.
+The record parser, the check of masked batches, the model's input signature and the
+table in ``docs/data.md`` use these dictionaries. Letters: B batch, S sequence, P
+predicted positions per sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from electra_tf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One named tensor of axes such as ``("B", "S")``, and what a value of it says."""
+    """A named tensor: axes such as ``("B", "S")``, dtype, and its meaning."""
 
     shape: tuple[str, ...]
     dtype: str
@@ -96,7 +95,7 @@ def tensor_specs(
 ) -> dict[str, tf.TensorSpec]:
     """Returns one ``tf.TensorSpec`` per feature, given the size of each axis letter.
 
-    A letter that ``sizes`` lacks is dynamic.
+    The size of a letter that ``sizes`` lacks is dynamic.
     """
     return {
         name: tf.TensorSpec(
@@ -109,9 +108,9 @@ def tensor_specs(
 def check_batch(
     features: Mapping[str, Feature], batch: Mapping[str, tf.Tensor]
 ) -> None:
-    """Raises ``ValueError`` if ``batch`` is not what ``features`` declares.
+    """Raises ``ValueError`` if a tensor of ``features`` is missing or different.
 
-    Runs on static information only, so it costs nothing in a compiled step.
+    Compares static shapes and dtypes only, so it costs nothing in a compiled step.
     """
     missing = sorted(set(features) - set(batch))
     if missing:
@@ -133,11 +132,10 @@ def check_batch(
 def scatter_positions(
     ids: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, used: tf.Tensor
 ) -> tf.Tensor:
-    """Writes ``values`` into ``ids`` at ``positions`` where ``used``.
+    """Writes ``values`` into ``ids`` at ``positions`` if ``used``.
 
-    ``ids`` are int32 [B, S]; the others [B, P], int32 and (``used``) bool. Slots that
-    are not used write nothing. A position named twice takes one of its values, never a
-    mix.
+    ``ids`` is int32 [B, S]; the others are [B, P], int32 and (``used``) bool. A
+    position that occurs twice gets one of its values.
     """
     batch, size = tf.shape(positions)[0], positions.shape[1]
     length = ids.shape[1]
@@ -154,9 +152,9 @@ def scatter_positions(
 def derive_inputs(
     input_ids: tf.Tensor, input_mask: tf.Tensor, sep_id: int
 ) -> dict[str, tf.Tensor]:
-    """The tensors of ``ENCODER_INPUTS``, from int32 [B, S] ids and mask.
+    """Returns the tensors of ``ENCODER_INPUTS``, given int32 [B, S] ids and mask.
 
-    The first [SEP] and all before are segment 0, what follows is 1.
+    Positions up to the first [SEP] are segment 0, later ones segment 1.
     """
     separators = tf.cast(input_ids == sep_id, tf.int32)
     after_first = tf.minimum(tf.cumsum(separators, axis=1, exclusive=True), 1)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 
 RESULTS = "results.jsonl"
@@ -153,7 +154,8 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    # Over the old names only: what was not noted then counts as unchanged.
+    # Over the old names only: flags that are new since then count as unchanged.
+    now = {**PretrainConfig.REMOVED, **now}
     return [
         f"{name} was {old}, now {now.get(name, _ABSENT)}"
         for name, old in sorted(was.items())

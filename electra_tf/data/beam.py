@@ -6,31 +6,25 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from electra_tf.data.units import Recipe, Unit, UnitBuilder, UnitReader
+from electra_tf.data.units import Job, Unit, Worker
 from electra_tf.errors import UserError
 
 
-def run(
-    worker: type[UnitReader] | type[UnitBuilder],
-    recipe: Recipe,
-    units: Sequence[Unit],
-    flags: str,
-) -> None:
-    """Lets a worker in each of Beam's processes do some of the units.
+def run(step: str, job: Job, units: Sequence[Unit], flags: str) -> None:
+    """Runs a step on the units in a Beam pipeline.
 
-    An element is a unit: which bytes of which files to read. What is made of it is
-    written to ``recipe.folder``, which is the same folder for all. Files appear there
-    whole and do not depend on who writes them, so a bundle may be tried again, or be
-    run twice at once.
+    An element of the pipeline is a unit. Its files are written to ``job.folder``, which
+    must be the same folder for all workers. They appear atomically and do not depend on
+    the worker, so a bundle may be retried, or run twice at once.
 
     Args:
-        worker: what reads or builds a unit.
-        recipe: what it has to know.
-        units: those to be done.
+        step: ``units.READ`` or ``units.BUILD``.
+        job: the build.
+        units: the units to run it on.
         flags: Beam's own, such as ``--runner=FlinkRunner --parallelism=8``.
 
     Raises:
-        ValueError: Beam is not installed, or the pipeline failed.
+        ValueError: if Beam is not installed or the pipeline failed.
     """
     try:
         import apache_beam as beam
@@ -40,33 +34,28 @@ def run(
             "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
         ) from error
 
-    # Here, since its base is there only now.
     class Work(beam.DoFn):
         def setup(self) -> None:
-            self._own = worker(recipe)
+            self._worker = Worker(job)
 
         def process(self, element: tuple[int, Iterable[Unit]]) -> None:
-            count = beam.metrics.Metrics.counter
-
-            def report(documents: int, characters: int) -> None:
-                count(worker, "documents").inc(documents)
-                count(worker, "characters").inc(characters)
-
+            documents = beam.metrics.Metrics.counter("electra_tf", "documents")
             for unit in element[1]:
-                self._own.build(unit, report)
+                documents.inc(self._worker.run(step, unit))
 
     try:
         with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
             _ = (
                 pipeline
                 | beam.Create(list(enumerate(units)))
-                # Spreads the units; Reshuffle wants time stamps, which not every
-                # runner has.
+                # Spreads the units; not every runner has the time stamps that
+                # Reshuffle needs.
                 | beam.GroupByKey()
-                | worker.__name__ >> beam.ParDo(Work())
+                | f"units {step}" >> beam.ParDo(Work())
             )
     except Exception as error:
-        # Of any class, by runner; what a worker raised stands in a trace, last.
+        # The class depends on the runner. A worker's error is the last of its trace.
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        said = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
-        raise UserError(f"the pipeline of --beam={flags} failed: {said[-1]}") from error
+        causes = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
+        message = f"the pipeline of --beam={flags} failed: {causes[-1]}"
+        raise UserError(message) from error

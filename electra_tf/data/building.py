@@ -1,9 +1,8 @@
-"""A build: vocabulary and TFRecords of a corpus, made once, then resumed or reused.
+"""A build of records: vocabulary and TFRecords of a corpus, resumable and reusable.
 
-The folder of a build holds ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``
-(with ``vocab.txt.json``, what it was trained on) and, as the last file,
-``manifest.json``. While it is made, ``.build`` holds the settings and the finished
-units.
+The folder of a build has ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt`` (with
+the settings of its training, ``vocab.txt.json``) and, written last, ``manifest.json``.
+During the build, ``.build`` has the settings and the finished units.
 """
 
 from __future__ import annotations
@@ -23,33 +22,27 @@ from electra_tf import files
 from electra_tf.cli import Log, note
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, paths, processes, records, units
-from electra_tf.data.selection import KEPT, REASONS, Selection, described, facts
+from electra_tf.data.selection import KEPT, REASONS, Reader, described, facts
+from electra_tf.data.settings import BuildSettings
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
 
 WORK = ".build"
 _SETTINGS = "settings.json"
 _TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
-_LARGEST_SHARD = 65_536
 _MANY_UNKNOWN = 0.01
 _VOCABULARY_BYTES = 256 << 20
 _FEW_TOKENS = 0.75
-# What the vocabulary and the records must agree on.
+# Options that a vocabulary and records have in common.
 _COMMON_OPTIONS = ("lower_case", "strip_accents", "tfds_data_dir", "overwrite", "log")
-_NOTHING_HELD_OUT = (
-    "warning: nothing is held out: every document is too large a part of the corpus. "
-    "Separate documents by blank lines, or give other records with --eval_records."
-)
 
 
 def main(config: RecordsConfig) -> None:
     """Builds vocabulary and records as a command."""
-    values = dataclasses.asdict(config)
-    names = [leaf.name for leaf in dataclasses.fields(Selection)]
-    selection = Selection(**{name: values.pop(name) for name in names})
-    corpus, folder = values.pop("corpus"), values.pop("output_dir")
+    options = dataclasses.asdict(config)
+    corpus, folder = options.pop("corpus"), options.pop("output_dir")
     if not paths.is_remote(folder):
-        build(corpus, folder, selection=selection, **values)
+        build(corpus, folder, **options)
         return
     if config.beam:
         raise UserError(
@@ -58,10 +51,10 @@ def main(config: RecordsConfig) -> None:
         )
     if paths.exists(paths.join(folder, records.MANIFEST)) and not config.overwrite:
         raise UserError(f"{folder} holds records; --overwrite replaces them.")
-    with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as here:
-        build(corpus, here, selection=selection, **values)
+    with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as local:
+        build(corpus, local, **options)
         shards = "*.tfrecord"
-        paths.publish(Path(here), folder, last=records.MANIFEST, replaced=shards)
+        paths.publish(Path(local), folder, last=records.MANIFEST, replaced=shards)
     note(f"copied to {folder}")
 
 
@@ -99,101 +92,83 @@ def build_records(
     output_dir: files.AnyPath,
     *,
     vocabulary: Vocabulary,
-    max_seq_length: int = 128,
-    segmenting: str = "carry",
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    blank_lines_separate: bool = True,
-    eval_fraction: float = 0.01,
-    seed: int = 0,
     num_processes: int = 0,
-    shard_megabytes: float = 48,
     overwrite: bool = False,
     tfds_data_dir: str | None = None,
-    selection: Selection | None = None,
     beam: str = "",
     log: Log = note,
+    **settings: Any,
 ) -> records.Manifest:
     """Writes ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``, and a manifest.
 
     The records are a function of the corpus and the settings; the number of processes
-    does not matter. An interrupted build is resumed; a finished build of the same
-    settings is returned as it is, also when its text is gone or, for the corpus
+    does not matter. An interrupted build is resumed. A finished build of the same
+    settings is returned as it is, even if its text is gone or, for the corpus
     ``installed``, other packages are installed now. A second process that builds in the
     same folder waits for the first. With several processes, call it from a script
     whose main part is under ``if __name__ == "__main__"``.
 
-    The options mean what the flags of these names do, see ``RecordsConfig``;
-    ``selection`` says which documents are kept, ``log`` receives messages and progress.
+    ``settings`` are those of ``BuildSettings``. They and the options have the meaning
+    of the flags of ``RecordsConfig``; ``log`` receives messages and progress.
 
     Raises:
-        ValueError: the corpus is empty or unreadable, a setting is wrong, or the
+        ValueError: if the corpus is empty or unreadable, a setting is wrong, or the
             folder holds records made with other settings.
-        OSError: the folder cannot be written or the disk is full.
+        OSError: if the folder cannot be written or the disk is full.
     """
-    if not 0 <= eval_fraction < 1:
-        raise UserError(f"eval_fraction must be in [0, 1), got {eval_fraction}")
-    if not 0.01 <= shard_megabytes <= _LARGEST_SHARD:
-        limits = f"from 0.01 to {_LARGEST_SHARD}"
-        raise UserError(f"shard_megabytes must be {limits}, got {shard_megabytes}")
+    chosen = BuildSettings(**settings)
     folder = Path(output_dir)
-    # Text that is gone matters only if there are no finished records of it.
+    # Missing text matters only if there are no finished records of it.
     sources, corpus_sha256, unreadable = [], None, None
     try:
-        how = {"blank_lines_separate": blank_lines_separate, "log": log}
-        sources = corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir, **how)
+        sources = corpora.open_corpus(
+            corpus,
+            blank_lines_separate=chosen.blank_lines_separate,
+            tfds_data_dir=tfds_data_dir,
+            log=log,
+        )
         corpus_sha256 = corpora.corpus_hash(sources)
     except (ValueError, OSError) as error:
         unreadable = error
-    rules = {
-        "max_seq_length": max_seq_length,
-        "segmenting": segmenting,
-        "lower_case": lower_case,
-        "strip_accents": strip_accents,
-        "seed": seed,
-    }
-    settings = {
+    job = units.Job(settings=chosen, vocabulary=vocabulary, folder=str(folder / WORK))
+    # Both raise an error for wrong settings, before anything is written.
+    job.example_builder(units.Unit(0, ()), "train")
+    Reader(chosen)
+    wanted = {
         "format_version": records.FORMAT_VERSION,
         "corpus_sha256": corpus_sha256,
         "vocabulary_sha256": vocabulary.sha256,
-        "blank_lines_separate": blank_lines_separate,
-        "eval_fraction": eval_fraction,
-        "shard_megabytes": shard_megabytes,
-        **rules,
+        **chosen.described(),
     }
-    recipe = units.Recipe(vocabulary=vocabulary, folder=str(folder / WORK), **rules)
-    # Rejects wrong settings early.
-    recipe.example_builder(units.Unit(0, ()), "train")
-    if selection and selection.settings():
-        selection.reader()
-        settings.update(selection.settings())
-        recipe = dataclasses.replace(recipe, selection=selection)
     if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
         raise unreadable
     with files.waiting_for(folder, log):
-        finished = _prepare(folder, settings, corpus, overwrite, log, unreadable)
+        finished = _prepare(folder, wanted, corpus, overwrite, log, unreadable)
         if finished:
             return finished
         _keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
-        unit_bytes = int(shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
+        unit_bytes = int(chosen.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
         if warning := corpora.about_long_documents(sources):
             log(warning)
         planned = units.plan_units(sources, unit_bytes)
-        how = {"num_processes": num_processes, "log": log, "beam_flags": beam}
         documents = itertools.chain.from_iterable(u.documents() for u in planned)
-        if recipe.selection:
-            processes.run(units.UnitReader, recipe, planned, **how)
-            verdicts = units.judge_units(recipe, planned)
-            documents = itertools.compress(documents, verdicts == KEPT)
-        held_out = units.hold_out(documents, eval_fraction)
-        if eval_fraction and not held_out:
-            log(_NOTHING_HELD_OUT)
-        recipe = dataclasses.replace(recipe, held_out=held_out)
-        processes.run(units.UnitBuilder, recipe, planned, **how)
-        results = [recipe.result(unit) for unit in planned]
-        manifest = _finish(folder, vocabulary, settings, corpus, results)
-    if recipe.selection:
+        if chosen.selects:
+            processes.run(units.READ, job, planned, num_processes, beam, log)
+            kept = units.judge_units(job, planned) == KEPT
+            documents = itertools.compress(documents, kept)
+        held_out = units.hold_out(documents, chosen.eval_fraction)
+        job = dataclasses.replace(job, held_out=held_out)
+        processes.run(units.BUILD, job, planned, num_processes, beam, log)
+        results = [job.result(unit) for unit in planned]
+        manifest = _finish(folder, vocabulary, wanted, corpus, results)
+    if chosen.eval_fraction and not held_out:
+        log(
+            "warning: nothing is held out: every document is too large a part of the "
+            "corpus. Separate documents by blank lines, or give other records with "
+            "--eval_records."
+        )
+    if chosen.selects:
         dropped = {r: manifest.corpus[r] for r in REASONS if r in manifest.corpus}
         log(described(dropped, manifest.corpus["documents"]))
     unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
@@ -219,20 +194,20 @@ def _prepare(
     log: Log,
     unreadable: Exception | None,
 ) -> records.Manifest | None:
-    """Makes the locked folder ready to build in; gives the manifest of a finished one.
+    """Prepares the locked folder; returns the manifest if the build is complete.
 
-    Finished records do without text, ``unreadable`` or not. An unfinished build of the
-    same settings is resumed even where ``overwrite`` is set.
+    Finished records do not need text, which may be ``unreadable``. An unfinished build
+    of the same settings is resumed even with ``overwrite``.
     """
     work = folder / WORK
     begun = None
-    # Settings without a finished unit are nothing to resume: the text may be mended.
+    # Without a finished unit there is nothing to resume.
     finished = itertools.chain(work.glob("unit-*.json"), work.glob("unit-*.npz"))
     if (work / _SETTINGS).exists() and any(finished):
         begun = files.read_json(work / _SETTINGS)
     manifest = folder / records.MANIFEST
     if overwrite and (manifest.exists() or begun != settings):
-        # The manifest first: what is left by an interruption is not taken for whole.
+        # The manifest first: if this is interrupted, the rest must not seem complete.
         for path in (manifest, *_shards(folder), work):
             files.remove(path)
         begun = None
@@ -254,7 +229,7 @@ def _prepare(
                 "built; --overwrite or another folder makes new records of them"
             )
         log(f"{folder} holds these records already; using them")
-        # Left when the build was killed after its last step.
+        # Left over if the build was killed after its last step.
         with contextlib.suppress(OSError):
             files.remove(work)
         return records.verify(folder)
@@ -284,7 +259,7 @@ def _reject_other(
 
 
 def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Names the settings that differ: "seed is 0 there and 1 here; ..."."""
+    """Lists settings that differ, such as "seed is 0 there and 1 here"."""
     return "; ".join(
         "the text has changed (corpus_sha256)"
         if name == "corpus_sha256"
@@ -295,7 +270,7 @@ def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 
 def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> None:
-    """Saves the vocabulary beside the records, unless another one is there."""
+    """Saves the vocabulary beside the records; an error if there is another one."""
     if overwrite or not path.exists():
         vocabulary.save(path)
     elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
@@ -316,7 +291,7 @@ def _finish(
     corpus: Sequence[str],
     results: Sequence[units.UnitResult],
 ) -> records.Manifest:
-    """Gives the units' files their final names and writes the manifest."""
+    """Renames the units' files and writes the manifest."""
     train = [result.train for result in results if result.train]
     held_out = [result.eval for result in results if result.eval]
     if not train:
@@ -324,12 +299,12 @@ def _finish(
     for index, shard in enumerate(train):
         name = f"train-{index:05d}-of-{len(train):05d}.tfrecord"
         unit_file = folder / WORK / shard.name
-        # Renamed already if this very step was interrupted before.
+        # It is renamed already if this step was interrupted before.
         if unit_file.exists():
             os.replace(unit_file, folder / name)
         train[index] = dataclasses.replace(shard, name=name)
     if held_out:
-        # One file: a hundredth of the text, spread over all units.
+        # One file: it is only a hundredth of the text.
         path = folder / "eval-00000-of-00001.tfrecord"
         held_out = [records.join_shards(path, folder / WORK, held_out)]
     dropped = collections.Counter()
@@ -354,8 +329,8 @@ def _finish(
         train=tuple(train),
         eval=tuple(held_out),
     )
-    # The manifest makes the folder a finished one, so it comes when all shards lie
-    # there; the units go after it, or a build that is killed here would start anew.
+    # The manifest marks the build as complete, so it comes after all shards. The units
+    # are removed after it, or a build that is killed here would start again.
     manifest.save(folder)
     files.remove(folder / WORK)
     return manifest
@@ -376,18 +351,17 @@ def prepare_vocabulary(
 ) -> Vocabulary:
     """Loads the vocabulary file, or trains it on the corpus if it does not exist.
 
-    What a vocabulary was trained on, and how, is kept beside it (``vocab.txt.json``),
-    so that it is not taken for another one. The text is no longer compared once there
-    are finished records beside it. Of a corpus of more than 256 MB, a sample of the
-    documents of that size is used.
+    The settings of the training and the hash of the text are kept beside the file
+    (``vocab.txt.json``) and compared. The text is no longer compared if there are
+    finished records beside it. A corpus of more than 256 MB is sampled to that size.
 
-    ``train_vocabulary`` says how it is trained. With ``overwrite`` it is trained anew
-    unless it was trained just so.
+    See ``train_vocabulary`` for the training. ``overwrite`` trains a vocabulary again
+    if the settings differ.
 
     Raises:
-        ValueError: the file or the corpus is not usable, the file has more tokens
+        ValueError: if the file or the corpus is not usable, the file has more tokens
             than ``size``, or was trained with other settings.
-        OSError: the file cannot be read or written.
+        OSError: if the file cannot be read or written.
     """
     path = Path(path)
     how = {
@@ -412,8 +386,8 @@ def prepare_vocabulary(
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
         tokens = train_vocabulary(_SampledLines(sources), size, **how)
         vocabulary = Vocabulary(tuple(tokens))
-        # First the file that names the other by its hash: a vocabulary without it
-        # would be taken for the user's own, and used whatever the settings.
+        # This file first: a vocabulary without it would seem to be the user's own,
+        # which is used whatever the settings.
         content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
         files.write_json(about, content, sort_keys=True)
         vocabulary.save(path)
@@ -430,13 +404,13 @@ def prepare_vocabulary(
 def _existing_vocabulary(
     path: Path, about: Path, settings: dict[str, Any], overwrite: bool
 ) -> Vocabulary | None:
-    """The vocabulary file, if it may be used as it is; None if it is to be trained."""
+    """The vocabulary in the file; None if it has to be trained."""
     if not path.is_file() or (overwrite and not about.is_file()):
         return None
     vocabulary = Vocabulary.load(path)
     shape = {"vocabulary_sha256": str, "settings": dict}
     content = files.read_json(about, shape=shape) if about.is_file() else {}
-    # Settings of another file say nothing about this one, which is the user's own.
+    # Without its own settings the vocabulary is the user's own.
     is_its_own = content.get("vocabulary_sha256") == vocabulary.sha256
     there = content["settings"] if is_its_own else None
     if overwrite and there != settings:
@@ -447,7 +421,7 @@ def _existing_vocabulary(
             "Delete the file to train a new one, or ask for its size."
         )
     if there is not None:
-        # The text counts only where it was read.
+        # The text is compared only if it was read.
         there = {name: there.get(name) for name in settings}
         if there != settings:
             raise UserError(
@@ -459,16 +433,16 @@ def _existing_vocabulary(
 
 
 class _SampledLines:
-    """Lines of the corpus, as often as asked; documents sampled if it is big.
+    """The lines of the corpus, of sampled documents if it is large.
 
-    Of documents that are not held in memory, the lines are sampled: one of them could
-    be all of the corpus, or none of the sample.
+    Documents that are not held in memory are sampled by line: one of them could be the
+    whole corpus.
     """
 
     def __init__(self, sources: Sequence[corpora.Source]):
         self._sources = sources
         size = max(1, sum(source.size for source in sources))
-        # By the hash of the text: every reading, on any machine, gives the same sample.
+        # By the hash of the text, so that every reading gives the same sample.
         self._below = min(1, _VOCABULARY_BYTES / size) * 2**64
 
     def __iter__(self) -> Iterator[str]:

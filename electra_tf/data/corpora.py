@@ -1,15 +1,14 @@
-"""Where text comes from: files, TensorFlow Datasets, the installed packages.
+"""Sources of text: files, TensorFlow Datasets, the installed packages.
 
-``open_corpus`` turns what a user names into sources. A ``Source`` yields documents; a
-document is a list of non-empty stripped lines, or, if it is long, reads them from its
-file each time it is iterated. Plain files can be cut into byte ranges, so that several
-processes share one big file; every other kind can be written to a plain file first
-(``Source.spool``).
+``open_corpus`` turns specs into sources, which yield documents. A document is an
+iterable of stripped lines that are not empty; a long one reads its lines from the file
+whenever it is iterated. Plain files can be cut into byte ranges, so that several
+processes share one file. All other sources can be written to a plain file first
+(``spool``).
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import functools
@@ -39,7 +38,7 @@ _HELD = 1 << 20  # Characters of a document that is held in memory.
 
 # First byte of a line, and its stripped text.
 Line = tuple[int, str]
-# Lines that are stripped and not empty; can be iterated again and again.
+# Stripped lines that are not empty; can be iterated repeatedly.
 Document = Iterable[str]
 
 
@@ -81,16 +80,14 @@ def open_corpus(
     skipped: list[str] = []
     for spec in sources:
         if spec == "installed":
-            opened[spec] = InstalledDocumentation()
+            opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
-            prepared = {"data_dir": tfds_data_dir, "download": tfds_download}
-            opened[spec] = TfdsDataset.open(spec, **prepared)
+            opened[spec] = _tfds(spec, tfds_data_dir, tfds_download)
         else:
             for path in _files(spec, skipped):
-                kind = GzipFile if path.lower().endswith(".gz") else TextFile
-                source = kind.open(path, blank_lines_separate=blank_lines_separate)
+                text = Text.open(path, blank_lines_separate=blank_lines_separate)
                 same = path if paths.is_remote(path) else os.path.realpath(path)
-                opened.setdefault(same, source)
+                opened.setdefault(same, text)
     if not opened:
         raise UserError("the corpus is empty: no sources were given")
     if skipped and log:
@@ -139,7 +136,7 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
-    """A sha256 that changes when the text of a source changes; reads all files."""
+    """A sha256 that changes if the text of a source changes; reads all files."""
     digest = hashlib.sha256()
     for source in sources:
         # Names without folders: a corpus that was moved is still the same text.
@@ -149,25 +146,38 @@ def corpus_hash(sources: Sequence[Source]) -> str:
 
 def shareable(
     sources: Sequence[Source], work: Path, small: int, log: Log
-) -> Iterator[Source]:
-    """Yields the sources; large ones that cannot be shared as plain files in ``work``.
+) -> Iterator[Text]:
+    """Yields the sources as ``Text``; spools those into ``work`` that are not plain.
 
-    A source of at most ``small`` bytes need not be shared.
+    A compressed file of at most ``small`` bytes need not be shared by processes.
     """
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
         if not source.needs_spool or 0 < source.size <= small:
             yield source
         elif path.exists():
-            yield TextFile.open(path, name=source.name)
+            yield Text.open(path, name=source.name)
         else:
             log(f"reading {source.name}")
-            yield source.spool(path, log)
+            yield spool(source, path, log)
 
 
-def about_long_documents(sources: Sequence[Source]) -> str:
-    """A warning about files whose first document ends nowhere near; or ""."""
-    texts = (source for source in sources if isinstance(source, TextFile))
+def spool(source: Source, path: files.AnyPath, log: Log) -> Text:
+    """Writes the documents to a plain file, which several processes can share."""
+    logged, count = time.monotonic(), 0
+    with files.open_new(path) as file:
+        for line in source.lines():
+            # A zero byte would make the file look binary when it is read.
+            file.write(line.replace("\0", " ") + "\n")
+            count += not line
+            if time.monotonic() - logged > 5:
+                logged = time.monotonic()
+                log(f"reading {source.name}: {count} documents so far")
+    return Text.open(path, name=source.name)
+
+
+def about_long_documents(texts: Sequence[Text]) -> str:
+    """A warning about files that begin with a very long document, or ""."""
     long = [text.name for text in texts if text.begins_with_document(LONG_DOCUMENT)]
     if not long:
         return ""
@@ -180,48 +190,21 @@ def about_long_documents(sources: Sequence[Source]) -> str:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source(abc.ABC):
-    """A part of a corpus that any process can read; ``size``: bytes, 0 if unknown."""
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """A source that is not a file; ``fingerprint`` changes when its text does."""
 
     name: str
-    size: int
+    documents: Callable[[], Iterator[Document]]
+    fingerprint: Callable[[], str]
+    size = 0  # Unknown.
+    needs_spool = True
 
-    @abc.abstractmethod
-    def documents(self) -> Iterator[Document]:
-        """Yields the documents: stripped lines, none of them empty."""
-
-    @abc.abstractmethod
-    def fingerprint(self) -> str:
-        """Changes when the text changes: of a file, the hash of all of it."""
-
-    def split(self, size: int) -> list[Source]:
-        """Cuts into consecutive sources of about ``size`` bytes, where possible."""
-        return [self]
-
-    @property
-    def needs_spool(self) -> bool:
-        """Whether a plain file of it could be split but it itself cannot."""
-        return True
-
-    def spooled_lines(self) -> Iterator[str]:
-        """Yields the lines of all documents, after each document an empty one."""
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of all documents, and "" after each document."""
         for document in self.documents():
             yield from document
             yield ""
-
-    def spool(self, path: files.AnyPath, log: Log) -> TextFile:
-        """Writes the documents to a plain file, which several processes can share."""
-        told, count = time.monotonic(), 0
-        with files.open_new(path) as file:
-            for line in self.spooled_lines():
-                # A zero byte would make the file look binary when it is read.
-                file.write(line.replace("\0", " ") + "\n")
-                count += not line
-                if time.monotonic() - told > 5:
-                    told = time.monotonic()
-                    log(f"reading {self.name}: {count} documents so far")
-        return TextFile.open(path, name=self.name)
 
 
 class LongDocument:
@@ -235,32 +218,98 @@ class LongDocument:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _File(Source):
-    """A file of UTF-8 text."""
+class Text:
+    """Bytes [start, end) of a UTF-8 file, plain or compressed by gzip.
 
+    A document belongs to the range in which its first line starts, so adjacent ranges
+    hold every document exactly once, wherever they were cut. Only plain files are cut.
+    """
+
+    name: str
     path: str
+    start: int = 0
+    end: int
     blank_lines_separate: bool = True
 
-    @abc.abstractmethod
-    def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
-        """Opens the file to read the text's bytes."""
+    @classmethod
+    def open(
+        cls,
+        path: files.AnyPath,
+        *,
+        name: str | None = None,
+        blank_lines_separate: bool = True,
+    ) -> Text:
+        """The whole of a file; the size of a compressed one is in its last bytes."""
+        size, path = paths.size(path), str(path)
+        if path.lower().endswith(".gz"):
+            with paths.open_bytes(path) as file:
+                file.seek(max(0, size - 4))
+                unpacked = int.from_bytes(file.read(4), "little")
+            # The field is the size modulo 2^32, and arbitrary in a damaged file.
+            size = min(max(size, unpacked), 20 * size)
+        return cls(
+            name=name or path,
+            path=path,
+            end=size,
+            blank_lines_separate=blank_lines_separate,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return self.end - self.start
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the file is compressed, and its size an estimate."""
+        return self.path.lower().endswith(".gz")
+
+    @property
+    def needs_spool(self) -> bool:
+        """Whether a plain copy of the file could be cut but the file itself cannot."""
+        return self.is_packed and self.blank_lines_separate
 
     def fingerprint(self) -> str:
         """The sha256 of the file."""
         return paths.sha256(self.path)
 
-    def _documents(self, start: int, end: float) -> Iterator[Document]:
-        """The documents whose first line starts in [start, end)."""
+    def begins_with_document(self, size: int) -> bool:
+        """Whether there is no blank line in the first ``size`` bytes, but may be."""
+        if self.needs_spool or not self.blank_lines_separate or self.size <= size:
+            return False
         with self._open() as file:
-            # Only the line before the range tells whether a document starts in it.
-            lines = _read_lines(file, _line_start(file, start), self.path)
+            lines = _read_lines(file, 0, self.path)
+            first = itertools.takewhile(lambda line: line[0] < size, lines)
+            return all(text for _, text in first)
+
+    def split(self, size: int) -> list[Text]:
+        """Cuts into ranges of about ``size`` bytes, if possible."""
+        if self.is_packed or not self.blank_lines_separate:
+            return [self]
+        parts = max(1, round(self.size / size))
+        cuts = [self.start + self.size * part // parts for part in range(parts + 1)]
+        return [
+            dataclasses.replace(self, start=start, end=end)
+            for start, end in itertools.pairwise(cuts)
+        ]
+
+    def documents(self) -> Iterator[Document]:
+        """Yields the documents that start in the range.
+
+        Raises ``ValueError`` if the file is damaged or not UTF-8.
+        """
+        limit = math.inf if self.is_packed else self.end
+        with self._open() as file:
+            # The line before the range shows whether a document starts in it.
+            lines = _read_lines(file, _line_start(file, self.start), self.path)
             document: list[str] = []
             size = first = 0
-            after_blank = start == 0
+            after_blank = self.start == 0
             for position, text in lines:
-                if not document and position >= end:
+                if not document and position >= limit:
                     return
-                if text and not (document or (after_blank and position >= start)):
+                starts = after_blank and position >= self.start
+                if text and not (document or starts):
                     after_blank = False  # Of a document of an earlier range.
                 elif text:
                     first = first if document else position
@@ -279,6 +328,30 @@ class _File(Source):
             if document:
                 yield document
 
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of all documents, and "" after each; reads the file once."""
+        with self._open() as file:
+            texts = (text for _, text in _read_lines(file, 0, self.path))
+            for has_text, lines in itertools.groupby(texts, bool):
+                if has_text:
+                    yield from lines
+                    yield ""
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        with paths.open_bytes(self.path) as file:
+            if not self.is_packed:
+                yield file
+                return
+            try:
+                with gzip.open(file) as unpacked:
+                    yield unpacked
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise UserError(
+                    f"{self.path}: not a whole gzip file ({error}). Compress it again, "
+                    "or give the uncompressed text."
+                ) from error
+
     def _is_over(self, text: str) -> bool:
         """Whether a line ends a document."""
         return self.blank_lines_separate and not text
@@ -293,201 +366,74 @@ class _File(Source):
                     return
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFile(_File):
-    """Bytes [start, end) of a plain UTF-8 file.
-
-    A document belongs to the range in which its first line starts, so ranges that
-    touch hold every document exactly once, wherever they were cut.
-    """
-
-    start: int = 0
-    end: int
-    needs_spool = False
-
-    @classmethod
-    def open(
-        cls,
-        path: files.AnyPath,
-        *,
-        name: str | None = None,
-        blank_lines_separate: bool = True,
-    ) -> TextFile:
-        """The whole of a file."""
-        size, path = paths.size(path), str(path)
-        whole = cls(name=name or path, size=size, path=path, end=size)
-        return dataclasses.replace(whole, blank_lines_separate=blank_lines_separate)
-
-    def _open(self) -> BinaryIO:
-        return paths.open_bytes(self.path)
-
-    def begins_with_document(self, size: int) -> bool:
-        """Whether blank lines separate documents, but none is in the first bytes."""
-        if not self.blank_lines_separate or self.size <= size:
-            return False
-        with self._open() as file:
-            lines = _read_lines(file, 0, self.path)
-            first = itertools.takewhile(lambda line: line[0] < size, lines)
-            return all(text for _, text in first)
-
-    def split(self, size: int) -> list[Source]:
-        """Cuts into ranges of about ``size`` bytes."""
-        if not self.blank_lines_separate:
-            return [self]
-        parts = max(1, round(self.size / size))
-        cuts = [self.start + self.size * part // parts for part in range(parts + 1)]
-        return [
-            dataclasses.replace(self, start=start, end=end, size=end - start)
-            for start, end in itertools.pairwise(cuts)
-        ]
-
-    def documents(self) -> Iterator[Document]:
-        """Yields the documents that start in the range."""
-        return self._documents(self.start, self.end)
+Source = Text | Generated
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GzipFile(_File):
-    """A gzip-compressed UTF-8 file, read from its beginning."""
-
-    @classmethod
-    def open(cls, path: str, *, blank_lines_separate: bool = True) -> GzipFile:
-        """A compressed file; its size is read from the last four bytes."""
-        compressed = paths.size(path)
-        with paths.open_bytes(path) as file:
-            file.seek(max(0, compressed - 4))
-            size = max(compressed, int.from_bytes(file.read(4), "little"))
-        # The field holds the size modulo 2^32, and anything in a damaged file.
-        size = min(size, 20 * compressed)
-        whole = cls(name=path, size=size, path=path)
-        return dataclasses.replace(whole, blank_lines_separate=blank_lines_separate)
-
-    @property
-    def needs_spool(self) -> bool:
-        """Whether it has documents: a single one cannot be split in a plain file."""
-        return self.blank_lines_separate
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[BinaryIO]:
-        try:
-            with paths.open_bytes(self.path) as raw, gzip.open(raw) as file:
-                yield file
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{self.path}: not a whole gzip file ({error}). Compress it again, or "
-                "give the uncompressed text."
-            ) from error
-
-    def documents(self) -> Iterator[Document]:
-        """Yields the documents; ValueError if the file is damaged, or no gzip file."""
-        return self._documents(0, math.inf)
-
-    def spooled_lines(self) -> Iterator[str]:
-        """As of every source, but a long document is not read twice."""
-        with self._open() as file:
-            texts = (text for _, text in _read_lines(file, 0, self.path))
-            for has_text, lines in itertools.groupby(texts, bool):
-                if has_text:
-                    yield from lines
-                    yield ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class InstalledDocumentation(Source):
-    """The docstrings of the installed Python packages (see ``installed``)."""
-
-    name: str = "installed"
-    size: int = 0
-
-    def fingerprint(self) -> str:
-        """Changes when Python or any distribution changes its version."""
-        return installed.fingerprint()
-
-    def documents(self) -> Iterator[Document]:
-        """Yields one document per module."""
-        return installed.documents()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TfdsDataset(Source):
+def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
     """One split of a prepared TensorFlow Dataset; an example is a document.
 
-    ``dataset`` is the name with ``/config`` and ``:version``; an empty ``feature`` the
-    only text, or the one called ``text``; a ``data_dir`` of None the default folder.
+    Without a feature in the spec it is the only text, or the one called ``text``.
     """
+    parts = spec.split(":")[1:]
+    # A version, as in `wiki40b/en:1.3.0`, belongs to the name.
+    if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
+        parts[:2] = [":".join(parts[:2])]
+    if not parts[0] or len(parts) > 3:
+        raise UserError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
+    dataset, split, feature = (*parts, "", "")[:3]
+    split = split or "train"
+    opened = functools.partial(_tfds_builder, spec, dataset, data_dir, download)
 
-    size: int = 0
-    dataset: str
-    split: str
-    feature: str
-    data_dir: str | None
-    download: bool
-
-    @classmethod
-    def open(cls, spec: str, **options: Any) -> TfdsDataset:
-        """Reads a spec ``tfds:NAME[:SPLIT[:FEATURE]]``; options are further fields."""
-        parts = spec.split(":")[1:]
-        # A version, as in `wiki40b/en:1.3.0`, belongs to the name.
-        if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
-            parts[:2] = [":".join(parts[:2])]
-        if not parts[0] or len(parts) > 3:
-            raise UserError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
-        dataset, split, feature = (*parts, "", "")[:3]
-        split = split or "train"
-        return cls(name=spec, dataset=dataset, split=split, feature=feature, **options)
-
-    def fingerprint(self) -> str:
-        """Name, config and version of the dataset."""
-        return self._builder().info.full_name
-
-    def documents(self) -> Iterator[Document]:
-        """Yields one document per example that has text."""
-        builder = self._builder()
+    def documents() -> Iterator[Document]:
+        builder = opened()
         texts = [
             name
-            for name, feature in builder.info.features.items()
-            if feature.shape == () and feature.tf_dtype == "string"
+            for name, kind in builder.info.features.items()
+            if kind.shape == () and kind.tf_dtype == "string"
         ]
-        wanted = self.feature or (texts[0] if len(texts) == 1 else "text")
+        wanted = feature or (texts[0] if len(texts) == 1 else "text")
         if wanted not in texts:
             raise UserError(
-                f"{self.name}: the text features are {texts}, got {wanted!r}. Name "
-                f"one of them: tfds:{self.dataset}:{self.split}:FEATURE."
+                f"{spec}: the text features are {texts}, got {wanted!r}. Name "
+                f"one of them: tfds:{dataset}:{split}:FEATURE."
             )
         # In file order: records must be the same on every run.
-        examples = builder.as_dataset(split=self.split, shuffle_files=False)
-        where = f"{self.name}, feature {wanted}"
+        examples = builder.as_dataset(split=split, shuffle_files=False)
+        where = f"{spec}, feature {wanted}"
         for example in examples.as_numpy_iterator():
             lines = example[wanted].replace(b"\r", b"\n").split(b"\n")
             if document := [t for line in lines if (t := _decoded(line, 0, where))]:
                 yield document
 
-    def _builder(self) -> Any:
-        # An optional package, which is slow to import.
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise UserError(
-                f"{self.name} needs the package tensorflow-datasets (and "
-                "importlib_resources): pip install tensorflow-datasets "
-                "importlib_resources, or give a text file instead."
-            ) from error
-        try:
-            builder = tfds.builder(self.dataset, data_dir=self.data_dir)
-            if self.download:
-                builder.download_and_prepare()
-        except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-            raise UserError(
-                f"{self.name}: TensorFlow Datasets does not know {self.dataset!r} "
-                f"(data_dir={self.data_dir}): {error}"
-            ) from error
-        if not builder.info.splits:
-            raise UserError(
-                f"{self.name}: not prepared in {builder.data_dir}. Prepare it on a "
-                f"machine with network (tfds build {self.dataset}) and give its folder "
-                "as tfds_data_dir, allow the download, or give a text file instead."
-            )
-        return builder
+    return Generated(spec, documents, lambda: opened().info.full_name)
+
+
+def _tfds_builder(spec: str, dataset: str, data_dir: str | None, download: bool) -> Any:
+    # An optional package, which is slow to import.
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise UserError(
+            f"{spec} needs the package tensorflow-datasets (and importlib_resources): "
+            "pip install tensorflow-datasets importlib_resources, or give a text file "
+            "instead."
+        ) from error
+    try:
+        builder = tfds.builder(dataset, data_dir=data_dir)
+        if download:
+            builder.download_and_prepare()
+    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+        raise UserError(
+            f"{spec}: TensorFlow Datasets does not know {dataset!r} "
+            f"(data_dir={data_dir}): {error}"
+        ) from error
+    if not builder.info.splits:
+        raise UserError(
+            f"{spec}: not prepared in {builder.data_dir}. Prepare it on a machine with "
+            f"network (tfds build {dataset}) and give its folder as tfds_data_dir, "
+            "allow the download, or give a text file instead."
+        )
+    return builder
 
 
 def _line_start(file: BinaryIO, offset: int) -> int:
@@ -504,10 +450,10 @@ def _line_start(file: BinaryIO, offset: int) -> int:
 
 
 def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
-    """Yields the lines from ``position`` on; a byte order mark is left out.
+    """Yields the lines from ``position`` on, without a byte order mark.
 
     A line of more than a megabyte is cut at spaces, so that a text without line breaks
-    need not be held either; no part of it is empty, as only blank lines are.
+    need not be held in memory. None of its parts is empty: only blank lines are.
     """
     file.seek(position)
     rest, is_part = b"", False

@@ -1,10 +1,10 @@
-"""Tokenized lines to pretraining examples: pairs of adjacent segments.
+"""Builds pretraining examples, pairs of adjacent segments, from tokenized lines.
 
-The rules of the original's example builder. A document's lines are queued until they
-hold as many tokens as the target length, which is the maximum length, or, after 5 % of
-the examples, a random shorter one; the queue then becomes an example. The target says
-when to stop collecting; it is not a length to truncate to. 10 % of the examples get a
-single segment, the others two, the first of at most about half the target.
+These are the rules of the original's example builder. It queues the lines of a document
+until they have as many tokens as the target length; the queue then becomes an example.
+The target is the maximum length or, after 5 % of the examples, a random shorter one. It
+is not a length to truncate to. 10 % of the examples get a single segment, the others
+two, the first of at most about half the target.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ _UNLIMITED = 100_000
 class ExampleBuilder:
     """Builds examples ``[CLS] first [SEP]`` or ``[CLS] first [SEP] second [SEP]``.
 
-    An example is an integer array; lines of int32 give examples of int32.
-
-    Examples never mix documents. Feed the lines of a document to ``add_line``, then
-    call ``end_document``; both return the examples that became complete.
+    An example is an integer array, of the dtype of the lines, of one document. Pass the
+    lines of a document to ``add_line``, then call ``end_document``; both return the
+    completed examples.
 
     Args:
         max_seq_length: longest example, special tokens included; at least 5.
         rng: source of every random choice.
-        segmenting: ``"carry"``: segments in text order, no token is lost or repeated,
-            what does not fit starts the next example. ``"original"``: the rule of the
-            original code, where a short line can be put before an earlier one and what
-            does not fit is thrown away.
+        segmenting: ``"carry"``: segments in text order; no token is lost or repeated,
+            the rest starts the next example. ``"original"``: the rule of the original
+            code, which can move a short line before an earlier one and discards the
+            rest.
 
     Raises:
-        ValueError: an unknown ``segmenting``, or ``max_seq_length`` is too small.
+        ValueError: if ``segmenting`` is unknown or ``max_seq_length`` too small.
 
     Examples:
         >>> import random
@@ -85,7 +84,7 @@ class ExampleBuilder:
         self._target = max_seq_length
 
     def add_line(self, tokens: Line) -> list[np.ndarray]:
-        """Queues a line's ids; returns the examples, mostly none, that it completes."""
+        """Queues the ids of a line; returns the completed examples."""
         if len(tokens):
             self._queue.append(tokens)
             self._queued += len(tokens)
@@ -96,7 +95,7 @@ class ExampleBuilder:
         return examples
 
     def end_document(self) -> list[np.ndarray]:
-        """Returns the examples made of what is still queued, however short."""
+        """Returns examples of all queued lines, however short."""
         examples = []
         while self._queue:
             examples.append(self._next_example())
@@ -127,11 +126,11 @@ class ExampleBuilder:
 def split_original(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray, list[Line]]:
-    """The original's rule: every line to one of the segments, then cut both.
+    """The original's rule: assigns every line to a segment, then cuts both.
 
     A line goes to the first segment if that is empty, or stays under its budget, or,
-    with probability 0.5, if it crosses it while the second is empty. As each line is
-    decided alone, one can join the first after an earlier one went to the second.
+    with probability 0.5, if it crosses it while the second is empty. So a line can join
+    the first segment after an earlier one went to the second.
     """
     first, second, size = [], [], 0
     for line in lines:
@@ -152,13 +151,13 @@ def split_original(
 def split_carry(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray, list[Line]]:
-    """Segments in text order; what does not fit stays queued.
+    """Segments in text order; the rest stays queued.
 
     Deviation: the first segment takes the leading lines only (by the original's
     conditions), the second the tokens that follow it, and the rest starts the next
     example. The original reorders lines and discards the rest, which at length 128 is
-    12 to 36 % of the text. Where the leading lines would leave no room for a second
-    segment (a long paragraph on one line), they are cut in the middle of the example.
+    12 to 36 % of the text. If the leading lines leave no room for a second segment (a
+    long paragraph on one line), they are cut in the middle of the example.
     """
     # A single array, such as the rest of a long line, is not copied and its slices are
     # views: the time is linear in the length of a line.

@@ -1,9 +1,7 @@
-"""Choose positions and hide them: whole batches at a time, without hidden state.
+"""Masking: a counter-based random generator, rules of selection, and ``Masking``.
 
 A row's mask is a pure function of the row's key and of the training step, so it does
-not depend on the order of records, the number of workers, or a resume. The file goes
-from the randomness (a counter-based generator), over the rules by which positions are
-chosen, to ``Masking``, which hides what was chosen.
+not depend on the order of records, the number of workers, or a resume.
 
 Letters: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 """
@@ -11,7 +9,7 @@ Letters: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -19,11 +17,11 @@ import tensorflow as tf
 from electra_tf.errors import UserError
 from electra_tf.features import scatter_positions
 
-# How a chosen position is shown: (share hidden as [MASK], share given a random
-# token); the rest stays as it is. ELECTRA's own rule has no random branch.
+# Shares of the chosen positions that get [MASK] and a random token; the rest is
+# unchanged. ELECTRA's own rule has no random tokens.
 MASK_RULES = {"electra": (0.85, 0.0), "bert": (0.8, 0.1)}
 
-# Streams: each use of randomness reads its own part of a row's sequence.
+# Streams of random numbers, one for each use.
 _POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 
 # SpanBERT's distribution of the words in a span.
@@ -81,77 +79,36 @@ def uniform64(noise: tf.Tensor) -> tf.Tensor:
 
 
 def remixed(noise: tf.Tensor) -> tf.Tensor:
-    """Further 63-bit noise of the same shape, a hash of what there is."""
+    """Further 63-bit noise of the same shape, a hash of the given noise."""
     bits = mix(tf.cast(noise, tf.uint64) + tf.constant(_GOLDEN, tf.uint64))
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
 
 
-class VocabularyFacts(NamedTuple):
-    """What the rules may want to know of the vocabulary; see ``Masking``."""
-
-    continuation: Sequence[bool] | None = None
-    token_counts: Sequence[int] | None = None
-    rarity_power: float = 0.5
-
-
-# What a rule reads of each token: (ids, mask), both int32 [B, S], to a tensor [B, S].
-TokenReader = Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None]
-
-
 class Rows(NamedTuple):
-    """What a rule chooses positions from.
+    """The rows of a batch, as the rules of selection see them.
 
     Nothing but ``noise``, [B, S] int64, is random, so a row has the same mask in every
-    batch, in eager and in graph mode. ``candidates``, [B, S] bool, may be chosen;
-    ``traits``, [B, S], are what the rule's reader gave, None for ``read_nothing``;
-    ``counts``, [B] int32, say how many to choose: at most the candidates, and P.
+    batch, in eager and in graph mode. ``candidates``, [B, S] bool, may be chosen.
+    ``counts``, [B] int32, positions are chosen: at most the candidates, and P.
     """
 
     noise: tf.Tensor
     candidates: tf.Tensor
-    traits: tf.Tensor | None
     counts: tf.Tensor
 
 
-# Rows and P, to positions int32 [B, P] and whether each slot is used, bool [B, P].
+# Positions, int32 [B, P], and whether each slot is used, bool [B, P].
 Chosen = tuple[tf.Tensor, tf.Tensor]
-Selector = Callable[[Rows, int], Chosen]
 
 
-def read_nothing(facts: VocabularyFacts) -> TokenReader:
-    """For rules that do not look at tokens."""
-    del facts
-    return lambda input_ids, input_mask: None
-
-
-def read_words(facts: VocabularyFacts) -> TokenReader:
-    """Numbers the words of a row from 0, int32, the same for all pieces of a word."""
-    if facts.continuation is None:
-        raise UserError(
-            "Masking whole words or spans needs `continuation`, which pieces of the "
-            "vocabulary continue a word."
-        )
-    continuation = tf.constant(list(facts.continuation), tf.bool)
-
-    def words(input_ids: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        continues = tf.gather(continuation, input_ids) & (input_mask > 0)
-        starts = tf.cast(~continues, tf.int32)
-        # A record may start inside a word: its first pieces are word 0, not -1.
-        return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
-
-    return words
-
-
-def read_rarity(facts: VocabularyFacts) -> TokenReader:
-    """Gives the log of each token's weight, (count + 1) ** -power, float64."""
-    if facts.token_counts is None:
-        raise UserError(
-            "Masking rare tokens more often needs `token_counts`, how often each entry "
-            "of the vocabulary occurs in the training text."
-        )
-    counts = tf.constant(list(facts.token_counts), tf.float64)
-    log_weights = -facts.rarity_power * tf.math.log(counts + 1.0)
-    return lambda input_ids, input_mask: tf.gather(log_weights, input_ids)
+def word_numbers(
+    input_ids: tf.Tensor, input_mask: tf.Tensor, continuation: tf.Tensor
+) -> tf.Tensor:
+    """Numbers the words of a row from 0, [B, S] int32, one number for all pieces."""
+    continues = tf.gather(continuation, input_ids) & (input_mask > 0)
+    starts = tf.cast(~continues, tf.int32)
+    # A record may start inside a word: its first pieces are word 0, not -1.
+    return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
 
 
 def select_tokens(rows: Rows, size: int) -> Chosen:
@@ -166,18 +123,18 @@ def select_tokens(rows: Rows, size: int) -> Chosen:
 
 
 def _used(rows: Rows, size: int) -> tf.Tensor:
-    """The first slots of a row, as many as its count."""
+    """Marks the first slots of each row, as many as its count."""
     return tf.range(size)[None, :] < rows.counts[:, None]
 
 
-def select_whole_words(rows: Rows, size: int) -> Chosen:
+def select_whole_words(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     """Draws words in random order and takes all pieces of each one that still fits.
 
     A word that would exceed the row's count is skipped; a few passes over the same
     order then fill what is left with shorter words, so rows reach the count unless
     only longer words remain.
     """
-    noise, candidates, words, counts = rows
+    noise, candidates, counts = rows
     batch, length = tf.shape(noise)[0], noise.shape[1]
     # A word takes the noise at the position that equals its number, so its pieces stay
     # together in the order.
@@ -231,7 +188,7 @@ def select_with_replacement(rows: Rows, size: int) -> Chosen:
     return positions, _used(rows, size)
 
 
-def select_spans(rows: Rows, size: int) -> Chosen:
+def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     """Takes spans of whole words until the row has exactly its count.
 
     Joshi et al., 2020 (SpanBERT), section 3.1: the number of words is geometric with
@@ -240,7 +197,7 @@ def select_spans(rows: Rows, size: int) -> Chosen:
     ends early at [SEP] and other tokens that are never masked; the last one of a row
     ends where the count is reached, if need be within a word.
     """
-    noise, candidates, words, counts = rows
+    noise, candidates, counts = rows
     is_same_word = (words[:, 1:] == words[:, :-1]) & candidates[:, :-1]
     starts = candidates & ~tf.pad(is_same_word, _ONE_BEFORE)
     numbers = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
@@ -282,7 +239,7 @@ def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
     return 1 + tf.reduce_sum(tf.cast(above, tf.int32), axis=2)
 
 
-def select_by_weight(rows: Rows, size: int) -> Chosen:
+def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> Chosen:
     """Draws distinct candidates one after the other, each in proportion to its weight.
 
     Rare tokens are then masked more often: the "strategic masking" that the ELECTRA
@@ -293,18 +250,11 @@ def select_by_weight(rows: Rows, size: int) -> Chosen:
     # float64, because the largest keys decide, and 24 bits would make those tie.
     gumbel = -tf.math.log(-tf.math.log(uniform64(rows.noise)))
     lowest = tf.constant(tf.float64.min, tf.float64)
-    keyed = tf.where(rows.candidates, rows.traits + gumbel, lowest)
+    keyed = tf.where(rows.candidates, log_weights + gumbel, lowest)
     return tf.math.top_k(keyed, k=size).indices, _used(rows, size)
 
 
-# Rule -> how positions are chosen, and what it reads of each token.
-SELECTORS: dict[str, tuple[Selector, Callable[[VocabularyFacts], TokenReader]]] = {
-    "tokens": (select_tokens, read_nothing),
-    "whole_words": (select_whole_words, read_words),
-    "spans": (select_spans, read_words),
-    "rare_tokens": (select_by_weight, read_rarity),
-    "with_replacement": (select_with_replacement, read_nothing),
-}
+SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement")
 
 
 def max_predictions(max_seq_length: int, mask_rate: float) -> int:
@@ -329,7 +279,7 @@ class LinearMaskRate:
 
     @property
     def highest(self) -> float:
-        """The rate that slots are needed for."""
+        """The highest rate, which decides the number of slots."""
         return max(self.start, self.end)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
@@ -340,7 +290,7 @@ class LinearMaskRate:
 
 
 class Masking:
-    """Turns padded ids into what generator and discriminator train on.
+    """Chooses positions of padded ids and hides them for masked language modeling.
 
     The number of positions is the original's: ``round(n * mask_rate)`` with ``n`` all
     real tokens including [CLS] and [SEP], rounded half to even, at least 1, at most
@@ -358,16 +308,16 @@ class Masking:
         max_predictions_per_seq: P; default the original's ``max_predictions``.
         rule: ``"electra"`` (85 % [MASK], 15 % unchanged) or ``"bert"`` (80 % [MASK],
             10 % random token, 10 % unchanged).
-        select: a rule of ``SELECTORS``: ``"tokens"``, ``"whole_words"``,
-            ``"spans"``, ``"rare_tokens"`` or ``"with_replacement"``.
+        select: ``"tokens"``, ``"whole_words"``, ``"spans"``, ``"rare_tokens"`` or
+            ``"with_replacement"``.
         continuation: [V] booleans, True for pieces that continue a word ("##ing");
             needed for ``"whole_words"`` and ``"spans"``.
         token_counts: [V] numbers, how often each entry of the vocabulary occurs;
             needed for ``"rare_tokens"``.
         rarity_power: ``"rare_tokens"`` weighs a token (count + 1) to the minus this.
 
-    Raises ValueError: a choice is unknown, what it needs is missing, the rate is out of
-    range, or the slots cannot hold the positions that the rate asks for.
+    Raises ``ValueError`` if a choice is unknown or lacks an argument, the rate is out
+    of range, or the slots cannot hold the positions of the rate.
 
     Examples:
         >>> from electra_tf.data.masking import row_keys
@@ -426,8 +376,23 @@ class Masking:
         self.mask_rate = mask_rate
         self.max_predictions_per_seq = slots
         self._hidden_share, self._random_share = MASK_RULES[rule]
-        self._select, read = SELECTORS[select]
-        self._read = read(VocabularyFacts(continuation, token_counts, rarity_power))
+        self._select = select
+        self._continuation = self._log_weights = None
+        if select in ("whole_words", "spans"):
+            if continuation is None:
+                raise UserError(
+                    "Masking whole words or spans needs `continuation`, which pieces "
+                    "of the vocabulary continue a word."
+                )
+            self._continuation = tf.constant(list(continuation), tf.bool)
+        elif select == "rare_tokens":
+            if token_counts is None:
+                raise UserError(
+                    "Masking rare tokens more often needs `token_counts`, how often "
+                    "each entry of the vocabulary occurs in the training text."
+                )
+            counts = tf.constant(list(token_counts), tf.float64)
+            self._log_weights = -rarity_power * tf.math.log(counts + 1.0)
 
     def __call__(
         self,
@@ -439,7 +404,7 @@ class Masking:
         """Chooses and hides positions.
 
         Takes ids and mask, [B, S] int32, keys, [B] uint64 from ``row_keys``, and the
-        training step that the batch is for, a scalar, which decides the rate. Returns
+        training step of the batch, a scalar, which decides the rate. Returns
         int32 masked_input_ids [B, S], masked_lm_positions [B, P], masked_lm_ids [B, P]
         and float32 masked_lm_weights [B, P].
         """
@@ -453,8 +418,19 @@ class Masking:
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
         counts = tf.minimum(tf.maximum(wanted, 1), tf.minimum(available, size))
         noise = row_noise(keys, _POSITIONS, self.max_seq_length)
-        traits = self._read(input_ids, input_mask)
-        positions, used = self._select(Rows(noise, candidates, traits, counts), size)
+        rows = Rows(noise, candidates, counts)
+        if self._select == "tokens":
+            positions, used = select_tokens(rows, size)
+        elif self._select == "with_replacement":
+            positions, used = select_with_replacement(rows, size)
+        elif self._select == "rare_tokens":
+            log_weights = tf.gather(self._log_weights, input_ids)
+            positions, used = select_by_weight(rows, size, log_weights)
+        else:
+            words = word_numbers(input_ids, input_mask, self._continuation)
+            is_span = self._select == "spans"
+            select = select_spans if is_span else select_whole_words
+            positions, used = select(rows, size, words)
         # Unused slots point at position 0 ([CLS]), which is never a candidate: weight
         # 0 keeps them out of the loss and the scatter below skips them. It also skips
         # what stays as it is: drawn twice, a position is hidden if any draw says so.

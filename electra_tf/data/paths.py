@@ -1,7 +1,7 @@
-"""Paths of this machine, and those with a scheme, such as ``gs://``.
+"""Local paths and paths with a scheme, such as ``gs://``.
 
-What has a scheme is read and written by ``tf.io.gfile``: buckets and clusters that
-TensorFlow knows, by itself or through a plugin. Plain paths do not load TensorFlow.
+``tf.io.gfile`` reads and writes paths with a scheme, since TFRecord files are read
+through the same file systems. Local paths do not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ def _gfile() -> Any:
 
 
 def exists(path: files.AnyPath) -> bool:
-    """Whether there is such a file or folder."""
+    """Whether a file or folder exists."""
     return _gfile().exists(str(path)) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: files.AnyPath) -> bool:
-    """Whether there is such a folder."""
+    """Whether a folder exists."""
     return _gfile().isdir(str(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: files.AnyPath) -> bool:
-    """Whether there is such a file."""
+    """Whether a file exists."""
     return exists(path) and not is_folder(path)
 
 
 def matching(pattern: files.AnyPath) -> list[str]:
-    """The paths that a glob pattern matches, sorted."""
+    """Sorted paths that match a glob pattern."""
     find = _gfile().glob if is_remote(pattern) else glob.glob
     return sorted(find(str(pattern)))
 
 
 def inside(folder: files.AnyPath, pattern: str) -> list[str]:
-    """The paths in a folder, whatever its name is, that match a pattern; sorted."""
+    """Sorted paths in a folder that match a pattern; the folder's name is literal."""
     if is_remote(folder):
         return matching(join(folder, pattern))
     return sorted(str(path) for path in Path(folder).glob(pattern))
 
 
 def join(folder: files.AnyPath, name: str) -> str:
-    """The path of a name in a folder."""
+    """Joins a folder and a name."""
     if is_remote(folder):
         return f"{str(folder).rstrip('/')}/{name}"
     return os.path.join(folder, name)
@@ -73,7 +73,7 @@ def size(path: files.AnyPath) -> int:
 
 
 def open_bytes(path: files.AnyPath) -> BinaryIO:
-    """Opens a file to read its bytes, from any place on; FileNotFoundError: no file."""
+    """Opens a file for reading; seekable. Raises FileNotFoundError if it is missing."""
     if not is_remote(path):
         return open(path, "rb")
     if not is_file(path):
@@ -96,7 +96,7 @@ def sha256(path: files.AnyPath) -> str:
 
 
 class _Remote(io.RawIOBase):
-    """What ``tf.io.gfile`` reads, as Python's own files do."""
+    """A file of ``tf.io.gfile`` with the interface of Python's files."""
 
     def __init__(self, path: str):
         self._file = _gfile().GFile(path, "rb")
@@ -127,9 +127,9 @@ class _Remote(io.RawIOBase):
 
 
 def publish(folder: Path, target: str, *, last: str, replaced: str) -> None:
-    """Copies the files of a folder to one with a scheme, the one named last at last.
+    """Copies the files of a folder to one with a scheme, the file ``last`` at the end.
 
-    What is there already by the name of a file, or matches ``replaced``, goes first.
+    Removes existing files of these names, and those that match ``replaced``, first.
     """
     gfile = _gfile()
     gfile.makedirs(target)

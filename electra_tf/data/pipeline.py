@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -97,7 +97,7 @@ def pretraining_dataset(
     worker: int = 0,
     workers: int = 1,
 ) -> tf.data.Dataset:
-    """Masked batches for ``Electra.fit``: dicts as of ``features.PRETRAINING``.
+    """Returns masked batches for ``Electra.fit``, dicts of ``features.PRETRAINING``.
 
     Args:
         files: glob, comma list or sequence of TFRecord files or folders of them,
@@ -106,24 +106,23 @@ def pretraining_dataset(
         masking: how to mask; default from the manifest beside the files.
         sep_id: id of [SEP], from which segments are derived; default as for masking.
         training: True shuffles and repeats forever; False reads the files once, in
-            order, and fills the last batch with empty rows (weight 0 everywhere), so
-            that every row counts once and shapes stay static.
+            order, and fills the last batch with empty rows of weight 0.
         seed: seed of record order and masks, at least 0.
-        mask_variants: in how many ways a record is masked over the passes (static
-            masking); None draws a new mask in every pass (dynamic, as the paper).
+        mask_variants: number of masks per record (static masking); None draws a new
+            mask in every pass (dynamic masking, as in the paper).
         shuffle_buffer: records shuffled together within a pass.
         start_batch: first batch to produce, for resuming.
-        weights: of each of ``files``, a sequence of patterns then: the share of the
-            rows that comes from it. In every 10,000 rows it is exact, at random places.
-        worker: which of the ``workers`` this is, from 0.
-        workers: more than one: gives only the rows of one of them, ``batch_size`` by
-            their number. Where there are as many files as workers, each reads files of
-            its own; else all read everything, and the rows are those of one worker.
+        weights: the share of the rows that comes from each of ``files``, which then is
+            a sequence of patterns. It is exact in every 10,000 rows, at random places.
+        worker: number of this worker, from 0.
+        workers: if more than one, the dataset has only the rows of one worker,
+            ``batch_size`` divided by their number. With at least as many files as
+            workers, each worker reads files of its own; else all read everything.
 
     Raises:
-        ValueError: no file matches, the files hold no record or records of something
-            else, a manifest is needed and missing, ``seed`` is negative, a weight is
-            none, or the workers cannot share a batch.
+        ValueError: if no file matches, the files hold no record or other records, a
+            manifest is needed and missing, ``seed`` is negative, a weight is not
+            positive, or the workers cannot share a batch.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -142,30 +141,30 @@ def pretraining_dataset(
             f"{workers} workers cannot share a batch of {batch_size} rows; its size "
             "must be a multiple of their number."
         )
-    groups = [expand_files(each) for each in files] if weights else []
-    found = sorted({p for g in groups for p in g}) or expand_files(files)
+    groups = [expand_files(each) for each in files] if weights else None
+    groups = groups or [expand_files(files)]
+    counts = count_all({path for group in groups for path in group})
+    # The original builder leaves empty shards of small corpora.
+    groups = [[path for path in group if counts[path]] for group in groups]
     if masking is None or sep_id is None:
-        manifest = records.read_manifest(paths.parent(found[0]))
+        manifest = records.read_manifest(paths.parent(next(iter(counts))))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
-    groups = [_not_empty(group) for group in groups]
-    found = _not_empty(found)
-    own_rows = batch_size // workers
-    by_files = training and min(map(len, groups or [found])) >= workers > 1
-    if by_files:
+    own_rows = rows = batch_size // workers
+    if training and min(map(len, groups)) >= workers > 1:
         groups = [group[worker::workers] for group in groups]
-        own, rows = found[worker::workers], own_rows
     else:
-        own, rows = found, batch_size
+        rows = batch_size
+    own = sorted({path for group in groups for path in group})
     start_record = start_batch * rows
     if training and weights:
-        sized = [(group, count_all(group)) for group in groups]
+        sized = [(group, sum(counts[path] for path in group)) for group in groups]
         stream = _mixed(sized, weights, seed, shuffle_buffer, start_record)
     elif training:
-        count = count_all(own)
+        count = sum(counts[path] for path in own)
         stream = _endless_records(own, count, seed, shuffle_buffer, start_record)
     else:
-        known = tf.data.experimental.assert_cardinality(count_all(own))
+        known = tf.data.experimental.assert_cardinality(sum(counts.values()))
         stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     _check_first_records(own)
@@ -189,10 +188,10 @@ def pretraining_dataset(
 
 
 def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
-    """Batches of one worker's own rows, in the form that ``tf.distribute`` takes.
+    """Batches of one worker's rows, in the form that ``tf.distribute`` expects.
 
-    It cuts every batch into as many as there are workers, for one step each. So as many
-    batches are joined first; where they begin does not matter.
+    ``tf.distribute`` cuts every batch into one per worker, for one step each. So this
+    joins as many batches first.
     """
     options = tf.data.Options()
     off = tf.data.experimental.AutoShardPolicy.OFF
@@ -208,27 +207,20 @@ def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
     return together.map(joined).with_options(options)
 
 
-def _not_empty(found: list[str]) -> list[str]:
-    """The files that have bytes; all of them if none has, which is an error later.
-
-    The original builder leaves empty shards of small corpora.
-    """
-    known_counts(found)
-    return [path for path in found if paths.size(path)] or found
-
-
-def count_all(found: Sequence[str]) -> int:
-    """Records in all files, from their manifest if there is one.
+def count_all(found: Iterable[str]) -> dict[str, int]:
+    """Numbers of records by file, from the manifests if there are any.
 
     Raises ``ValueError`` if a file is missing or cut off, or if there is no record.
     """
+    found = sorted(found)
     known = known_counts(found)
-    total = sum(
-        known[path] if path in known else records.count_records(path) for path in found
-    )
-    if total == 0:
+    counts = {
+        path: known[path] if path in known else records.count_records(path)
+        for path in found
+    }
+    if not any(counts.values()):
         raise UserError(f"The {len(found)} TFRecord files hold no record.")
-    return total
+    return counts
 
 
 def known_counts(found: Sequence[str]) -> dict[str, int]:
@@ -246,7 +238,7 @@ def known_counts(found: Sequence[str]) -> dict[str, int]:
 
 
 def _check_first_records(found: Sequence[str]) -> None:
-    """Names a file of something else now, which a running dataset could not."""
+    """Raises ValueError, with the name of the file, if a first record is foreign."""
     for path in found:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
@@ -284,22 +276,22 @@ def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
 
 
 def _damage(path: str, vocab_size: int) -> str:
-    """What is wrong with the first damaged record of a file, and which it is."""
+    """Describes the first damaged record of a file; "" if there is none."""
     first = 0
-    # A thousand at a time, then one by one those among which it is.
+    # A thousand at a time, then one by one.
     for size in (1000, 1):
         whole = first
-        said = ""
+        reason = ""
         try:
             for batch in tf.data.TFRecordDataset(path).skip(first).batch(size):
                 parse_batch(batch, vocab_size)
                 whole += len(batch)
         except (tf.errors.OpError, UnicodeDecodeError) as error:
-            said = cli.reason(error)
-        if not said:
+            reason = cli.reason(error)
+        if not reason:
             return ""
         first = whole
-    return f"record {first + 1} is damaged ({said})"
+    return f"record {first + 1} is damaged ({reason})"
 
 
 def parse_batch(
@@ -307,9 +299,10 @@ def parse_batch(
 ) -> tf.RaggedTensor:
     """Token ids of a batch of records, without padding: [B, None] int32, ragged.
 
-    Takes records, [B] string, of ours or of the original builder. Where a record has an
-    ``input_mask``, only the ids under its ones are kept; one without ``input_ids``, or
-    with an id beyond the vocabulary, raises ``tf.errors.InvalidArgumentError``.
+    Takes records, [B] string, of this library or of the original builder. If a record
+    has an ``input_mask``, only the ids under its ones are kept. Raises
+    ``tf.errors.InvalidArgumentError`` for a record without ``input_ids`` or with an id
+    beyond the vocabulary.
 
     Examples:
         >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
@@ -335,11 +328,11 @@ def parse_batch(
 def _endless_records(
     found: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
-    """(serialized record, pass number) forever, beginning at ``start_record``.
+    """Endless (serialized record, pass number), from ``start_record`` on.
 
-    There are ``count`` records in a pass.
+    A pass has ``count`` records.
     """
-    # A resume opens its own pass and skips less than one, however long the run was.
+    # A resumed run opens its pass and skips less than a pass.
     first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(found))
 
@@ -376,7 +369,7 @@ def _mixed(
 ) -> tf.data.Dataset:
     """As ``_endless_records``, of several corpora, each with its share of the rows.
 
-    ``groups`` are the files and the number of records of each.
+    ``groups`` has the files and the number of records of each corpus.
     """
     counts = _counts_in_a_block(weights)
     labels = tf.constant(np.repeat(np.arange(len(counts)), counts))
@@ -385,8 +378,8 @@ def _mixed(
         pair = tf.stack([tf.constant(seed, tf.int64), number])
         return tf.random.experimental.stateless_shuffle(labels, pair)
 
-    # Which corpus a row is of depends on its number alone, so a resume knows without
-    # reading how many rows of each there were before.
+    # The corpus of a row depends on its number alone, so a resumed run knows the rows
+    # of each corpus before it without reading them.
     begun, offset = divmod(start_record, _BLOCK)
     part = np.bincount(
         block(tf.constant(begun, tf.int64))[:offset], minlength=len(counts)
@@ -401,7 +394,7 @@ def _mixed(
 
 
 def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
-    """Rows of each corpus among 10,000, by the largest remainders; ValueError: none."""
+    """Rows of each corpus among 10,000, by the largest remainders."""
     given = np.array(weights, np.float64)
     if not (given > 0).all() or not np.isfinite(given).all():
         raise UserError(f"weights must be greater than 0, got {list(weights)}.")

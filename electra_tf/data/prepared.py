@@ -24,11 +24,11 @@ _COUNTED_RECORDS = 200_000
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """Vocabulary and record files of a run, and the casing of the text in them.
+    """Vocabulary and record files of a run, and the casing of their text.
 
-    ``eval_files``, held out, may be empty. ``manifest`` is what ``build_records`` wrote
-    beside them, if it did; of several folders, all their shards. ``groups`` are the
-    training files of each corpus, where their shares of the rows are given.
+    ``eval_files`` are held out and may be empty. ``manifest`` joins their manifests;
+    None if one is missing. ``groups`` has the training files of each corpus
+    if the corpora have weights.
     """
 
     vocabulary: Vocabulary
@@ -46,9 +46,9 @@ class PretrainingData:
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
-        """[V] counts of the tokens of the training records, special tokens not counted.
+        """Counts of the tokens in the training records, [V], without special tokens.
 
-        Of the first 200,000 records, which fix the frequencies well enough.
+        The first 200,000 records are counted.
         """
         stream = tf.data.TFRecordDataset(self.train_files).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
@@ -69,7 +69,7 @@ def built_data(
     strip_accents: bool,
     **options: Any,
 ) -> PretrainingData:
-    """Builds records from text, or reuses the same that are there; see ``build``."""
+    """Builds records from text, or reuses existing ones; see ``building.build``."""
     casing = {"lower_case": lower_case, "strip_accents": strip_accents}
     vocabulary, manifest = build(corpus, folder, **casing, **options)
     train_files, eval_files = (
@@ -90,12 +90,12 @@ def given_data(
     weighted: bool = False,
     log: Log,
 ) -> PretrainingData:
-    """Finds records that were built before, with their vocabulary.
+    """Finds existing records and their vocabulary.
 
-    Patterns are files, globs and folders. By default the held-out files are those in
-    the folders of the records, and the vocabulary is the one beside them. The casing
-    given here is that of records without a manifest. ``weighted``: each pattern is a
-    corpus, with a share of the rows of its own.
+    Patterns are files, globs and folders. By default the held-out files and the
+    vocabulary are in the folders of the records. The casing given here is used for
+    records without a manifest. If ``weighted``, each pattern is a corpus with its own
+    share of the rows.
     """
     found = pipeline.expand_files(patterns)
     train_files = _for_training(found, patterns)
@@ -105,8 +105,8 @@ def given_data(
     ]
     if sum(map(len, groups)) > len(set().union(*groups)):
         raise UserError(
-            f"--records={','.join(patterns)} names a file twice, which would be of two "
-            "corpora: --corpus_weights needs patterns without common files."
+            f"--records={','.join(patterns)} names a file twice: --corpus_weights "
+            "needs patterns without common files."
         )
     folders = sorted({paths.parent(path) or "." for path in found})
     held_out = pipeline.HELD_OUT
@@ -149,7 +149,7 @@ def given_data(
         vocabulary,
         tuple(train_files),
         tuple(eval_files),
-        # Counts of a part of the records would be taken for counts of all.
+        # Counts of a part of the records would seem to be counts of all.
         _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
         *_casing(manifests, default=(lower_case, strip_accents)),
         groups=tuple(map(tuple, groups)),
@@ -157,8 +157,8 @@ def given_data(
 
 
 def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """The files that are not held out; ValueError: there is none."""
-    # A glob over a folder that build_records wrote names its held-out shards too.
+    """The files that are not held out; raises ValueError if there are none."""
+    # A glob over a folder of build_records matches its held-out shards, too.
     train_files = [path for path in found if not Path(path).name.startswith("eval-")]
     if not train_files:
         raise UserError(

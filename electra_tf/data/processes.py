@@ -1,131 +1,110 @@
-"""Processes of this machine, or a Beam pipeline, that read and build units."""
+"""Runs a step of a build on units, in processes of this machine or by Beam."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from electra_tf import cli
 from electra_tf.data import beam
-from electra_tf.data.units import Recipe, Report, Unit, UnitBuilder, UnitReader
+from electra_tf.data.units import Job, Unit, Worker
 
 # Starting a process takes about as long as building this much text.
 _BYTES_WORTH_A_PROCESS = 4 << 20
 
 
 def run(
-    worker: type[UnitReader] | type[UnitBuilder],
-    recipe: Recipe,
+    step: str,
+    job: Job,
     units: Sequence[Unit],
     num_processes: int,
+    beam_flags: str,
     log: cli.Log,
-    *,
-    beam_flags: str = "",
 ) -> None:
-    """Lets workers read or build the units that are not finished yet.
+    """Runs a step on the units that are not finished.
 
-    With ``num_processes`` 0 there is one process per core, fewer for little text; with
-    ``beam_flags``, a Beam pipeline of them takes the place of processes. An OSError
-    says that a process was killed, or that a file could not be written.
+    0 processes mean one per core, fewer for little text. With ``beam_flags`` a Beam
+    pipeline replaces the processes. Raises ``OSError`` if a process was killed or a
+    file cannot be written.
     """
-    left = [unit for unit in units if not worker.is_done(recipe, unit)]
+    left = [unit for unit in units if not job.file(unit, step).exists()]
     if len(left) < len(units):
         log(f"{len(units) - len(left)} of {len(units)} units are finished already")
     if left and beam_flags:
-        beam.run(worker, recipe, left, beam_flags)
+        beam.run(step, job, left, beam_flags)
     elif left:
-        size = sum(unit.size for unit in left)
-        useful = 1 + size // _BYTES_WORTH_A_PROCESS
+        useful = 1 + sum(unit.size for unit in left) // _BYTES_WORTH_A_PROCESS
         workers = min(num_processes or min(os.cpu_count() or 1, useful), len(left))
-        # Only what goes to standard error anyway may be written over there.
-        plain = None if log is cli.note else log
-        progress = cli.Progress(size, unit="B", scale=True, log=plain)
-        done = [0, 0]  # Documents and characters.
-
-        def report(documents: int, characters: int) -> None:
-            done[:] = done[0] + documents, done[1] + characters
-            progress.update(done[1], f"{done[0]:,} documents")
-
-        report(0, 0)
+        report = _Progress(left, log)
         if workers == 1:
-            own = worker(recipe)
+            worker = Worker(job)
             for unit in left:
-                own.build(unit, report)
+                report(unit, worker.run(step, unit))
         else:
-            _run_in_processes(worker, recipe, left, workers, report)
-        # The total was a guess: bytes of text, of compressed files an estimate.
-        progress.total = progress.done
-        progress.close()
+            _run_in_processes(step, job, left, workers, report)
+        report.progress.close()
 
 
-# A forked child of a process that has run TensorFlow hangs, so the workers are spawned;
-# what they need is sent once and kept here.
-_worker: dict[str, Any] = {}
+class _Progress:
+    """Shows the bytes and documents of finished units."""
+
+    def __init__(self, units: Sequence[Unit], log: cli.Log):
+        # A progress line that is written over is for standard error only.
+        plain = None if log is cli.note else log
+        total = sum(unit.size for unit in units)
+        self.progress = cli.Progress(total, unit="B", scale=True, log=plain)
+        self.documents = 0
+        self.progress.update(0, "")
+
+    def __call__(self, unit: Unit, documents: int) -> None:
+        self.documents += documents
+        done = self.progress.done + unit.size
+        self.progress.update(done, f"{self.documents:,} documents")
 
 
 def _run_in_processes(
-    worker: type[UnitReader] | type[UnitBuilder],
-    recipe: Recipe,
+    step: str,
+    job: Job,
     units: Sequence[Unit],
     workers: int,
-    report: Report,
+    report: Callable[[Unit, int], None],
 ) -> None:
-    """Lets workers do units in any order, several at once."""
+    # A forked child of a process that has run TensorFlow hangs.
     spawn = multiprocessing.get_context("spawn")
-    counts = spawn.Array("q", 2)
-    executor = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=spawn, initializer=_start, initargs=(worker, recipe, counts)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, mp_context=spawn, initializer=_start, initargs=(job,)
     )
-    with executor, _cancel_at_error(executor):
-        waiting = {executor.submit(_build, unit) for unit in units}
-        while waiting:
-            done, waiting = concurrent.futures.wait(
-                waiting, timeout=0.5, return_when="FIRST_EXCEPTION"
-            )
-            with counts.get_lock():
-                report(*counts)
-                counts[:] = 0, 0
-            for future in done:
-                future.result()
+    with pool:
+        try:
+            futures = {pool.submit(_run, step, unit): unit for unit in units}
+            for future in concurrent.futures.as_completed(futures):
+                report(futures[future], future.result())
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise OSError(
+                "a worker process died, perhaps for lack of memory. Run the same again "
+                "to resume, with fewer processes."
+            ) from error
+        except BaseException:
+            # Leaving the pool would first build all units that are queued.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-@contextlib.contextmanager
-def _cancel_at_error(executor: concurrent.futures.Executor) -> Iterator[None]:
-    try:
-        yield
-    except concurrent.futures.process.BrokenProcessPool as error:
-        raise OSError(
-            "a worker process died, perhaps for lack of memory. Run the same again to "
-            "resume, with fewer processes."
-        ) from error
-    except BaseException:
-        # Without this, leaving the pool would first build all units that are queued.
-        executor.shutdown(wait=False, cancel_futures=True)
-        raise
+# The worker of this process, if it is one of the pool.
+_worker: list[Worker] = []
 
 
-def _start(
-    worker: type[UnitReader] | type[UnitBuilder], recipe: Recipe, counts: Any
-) -> None:
-    """Prepares a worker; ``counts``: documents and characters that are not reported."""
-    # The parent deals with Ctrl-C; a worker whose parent was killed must not stay.
+def _start(job: Job) -> None:
+    # The parent handles Ctrl-C. A worker must end with a parent that is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # In case TensorFlow is loaded. Text needs no GPU; a worker would take its memory.
+    # Text needs no GPU; a worker that loads TensorFlow would take its memory.
     os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
-
-    def report(documents: int, characters: int) -> None:
-        with counts.get_lock():
-            counts[0] += documents
-            counts[1] += characters
-
-    _worker.update(own=worker(recipe), report=report)
+    _worker[:] = [Worker(job)]
 
 
 def _exit_with_parent() -> None:
@@ -133,5 +112,5 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _build(unit: Unit) -> None:
-    _worker["own"].build(unit, _worker["report"])
+def _run(step: str, unit: Unit) -> int:
+    return _worker[0].run(step, unit)

@@ -1,9 +1,11 @@
-"""TFRecord shards of examples, and the manifest that says what is in them.
+"""TFRecord shards of examples, and their manifest.
 
-A record holds ``input_ids`` only, unpadded: mask and segments follow from the ids, and
-masking happens when the records are read. Shards that the original builder wrote
-(``input_ids``, ``input_mask`` and ``segment_ids`` of one fixed length) can be read as
-well.
+A record has ``input_ids`` only, without padding: mask and segments follow from the ids,
+and records are masked when they are read. Shards of the original builder
+(``input_ids``, ``input_mask`` and ``segment_ids`` of one fixed length) are read, too.
+
+The writer makes the bytes of ``tf.io.TFRecordWriter``. Importing TensorFlow would take
+each worker process ten times as long as its own start.
 """
 
 from __future__ import annotations
@@ -45,15 +47,15 @@ SHARD = typing.get_type_hints(Shard)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    r"""What a folder of records holds and how it was made.
+    r"""Contents of a folder of records and the settings of its build.
 
     Attributes:
-        settings: everything that decides what the records are: ``vocabulary_sha256``,
+        settings: all settings that decide the records: ``vocabulary_sha256``,
             ``lower_case``, ``max_seq_length``, ``segmenting``, ``seed``, ...
         vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
-        corpus: the ``sources``, and counts: ``documents``, ``lines``, ``characters``,
-            and, of the tokens to train on, ``unknown_tokens``; if documents were left
-            out, how many, by reason (``selection.REASONS``).
+        corpus: the ``sources`` and the counts ``documents``, ``lines``, ``characters``
+            and ``unknown_tokens`` (to train on); also the number of documents that were
+            left out, by reason (``selection.REASONS``).
         eval: held-out shards; may be empty.
 
     Examples:
@@ -79,14 +81,14 @@ class Manifest:
         return sum(shard.tokens for shard in self.train)
 
     def check_vocabulary(self, vocabulary: Vocabulary, folder: files.AnyPath) -> None:
-        """Refuses a manifest, read in ``folder``, that was edited or mixed up."""
+        """Raises ValueError if the manifest, of ``folder``, has another vocabulary."""
         names = self.vocabulary.get("special_tokens", vocabulary.special_tokens)
         ids = [vocabulary.ids.get(name) for name in names]
-        said = self.vocabulary["size"], self.vocabulary["special_ids"]
-        if said != (len(vocabulary), ids):
+        listed = self.vocabulary["size"], self.vocabulary["special_ids"]
+        if listed != (len(vocabulary), ids):
             raise UserError(
-                f"{Path(folder, MANIFEST)} says that the vocabulary has {said[0]} "
-                f"tokens and the special ids {said[1]}, but it has {len(vocabulary)} "
+                f"{Path(folder, MANIFEST)} says that the vocabulary has {listed[0]} "
+                f"tokens and the special ids {listed[1]}, but it has {len(vocabulary)} "
                 f"and {ids}. Build the records again."
             )
 
@@ -96,7 +98,7 @@ class Manifest:
         files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
-# What a manifest that can be read has to say.
+# Required entries of a manifest.
 _MANIFEST = {
     "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
     "vocabulary": {
@@ -110,7 +112,9 @@ _MANIFEST = {
 
 
 def read_manifest(folder: files.AnyPath) -> Manifest:
-    """Reads ``manifest.json``; ValueError: none, damaged, or of a newer format.
+    """Reads ``manifest.json``.
+
+    Raises ``ValueError`` if it is missing, damaged, or of a newer format.
 
     Examples:
         >>> manifest = et.data.read_manifest("records")
@@ -146,17 +150,17 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """The manifest, if its numbers can be; else a ValueError."""
+    """Returns the manifest; raises ValueError if a number is impossible."""
     ids, size = manifest.vocabulary["special_ids"], manifest.vocabulary["size"]
     if len(ids) != 5 or not all(0 <= index < size for index in ids):
-        raise UserError(f"{ids} are no ids of 5 special tokens among {size}")
+        raise UserError(f"special_ids must be 5 ids below {size}, got {ids}")
     if (longest := manifest.settings["max_seq_length"]) < 3:
         raise UserError(f"no example fits into max_seq_length={longest}")
     for shard in (*manifest.train, *manifest.eval):
         if Path(shard.name).name != shard.name:
-            raise UserError(f"{shard.name!r} is no file of this folder")
+            raise UserError(f"{shard.name!r} is not a file of this folder")
         if min(shard.records, shard.tokens, shard.size) < 0:
-            raise UserError(f"{shard.name} holds less than nothing")
+            raise UserError(f"{shard.name} has a negative size")
     return manifest
 
 
@@ -216,7 +220,7 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
 
 
 def _framed(examples: Sequence[Sequence[int]]) -> bytes:
-    """What ``tf.io.TFRecordWriter`` writes for the examples, made of all at once."""
+    """The bytes that ``tf.io.TFRecordWriter`` writes for the examples."""
     ids, sizes = _varints(np.concatenate(examples))
     ends = np.cumsum(sizes)[np.cumsum([len(example) for example in examples]) - 1]
     ids, ends = ids.tobytes(), [0, *ends.tolist()]
@@ -230,7 +234,7 @@ def _framed(examples: Sequence[Sequence[int]]) -> bytes:
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Protocol buffers' form of numbers >= 0: bytes of all, and how many each has."""
+    """Protocol buffers' form of numbers >= 0: all bytes, and their count by number."""
     width = max(1, -(-int(values.max()).bit_length() // 7))
     # Seven bits a byte, the lowest first; the top bit says that more follow.
     rest = values[:, None] >> np.arange(0, 7 * width, 7)
@@ -242,7 +246,7 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
-    """What stands in a record before ``size`` bytes of ids."""
+    """The bytes of a record before ``size`` bytes of ids."""
     head = b""
     # From the inside: Int64List.value, Feature.int64_list, the map's entry (key and
     # value), Features.feature, Example.features; each with its length.
@@ -253,7 +257,7 @@ def _head(size: int) -> bytes:
 
 @functools.lru_cache(10_000)
 def _before_record(size: int) -> bytes:
-    """What stands in a TFRecord file before a record: its size, with a checksum."""
+    """The bytes of a TFRecord file before a record: its size, with a checksum."""
     length = struct.pack("<Q", size)
     return length + _masked_crcs([length]).tobytes()
 
@@ -261,7 +265,7 @@ def _before_record(size: int) -> bytes:
 def join_shards(
     path: files.AnyPath, folder: files.AnyPath, shards: Sequence[Shard]
 ) -> Shard:
-    """Writes one TFRecord file of the records of several shards in ``folder``."""
+    """Joins several shards in ``folder`` to one TFRecord file."""
     with files.replacing(path) as part:
         # A TFRecord file has no header: appended bytes are a file of all records.
         with open(part, "wb") as file:
@@ -285,7 +289,7 @@ def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
 def count_records(path: files.AnyPath) -> int:
     """Counts the records of a TFRecord file by its length headers.
 
-    They are a hundredth of a big file. ValueError: it is no TFRecord file, or cut off.
+    Raises ``ValueError`` if it is not a TFRecord file or is cut off.
     """
     size = paths.size(path)
     position = count = 0
@@ -325,14 +329,14 @@ _CRC = _crc_table()
 
 
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
-    """CRC-32C of each, [N] uint32, as TFRecord files hold it: rotated, plus a constant.
+    """CRC-32C of each record, [N] uint32, rotated and shifted as in TFRecord files.
 
-    Takes the first byte of all records, then the second, and so on.
+    Processes the first byte of all records, then the second, and so on.
     """
     data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records])
     starts = np.cumsum(sizes) - sizes
-    # The longest first: those that go on at some byte are the first ones.
+    # The longest first: the records that have some byte are the first ones.
     order = np.argsort(-sizes, kind="stable")
     sizes, starts = sizes[order], starts[order]
     crc = np.full(len(records), 0xFFFFFFFF, np.uint32)
@@ -346,7 +350,7 @@ def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
 
 
 def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
-    """Counts tokens, [vocab_size] int64, of arrays of unpadded ids of any shape."""
+    """Counts the tokens of arrays of ids without padding: [vocab_size] int64."""
     counts = np.zeros(vocab_size, np.int64)
     for ids in batches:
         counts += np.bincount(np.ravel(ids), minlength=vocab_size)

@@ -1,29 +1,28 @@
-"""Which documents of a corpus are kept: quality filters, exact and near duplicates.
+"""Document filters and deduplication.
 
-Every document is judged by its own text first. Then, over all of the corpus and in its
-order, later copies go, and later documents that are nearly the same by their words
+Each document is first judged by its own text. Then, over the whole corpus and in its
+order, later copies are left out, and later documents with nearly the same words
 (MinHash with banding: Broder 1997; Leskovec et al., Mining of Massive Datasets, 3.4).
-What is left depends on the text and the settings alone, not on who has read it.
+The result depends on the text and the settings alone.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import hashlib
 import itertools
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from electra_tf.data.corpora import Document
+from electra_tf.data.settings import BuildSettings
 from electra_tf.errors import UserError
 
-# Why a document is left out; the place in this list is its verdict.
+# Reasons to leave out a document; a verdict is an index of this tuple.
 REASONS = (
     "kept",
     "too_short",
@@ -34,9 +33,9 @@ REASONS = (
     "near_duplicate",
 )
 KEPT = 0
+HASHES = 128
 _WORDS_IN_A_SHINGLE = 5
 _WORDS_AT_ONCE = _LINES_AT_ONCE = 4096
-HASHES = 128
 _LINES_REMEMBERED = 100_000
 _RECALL = 0.99
 # Scripts without spaces: each character is a word.
@@ -47,11 +46,7 @@ _WORD = re.compile(f"[{_ALONE}]|[^\\W{_ALONE}]+")
 
 
 class Facts(NamedTuple):
-    """What one reading tells about a document.
-
-    ``hash`` is 64 bits of the text: equal documents are on the same side of the
-    hold-out. ``characters`` are those of the lines.
-    """
+    """Hash (64 bits of the text), number of lines and of their characters."""
 
     hash: int
     lines: int
@@ -71,8 +66,58 @@ def facts(document: Document) -> Facts:
     return Facts(int.from_bytes(digest.digest(), "big"), lines, characters)
 
 
+class Reader:
+    """Computes hash, verdict and MinHash signature of documents."""
+
+    def __init__(self, settings: BuildSettings):
+        self._settings = settings
+        self._min_hash = _min_hash() if settings.dedup == "near" else None
+
+    def __call__(self, document: Document) -> tuple[int, int, np.ndarray]:
+        """Returns hash, verdict by the document's own text, and signature.
+
+        The signature is [128] uint32; [0] if no near duplicates are removed.
+        """
+        about = facts(document)
+        verdict = REASONS.index(self._reason(document, about))
+        signature = np.zeros(HASHES if self._min_hash else 0, np.uint32)
+        if self._min_hash and verdict == KEPT:
+            signature = self._signature(document)
+        return about.hash, verdict, signature
+
+    def _reason(self, document: Document, about: Facts) -> str:
+        chosen = self._settings
+        longest, most = chosen.max_characters, chosen.max_repeated_lines
+        if about.characters < chosen.min_characters:
+            return "too_short"
+        if longest is not None and about.characters > longest:
+            return "too_long"
+        if chosen.min_letters > 0 and _share_of_letters(document) < chosen.min_letters:
+            return "few_letters"
+        if most < 1 and _share_of_repeated_lines(document) > most:
+            return "repeated_lines"
+        return "kept"
+
+    def _signature(self, document: Document) -> np.ndarray:
+        # Drawing the permutations is slow, copying them is not.
+        minimum, waiting = self._min_hash.copy(), shingles(document)
+        while some := list(itertools.islice(waiting, _WORDS_AT_ONCE)):
+            minimum.update_batch(some)
+        return minimum.hashvalues
+
+
+def _min_hash() -> Any:
+    try:
+        from datasketch import MinHash
+    except ImportError as error:
+        raise UserError(
+            "--dedup=near needs the package datasketch: pip install 'datasketch>=2,<3'."
+        ) from error
+    return MinHash(HASHES, seed=1, hashfunc=zlib.crc32)
+
+
 class _Letters(dict):
-    """For ``str.translate``: leaves letters and the marks on them."""
+    """A table for ``str.translate`` that keeps letters and the marks on them."""
 
     def __missing__(self, code: int) -> int | None:
         self[code] = code if unicodedata.category(chr(code))[0] in "LM" else None
@@ -82,68 +127,8 @@ class _Letters(dict):
 _LETTERS = _Letters()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selection:
-    """What a document must be to be kept; see ``RecordsConfig`` for the meaning."""
-
-    dedup: str = "none"
-    near_similarity: float = 0.8
-    min_characters: int = 0
-    max_characters: int | None = None
-    min_letters: float = 0.0
-    max_repeated_lines: float = 1.0
-
-    def settings(self) -> dict[str, Any]:
-        """What differs from the default; records of older versions know none of it."""
-        return {
-            leaf.name: value
-            for leaf in dataclasses.fields(self)
-            if (value := getattr(self, leaf.name)) != leaf.default
-        }
-
-    @functools.cached_property
-    def rows_in_a_band(self) -> int:
-        """Of the signature: most for which few similar documents share no band."""
-        t = self.near_similarity
-        return max(
-            rows
-            for rows in range(1, HASHES + 1)
-            if rows == 1 or 1 - (1 - t**rows) ** (HASHES // rows) >= _RECALL
-        )
-
-    def reader(self) -> Callable[[Document], tuple[int, int, np.ndarray]]:
-        """A function that gives a document's hash, verdict and signature.
-
-        The verdict is that of the document's own text. The signature, [128] uint32, is
-        [0] where near duplicates are not looked for.
-        """
-        sign = _signatures() if self.dedup == "near" else None
-        unsigned = np.zeros(HASHES if sign else 0, np.uint32)
-
-        def read(document: Document) -> tuple[int, int, np.ndarray]:
-            about = facts(document)
-            verdict = REASONS.index(self._judged(document, about))
-            is_signed = sign and verdict == KEPT
-            return about.hash, verdict, sign(document) if is_signed else unsigned
-
-        return read
-
-    def _judged(self, document: Document, about: Facts) -> str:
-        """The reason that the document's own text gives."""
-        if about.characters < self.min_characters:
-            return "too_short"
-        if self.max_characters is not None and about.characters > self.max_characters:
-            return "too_long"
-        if self.min_letters > 0 and _share_of_letters(document) < self.min_letters:
-            return "few_letters"
-        most = self.max_repeated_lines
-        if most < 1 and _share_of_repeated_lines(document) > most:
-            return "repeated_lines"
-        return "kept"
-
-
 def _share_of_letters(document: Document) -> float:
-    """Letters among the characters that are no spaces."""
+    """Share of letters among the characters other than spaces."""
     letters = others = 0
     for line in document:
         letters += len(line.translate(_LETTERS))
@@ -152,7 +137,7 @@ def _share_of_letters(document: Document) -> float:
 
 
 def _share_of_repeated_lines(document: Document) -> float:
-    """Characters of lines that were there before, among all characters."""
+    """Share of the characters that is in repetitions of earlier lines."""
     seen: set[int] = set()
     repeated = total = 0
     for line in document:
@@ -181,84 +166,66 @@ def shingles(document: Document) -> Iterator[bytes]:
         yield " ".join(words).encode()
 
 
-def _signatures() -> Callable[[Document], np.ndarray]:
-    """A function that gives the MinHash signature of a document, [128] uint32."""
-    try:
-        from datasketch import MinHash
-    except ImportError as error:
-        raise UserError(
-            "--dedup=near needs the package datasketch: pip install 'datasketch>=2,<3'."
-        ) from error
-    # Permutations are drawn once; a copy is cheap.
-    fresh = MinHash(HASHES, seed=1, hashfunc=zlib.crc32)
-
-    def signature(document: Document) -> np.ndarray:
-        found, waiting = fresh.copy(), []
-        for shingle in shingles(document):
-            waiting.append(shingle)
-            if len(waiting) == _WORDS_AT_ONCE:
-                found.update_batch(waiting)
-                waiting = []
-        found.update_batch(waiting)
-        return found.hashvalues
-
-    return signature
+def rows_in_a_band(similarity: float) -> int:
+    """Largest band of a signature by which 99 % of the similar documents are found."""
+    return max(
+        rows
+        for rows in range(1, HASHES + 1)
+        if rows == 1 or 1 - (1 - similarity**rows) ** (HASHES // rows) >= _RECALL
+    )
 
 
 def judge(
-    selection: Selection,
+    settings: BuildSettings,
     hashes: np.ndarray,
     verdicts: np.ndarray,
-    signatures: np.ndarray | None = None,
+    signatures: np.ndarray,
 ) -> np.ndarray:
-    """The verdicts, [D] uint8, once all D documents have been read.
+    """Returns the final verdicts, [D] uint8, of all D documents of the corpus.
 
     A document is a near duplicate if its signature agrees with that of the first
-    document of one of its buckets: of those kept so far that have a whole band of the
-    signature in common with it.
+    document of one of its buckets. A bucket is the documents kept so far that have a
+    whole band of the signature in common.
 
     Args:
-        selection: its ``dedup`` decides what is looked for.
+        settings: ``dedup`` and ``near_similarity`` are used.
         hashes: [D] uint64.
         verdicts: [D] uint8, by the documents' own text.
-        signatures: [D, 128] uint32, maybe on the disk; for near duplicates.
+        signatures: [D, 128] uint32, may be memory-mapped.
     """
     verdicts = verdicts.copy()
-    if selection.dedup in ("exact", "near"):
+    if settings.dedup in ("exact", "near"):
         kept = np.flatnonzero(verdicts == KEPT)
         _, firsts = np.unique(hashes[kept], return_index=True)
         copies = np.delete(kept, firsts)
         verdicts[copies] = REASONS.index("duplicate")
-    if selection.dedup == "near" and signatures is not None:
+    if settings.dedup == "near":
         kept = np.flatnonzero(verdicts == KEPT)
-        rows = selection.rows_in_a_band
+        rows = rows_in_a_band(settings.near_similarity)
         mixed = np.random.default_rng(0).integers(0, 2**64, rows, np.uint64)
         for start in range(0, HASHES - rows + 1, rows):
             band = np.asarray(signatures[:, start : start + rows])[kept]
-            # Two bands with one sum are told apart by the signatures.
+            # Comparing the signatures tells different bands with one sum apart.
             sums = (band * mixed).sum(axis=1, dtype=np.uint64)
             _, firsts, bucket = np.unique(sums, return_index=True, return_inverse=True)
             first = firsts[bucket]
             later = np.flatnonzero(first != np.arange(len(kept)))
             for some in np.array_split(later, 1 + len(later) // _WORDS_AT_ONCE):
                 ours, theirs = signatures[kept[some]], signatures[kept[first[some]]]
-                similar = (ours == theirs).mean(axis=1) >= selection.near_similarity
+                similar = (ours == theirs).mean(axis=1) >= settings.near_similarity
                 verdicts[kept[some[similar]]] = REASONS.index("near_duplicate")
     return verdicts
 
 
 def counted(verdicts: np.ndarray) -> dict[str, int]:
-    """How many documents are left out, for every reason that there is."""
+    """Number of documents left out, by reason."""
     counts = np.bincount(verdicts, minlength=len(REASONS)).tolist()
-    return {
-        reason: count
-        for reason, count in zip(REASONS, counts, strict=True)
-        if count and reason != REASONS[KEPT]
-    }
+    reasons = zip(REASONS[1:], counts[1:], strict=True)
+    return {reason: count for reason, count in reasons if count}
 
 
 def described(dropped: dict[str, int], documents: int) -> str:
-    """For people: "left out 12 of 90 documents: 10 duplicate, 2 too short"."""
+    """A message such as "left out 12 of 90 documents: 10 duplicate, 2 too short"."""
     parts = [f"{count} {name.replace('_', ' ')}" for name, count in dropped.items()]
     left_out = sum(dropped.values())
     return f"left out {left_out} of {left_out + documents} documents: " + (

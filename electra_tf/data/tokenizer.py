@@ -22,10 +22,10 @@ _BATCH = 1024
 class WordPiece(tf.Module):
     """BERT's tokenizer: clean, lower-case, strip accents, split, greedy longest match.
 
-    The text is normalized in the graph, as Hugging Face's ``BertWordPieceTokenizer``
-    and the original do it, and then split by ``tensorflow_text.FastBertTokenizer``,
-    whose own normalization is another one (compatibility case folding). Rows of
-    printable ASCII, which need none of it, take a short cut.
+    Normalizes the text in the graph, as Hugging Face's ``BertWordPieceTokenizer`` and
+    the original do. Then ``tensorflow_text.FastBertTokenizer`` splits it, whose own
+    normalization is different (compatibility case folding). Rows of printable ASCII are
+    only lower-cased.
 
     Agrees with ``BertWordPieceTokenizer`` except for:
 
@@ -38,10 +38,8 @@ class WordPiece(tf.Module):
     * Invalid UTF-8: offending bytes are dropped here, not accepted there.
 
     Works under ``tf.function``, in ``tf.data.Dataset.map`` (on batches) and as an
-    attribute of an exported model; who loads the SavedModel imports
-    ``tensorflow_text`` first.
-
-    Accents are removed only if the text is lower-cased too.
+    attribute of an exported model; import ``tensorflow_text`` before loading the
+    SavedModel. Removes accents only of lower-cased text.
 
     Examples:
         >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()
@@ -66,7 +64,7 @@ class WordPiece(tf.Module):
         self._clean_ascii = tf.strings.lower if lower_case else tf.identity
         self._split = tf_text.FastBertTokenizer(
             vocab=list(vocabulary.tokens),
-            # As many as so many characters can have; `_limited` counts them.
+            # Bytes of the longest word; `_limited` counts the characters.
             max_bytes_per_word=4 * MAX_WORD_LENGTH,
             token_out_type=tf.int32,
             unknown_token=vocabulary.unk,
@@ -74,7 +72,7 @@ class WordPiece(tf.Module):
         self._is_inside = np.array([t.startswith("##") for t in vocabulary.tokens])
         parts = (token.removeprefix("##") for token in vocabulary.tokens)
         self._sizes = np.fromiter(map(len, parts), np.int32)
-        # Autograph would read the source of all that is called, for half a second.
+        # Autograph would take half a second to read the source.
         self._tokenize = tf.function(
             self.tokenize,
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -93,11 +91,11 @@ class WordPiece(tf.Module):
     def tokenize_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, and which characters of the texts (valid UTF-8) each piece stands for.
+        """Ids and their character offsets in the texts (valid UTF-8).
 
-        Exact although the text is normalized before it is split: every character is
-        normalized alone too, which says how many bytes came of it. Characters of which
-        nothing is left, such as combining accents, belong to the piece before them.
+        The offsets refer to the text before normalization: every character is also
+        normalized alone, to know its number of bytes. Characters that normalization
+        deletes, such as combining accents, belong to the piece before them.
 
         Returns ids, first character, and character after the last one, counted in
         Unicode code points: [N, None] int32 each, ragged.
@@ -117,13 +115,13 @@ class WordPiece(tf.Module):
         row = starts.value_rowids()
 
         def holder(offsets: tf.RaggedTensor) -> tf.Tensor:
-            """The characters that hold these bytes: the first that end after them."""
+            """The characters of these bytes: the first that end after them."""
             byte = tf.cast(offsets.values, tf.int64) + tf.gather(first_byte, row)
             character = tf.searchsorted(after, byte, "right", tf.int64)
             return tf.cast(character - tf.gather(first_character, row), tf.int32)
 
-        # A piece may end inside of what came of one character, such as a Korean
-        # syllable; that character then belongs to it as a whole.
+        # A piece may end inside of a decomposed character, such as a Korean syllable,
+        # which then belongs to it as a whole.
         end = tf.maximum(holder(ends - 1) + 1, holder(ends))
         count = tf.cast(characters.row_lengths(), tf.int32)
         end = tf.minimum(end, tf.gather(count, row))
@@ -132,13 +130,13 @@ class WordPiece(tf.Module):
     def _limited(
         self, ids: tf.RaggedTensor, *others: tuple[tf.RaggedTensor, Callable]
     ) -> list[tf.RaggedTensor]:
-        """Ids in which words of too many characters are one [UNK].
+        """Replaces the ids of words that are too long by one [UNK].
 
-        The same is done to ``others``, of one value a piece: a function makes the value
-        of a word from those of its pieces, as ``tf.math.segment_max`` does.
+        ``others`` have one value per piece, and a function such as
+        ``tf.math.segment_max`` that combines the values of a word.
         """
         pieces = ids.flat_values
-        # Pieces that go on with a word are those of the vocabulary that begin with ##.
+        # Tokens that begin with ## continue a word.
         is_first = ~tf.gather(tf.constant(self._is_inside), pieces)
         word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
         size = tf.math.segment_sum(tf.gather(tf.constant(self._sizes), pieces), word)
@@ -151,7 +149,7 @@ class WordPiece(tf.Module):
         for other, of_word in others:
             whole = tf.gather(of_word(other.flat_values, word), word)
             columns.append(tf.where(is_long, whole, other.flat_values))
-        # Checks of the splits would be more operations than all of these.
+        # Validation would take more operations than all of these.
         return [
             tf.RaggedTensor.from_row_splits(
                 tf.gather(x, chosen), splits, validate=False
@@ -160,7 +158,7 @@ class WordPiece(tf.Module):
         ]
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """The text that is split into words: [N] string to [N] string."""
+        """Cleans the text before it is split into words: [N] string to [N] string."""
         plain = self._clean_ascii(texts)
         rows = tf.where(~tf.strings.regex_full_match(texts, "[ -~]*"))  # [M, 1]
         return tf.cond(
@@ -172,7 +170,7 @@ class WordPiece(tf.Module):
         )
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of each text, int32, tokenized in batches: the offline ``tokenize``."""
+        """Ids of each text, int32: ``tokenize`` in batches."""
         rows = []
         for start in range(0, len(texts), _BATCH):
             batch = self._tokenize(
@@ -183,9 +181,9 @@ class WordPiece(tf.Module):
         return rows
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text: pieces joined, spaces before punctuation left out.
+        """Joins the pieces to readable text, without spaces before punctuation.
 
-        Special tokens are shown, padding is not. The spaces, case and accents of the
+        Shows special tokens but not padding. The spaces, case and accents of the
         original text are lost.
         """
         tokens, pad = self.vocabulary.tokens, self.vocabulary.pad_id

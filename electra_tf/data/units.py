@@ -1,21 +1,19 @@
-"""Units of work of a records build: what to read, and what is made of it.
+"""Units of a records build: parts of the corpus that become one shard each.
 
-A unit is a part of the corpus whose examples depend on the settings, the seed and its
-number only. So the records are the same whichever process builds it, and a finished
-unit need not be built again after an interruption.
+The examples of a unit depend on the settings, the seed and its number only. So the
+records are the same whichever process builds the unit, and a resumed build skips
+finished units.
 """
 
 from __future__ import annotations
 
-import array
 import collections
-import contextlib
 import dataclasses
+import functools
 import itertools
-import os
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +22,9 @@ from electra_tf import files
 from electra_tf.data import selection
 from electra_tf.data.corpora import Document, Source
 from electra_tf.data.documents import ExampleBuilder
-from electra_tf.data.records import SHARD, Shard, write_shard
-from electra_tf.data.selection import Facts, Selection, facts
+from electra_tf.data.records import Shard, write_shard
+from electra_tf.data.selection import facts
+from electra_tf.data.settings import BuildSettings
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.data.words import WordTable
 from electra_tf.errors import UserError
@@ -33,14 +32,13 @@ from electra_tf.errors import UserError
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
 SPLITS = ("train", "eval")
-_READ, _VERDICTS = "read.npz", "verdicts.npy"
+# The steps of a build, with the suffix of the file that marks a unit as finished.
+READ, BUILD = "read.npz", "json"
+_VERDICTS = "verdicts.npy"
 _HASHES = 1 << 64
 _MOST_HELD_OUT = 0.05
 _BATCH_CHARACTERS = 1 << 19
 _LINES_AT_ONCE = 1 << 12
-
-# Told after each batch: how many documents and characters were done.
-Report = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,60 +59,11 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How text becomes examples: all a process needs besides the unit.
-
-    ``held_out`` are hashes of documents; with a ``selection``, not all documents are
-    kept. Unit files are written to ``folder``.
-    """
-
-    vocabulary: Vocabulary
-    max_seq_length: int
-    segmenting: str
-    lower_case: bool
-    strip_accents: bool
-    seed: int
-    held_out: range = range(0)
-    selection: Selection | None = None
-    folder: str
-
-    def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
-        """A builder whose choices are a function of (seed, unit, split)."""
-        return ExampleBuilder(
-            self.max_seq_length,
-            cls_id=self.vocabulary.cls_id,
-            sep_id=self.vocabulary.sep_id,
-            rng=self.rng(unit, split),
-            segmenting=self.segmenting,
-        )
-
-    def rng(self, unit: Unit, purpose: str) -> random.Random:
-        """A random source of its own for each (seed, unit, purpose)."""
-        return random.Random(f"{self.seed} {unit.index} {purpose}")
-
-    def file(self, unit: Unit, suffix: str) -> Path:
-        """A file of the unit, such as its result, ``json``."""
-        return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
-
-    def result(self, unit: Unit) -> UnitResult | None:
-        """What became of a finished unit; None if it is not finished."""
-        path = self.file(unit, "json")
-        if not path.is_file():
-            return None
-        counts = dict.fromkeys(("documents", "lines", "characters"), int)
-        shards = dict.fromkeys(SPLITS, (None, SHARD))
-        shape = {"dropped": dict[str, int] | None, **counts, **shards}
-        content = files.read_json(path, shape=shape)
-        for split in SPLITS:
-            content[split] = content[split] and Shard(**content[split])
-        return UnitResult(**content)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """What was kept of a unit, [UNK] tokens to train on, and shards: None if empty.
+    """Counts and shards of a finished unit; a shard is None if it would be empty.
 
-    ``dropped`` counts the documents that were not kept, by reason.
+    ``unknown`` counts the [UNK] tokens to train on, ``dropped`` the documents that were
+    left out, by reason.
     """
 
     documents: int
@@ -126,11 +75,49 @@ class UnitResult:
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A build as its worker processes need it: everything besides the units.
+
+    ``held_out`` has the hashes of documents to hold out; ``folder`` receives the files
+    of the units.
+    """
+
+    settings: BuildSettings
+    vocabulary: Vocabulary
+    folder: str
+    held_out: range = range(0)
+
+    def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
+        """A builder whose choices are a function of (seed, unit, split)."""
+        return ExampleBuilder(
+            self.settings.max_seq_length,
+            cls_id=self.vocabulary.cls_id,
+            sep_id=self.vocabulary.sep_id,
+            rng=self.rng(unit, split),
+            segmenting=self.settings.segmenting,
+        )
+
+    def rng(self, unit: Unit, purpose: str) -> random.Random:
+        """A random generator for (seed, unit, purpose)."""
+        return random.Random(f"{self.settings.seed} {unit.index} {purpose}")
+
+    def file(self, unit: Unit, suffix: str) -> Path:
+        """A file of the unit, such as its result, ``json``."""
+        return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
+
+    def result(self, unit: Unit) -> UnitResult:
+        """The result of a finished unit."""
+        content = files.read_json(self.file(unit, BUILD))
+        for split in SPLITS:
+            content[split] = content[split] and Shard(**content[split])
+        return UnitResult(**content)
+
+
 def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
     """Groups sources, cut where needed, into units of about ``max_bytes``, or less."""
-    # A small corpus is cut finer, so that shards can be shuffled and shared. Sizes
-    # alone decide, never the number of processes: a resumed build, and one on another
-    # machine, plans the same units.
+    # A small corpus is cut finer, so that shards can be shuffled and shared. The number
+    # of processes must not matter: a resumed build plans the same units.
     total = sum(source.size for source in sources)
     wanted = max(MIN_UNIT_BYTES, min(max_bytes, total // UNITS_OF_A_SMALL_CORPUS))
     groups: list[list[Source]] = []
@@ -146,16 +133,16 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
 
 
 def hold_out(documents: Iterable[Document], fraction: float) -> range:
-    """The hashes of the documents that are held out, about ``fraction`` of them.
+    """Returns the hashes of the documents to hold out, about ``fraction`` of them.
 
-    The text decides, not the place: a document stays on its side when others are added
+    The text decides, not the position: a document stays on its side if others are added
     or the order changes, and no copy of a held-out document is trained on.
 
-    Reads until documents on either side of the bound have been seen and those held
-    out are no more than twice the share that is asked for, or 5 %. In a corpus of few
-    documents that may never be: then one document (and its duplicates) is held out,
-    of those that have at most ``fraction`` or 5 % of the characters; none if all have
-    more. Raises ValueError if there is no document at all.
+    Reads until there were documents on both sides of the bound and those held out are
+    at most twice ``fraction`` or 5 % of the text. That may never happen in a corpus of
+    few documents: then one document (and its copies) is held out, of those with at most
+    ``fraction`` or 5 % of the characters, or none if all have more. Raises
+    ``ValueError`` if there is no document.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -175,116 +162,104 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)
 
 
-class UnitReader:
-    """Reads units for a selection, before anything is built of them."""
+def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
+    """Writes the verdicts of units that were read; returns those of all documents."""
+    hashes, verdicts = [], []
+    # Signatures take half a kilobyte per document, too much for the memory.
+    with tempfile.TemporaryFile(dir=job.folder) as file:
+        for unit in units:
+            with np.load(job.file(unit, READ)) as read:
+                hashes.append(read["hashes"])
+                verdicts.append(read["verdicts"])
+                file.write(read["signatures"].tobytes())
+        file.flush()
+        signatures = np.zeros([0, selection.HASHES], np.uint32)
+        if file.tell():
+            signatures = np.memmap(file, np.uint32, "r").reshape(-1, selection.HASHES)
+        judged = selection.judge(
+            job.settings, np.concatenate(hashes), np.concatenate(verdicts), signatures
+        )
+    ends = np.cumsum([len(each) for each in hashes])
+    for unit, part in zip(units, np.split(judged, ends[:-1]), strict=True):
+        with files.open_new(job.file(unit, _VERDICTS), "wb") as file:
+            np.save(file, part)
+    return judged
 
-    def __init__(self, recipe: Recipe):
-        self._recipe = recipe
-        self._read = recipe.selection.reader()
 
-    @staticmethod
-    def is_done(recipe: Recipe, unit: Unit) -> bool:
-        """Whether the unit was read already."""
-        return recipe.file(unit, _READ).is_file()
+class Worker:
+    """Runs the steps of units, one after the other, in one process."""
 
-    def build(self, unit: Unit, report: Report) -> None:
-        """Writes what was found in the unit's documents."""
-        found = []
-        for document in unit.documents():
-            found.append(self._read(document))
-            report(1, 0)
-        hashes, verdicts, signatures = zip(*found, strict=True) if found else ((),) * 3
-        with files.open_new(self._recipe.file(unit, _READ), "wb") as file:
+    def __init__(self, job: Job):
+        self._job = job
+
+    def run(self, step: str, unit: Unit) -> int:
+        """Runs ``READ`` or ``BUILD`` of a unit; returns the number of documents."""
+        return self.read(unit) if step == READ else self.build(unit)
+
+    @functools.cached_property
+    def _reader(self) -> selection.Reader:
+        return selection.Reader(self._job.settings)
+
+    @functools.cached_property
+    def _tokenizer(self) -> WordTable:
+        settings = self._job.settings
+        return WordTable(
+            self._job.vocabulary,
+            lower_case=settings.lower_case,
+            strip_accents=settings.strip_accents,
+        )
+
+    def read(self, unit: Unit) -> int:
+        """Writes hash, verdict and signature of the unit's documents."""
+        rows = [self._reader(document) for document in unit.documents()]
+        hashes, verdicts, signatures = zip(*rows, strict=True) if rows else ((),) * 3
+        with files.open_new(self._job.file(unit, READ), "wb") as file:
             np.savez(
                 file,
                 hashes=np.array(hashes, np.uint64),
                 verdicts=np.array(verdicts, np.uint8),
                 signatures=np.array(signatures, np.uint32),
             )
-        report(0, unit.size)
+        return len(rows)
 
-
-def judge_units(recipe: Recipe, units: Sequence[Unit]) -> np.ndarray:
-    """Writes the verdicts of units that were read; returns those of all documents."""
-    parts: dict[str, list[np.ndarray]] = {"hashes": [], "verdicts": []}
-    # Signatures take half a kilobyte for each document of the corpus: on the disk.
-    with tempfile.TemporaryFile(dir=recipe.folder) as file:
-        for unit in units:
-            with np.load(recipe.file(unit, _READ)) as read:
-                for name, each in parts.items():
-                    each.append(read[name])
-                file.write(read["signatures"].tobytes())
-        joined = {name: np.concatenate(each) for name, each in parts.items()}
-        signatures = None
-        if file.tell():
-            file.flush()
-            signatures = np.memmap(file, np.uint32, "r").reshape(-1, selection.HASHES)
-        verdicts = selection.judge(recipe.selection, **joined, signatures=signatures)
-    ends = np.cumsum([len(each) for each in parts["hashes"]])
-    for unit, part in zip(units, np.split(verdicts, ends[:-1]), strict=True):
-        with files.open_new(recipe.file(unit, _VERDICTS), "wb") as file:
-            np.save(file, part)
-    return verdicts
-
-
-class UnitBuilder:
-    """Builds units, one after the other; owns the tokenizer of its process."""
-
-    def __init__(self, recipe: Recipe):
-        self._recipe = recipe
-        self._tokenizer = WordTable(
-            recipe.vocabulary,
-            lower_case=recipe.lower_case,
-            strip_accents=recipe.strip_accents,
-        )
-
-    @staticmethod
-    def is_done(recipe: Recipe, unit: Unit) -> bool:
-        """Whether the unit is finished."""
-        return recipe.result(unit) is not None
-
-    def build(self, unit: Unit, report: Report) -> UnitResult:
+    def build(self, unit: Unit) -> int:
         """Writes the unit's shards, then the result that marks it as finished."""
-        recipe = self._recipe
-        unk = recipe.vocabulary.unk_id
+        job = self._job
         # One builder per split: an example never mixes held-out and training text.
-        builders = {split: recipe.example_builder(unit, split) for split in SPLITS}
+        builders = {split: job.example_builder(unit, split) for split in SPLITS}
+        rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         counts = collections.Counter(documents=0, lines=0, characters=0)
-        read, dropped = unit.documents(), {}
-        if recipe.selection:
-            verdicts = np.load(recipe.file(unit, _VERDICTS))
-            read = itertools.compress(read, verdicts == selection.KEPT)
+        documents, dropped = unit.documents(), {}
+        if job.settings.selects:
+            verdicts = np.load(job.file(unit, _VERDICTS))
+            documents = itertools.compress(documents, verdicts == selection.KEPT)
             dropped = selection.counted(verdicts)
-        with contextlib.ExitStack() as stack:
-            built = {
-                split: stack.enter_context(_Examples(recipe.folder, unk))
-                for split in SPLITS
-            }
-            for batch in _batches(read):
-                encoded = self._encode(
-                    itertools.chain.from_iterable(document for document, _ in batch)
+        for batch in _batches(documents):
+            lines = itertools.chain.from_iterable(document for document, _ in batch)
+            encoded = self._encode(lines)
+            for _, about in batch:
+                split = "eval" if about.hash in job.held_out else "train"
+                ids = itertools.islice(encoded, about.lines)
+                rows[split] += builders[split].build([ids])
+                counts.update(
+                    documents=1,
+                    lines=about.lines,
+                    characters=about.lines + about.characters,
                 )
-                for _, about in batch:
-                    split = "eval" if about.hash in recipe.held_out else "train"
-                    ids = itertools.islice(encoded, about.lines)
-                    built[split].add(builders[split].build([ids]))
-                lines = sum(about.lines for _, about in batch)
-                size = lines + sum(about.characters for _, about in batch)
-                counts.update(documents=len(batch), lines=lines, characters=size)
-                report(len(batch), size)
-            shards = {}
-            for split, examples in built.items():
-                path = recipe.file(unit, f"{split}.tfrecord")
-                rows = examples.shuffled(recipe.rng(unit, f"shuffle {split}"))
-                shards[split] = write_shard(path, rows) if len(examples) else None
-            unknown = built["train"].unknown
+        shards = {}
+        for split, examples in rows.items():
+            path = job.file(unit, f"{split}.tfrecord")
+            job.rng(unit, f"shuffle {split}").shuffle(examples)
+            shards[split] = write_shard(path, examples) if examples else None
+        unk = job.vocabulary.unk_id
+        unknown = sum(int((row == unk).sum()) for row in rows["train"])
         result = UnitResult(**counts, **shards, unknown=unknown, dropped=dropped)
-        # Last: a build that is resumed takes a unit with a result as finished.
-        files.write_json(recipe.file(unit, "json"), dataclasses.asdict(result))
-        return result
+        # Last: a resumed build skips units with a result.
+        files.write_json(job.file(unit, BUILD), dataclasses.asdict(result))
+        return result.documents
 
     def _encode(self, lines: Iterator[str]) -> Iterator[Sequence[int]]:
-        # Some at a time: the ids of a document of megabytes are not all kept at once.
+        # In parts: the text of a document of megabytes must not be held in memory.
         some: list[str] = []
         size = 0
         for line in lines:
@@ -298,9 +273,9 @@ class UnitBuilder:
 
 def _batches(
     documents: Iterable[Document],
-) -> Iterator[list[tuple[Document, Facts]]]:
+) -> Iterator[list[tuple[Document, selection.Facts]]]:
     """Groups of documents with enough text to tokenize at once."""
-    batch: list[tuple[Document, Facts]] = []
+    batch: list[tuple[Document, selection.Facts]] = []
     size = 0
     for document in documents:
         batch.append((document, facts(document)))
@@ -310,53 +285,3 @@ def _batches(
             batch, size = [], 0
     if batch:
         yield batch
-
-
-class _Examples(contextlib.AbstractContextManager):
-    """Examples of a unit, kept on the disk in ``folder`` until they are shuffled.
-
-    ``unknown`` is how many of their tokens are ``unk_id``.
-    """
-
-    def __init__(self, folder: str, unk_id: int):
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._folder, self._unk_id = folder, unk_id
-        self._ends = array.array("q", [0])  # In tokens.
-        self.unknown = 0
-
-    def __exit__(self, *error: object) -> None:
-        # What could not be written was said already.
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def add(self, examples: Iterable[np.ndarray]) -> None:
-        """Takes examples of int32."""
-        with self._naming_folder():
-            for example in examples:
-                self._file.write(example.tobytes())
-                self._ends.append(self._ends[-1] + len(example))
-                self.unknown += int((example == self._unk_id).sum())
-
-    def shuffled(self, rng: random.Random) -> Iterator[np.ndarray]:
-        """Yields the examples in another order."""
-        with self._naming_folder():
-            self._file.flush()
-        order = array.array("q", range(len(self)))
-        rng.shuffle(order)
-        for number in order:
-            start, end = self._ends[number], self._ends[number + 1]
-            row = os.pread(self._file.fileno(), 4 * (end - start), 4 * start)
-            yield np.frombuffer(row, np.int32)
-
-    @contextlib.contextmanager
-    def _naming_folder(self) -> Iterator[None]:
-        # The file has no name that a full disk could be reported with.
-        try:
-            yield
-        except OSError as error:
-            if error.filename:
-                raise
-            raise OSError(error.errno, error.strerror, self._folder) from error

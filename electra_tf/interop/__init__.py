@@ -1,4 +1,4 @@
-"""Pretrained weights of other libraries, in and out.
+"""Imports and exports weights of other libraries.
 
 Examples of this package go on from here:
 

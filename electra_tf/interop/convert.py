@@ -1,4 +1,4 @@
-"""Converts pretrained weights: other libraries' to ours, and ours to theirs."""
+"""Converts pretrained weights between this and other libraries."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_fol
 from electra_tf.interop.imported import Imported, Source
 from electra_tf.training.checkpoints import checkpoints_in
 
-# Format -> its module, see ``electra_tf.interop.imported``; asked in this order whether
-# they can read a source.
+# Format -> its module, see ``electra_tf.interop.imported``; the first that detects a
+# source reads it.
 FORMATS: dict[str, ModuleType] = {
     "electra_tf": run_folder,
     "google_tf1": google_tf1,
     "keras_hub": keras_hub,
     "hugging_face": hugging_face,
 }
-# What only a training run leaves: its folder is not written to.
+# Files of a training run, whose folder is never written to.
 _OF_A_RUN = (CHECKPOINTS, METRICS)
 
 
 def main(options: ConvertConfig, log: Log = cli.say) -> None:
-    """Reads ``options.source`` and writes ``options.to``, whole or not at all.
+    """Reads ``options.source`` and writes ``options.to``, atomically.
 
-    What was read, assumed, left out and written is told to ``log``.
+    ``log`` receives what was read, assumed, left out and written.
 
-    A source that is damaged, lacks something or is a variant that this library does not
-    have is a ValueError, as is a folder to write to that holds something else; a file
-    that is missing or cannot be written is an OSError.
+    Raises:
+        ValueError: if the source is damaged, incomplete or an unknown variant, or the
+            output folder has other files.
+        OSError: if a file is missing or cannot be written.
     """
     if options.push_to_hub:
-        # Before anything is read: what is missing is not found out at the end.
+        # A missing package must not be noticed at the end.
         hub.client(f"--push_to_hub={options.push_to_hub}")
     target = FORMATS[options.format]
-    # A relative path such as "." has no name of its own to put beside it.
+    # A relative path such as "." has no name for a temporary folder beside it.
     folder = Path(options.to).resolve()
-    # May put back what is then not to be overwritten.
+    # May restore a folder, which then is not overwritten.
     files.remove_leftovers(folder.parent, of=folder.name)
     _check_output(Path(options.to), target, overwrite=options.overwrite)
     source = Source(
@@ -95,7 +96,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:
-    """Refuses to write a fine-tuned model where there is no place for its head."""
+    """Raises ValueError if the format cannot hold the head of a fine-tuned model."""
     alone = "or pass --only=discriminator, for its encoder alone."
     if options.format not in ("electra_tf", "hugging_face"):
         raise UserError(
@@ -141,7 +142,7 @@ def find_format(source: Source) -> ModuleType:
 
 
 def completed(model: Imported, options: ConvertConfig) -> Imported:
-    """Fills in what the source does not say: by the options, or by the defaults."""
+    """Completes the facts that the source lacks, by the options or the defaults."""
     notes, vocabulary = list(model.notes), model.vocabulary
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
@@ -189,7 +190,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
 
 
 def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
-    """Rejects a folder that holds something else, or anything without --overwrite."""
+    """Raises ValueError if the folder has other files, or any without --overwrite."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -213,6 +214,6 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first eight names, and how many more there are."""
+    """The first eight names and the number of others."""
     rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + rest

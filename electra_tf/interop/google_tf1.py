@@ -45,7 +45,7 @@ _NOT_WEIGHTS = re.compile(
 
 
 class Place(NamedTuple):
-    """Where a tower is: what stands before the names of its parts."""
+    """Name prefixes of the parts of a tower."""
 
     embeddings: str
     body: str
@@ -86,7 +86,7 @@ def newest(path: Path) -> str | None:
 
 @contextlib.contextmanager
 def _whole(prefix: str) -> Iterator[None]:
-    """Turns whatever reading a damaged checkpoint raises into a ValueError."""
+    """Turns all errors of reading a damaged checkpoint into a ValueError."""
     try:
         yield
     except Exception as error:  # The reader maps its states to builtins of all kinds.
@@ -95,7 +95,7 @@ def _whole(prefix: str) -> Iterator[None]:
 
 
 def variable_shapes(prefix: str) -> dict[str, list[int]]:
-    """Shape of every variable of a checkpoint, the state of training included."""
+    """Shape of every variable of a checkpoint, including the state of training."""
     with _whole(prefix):
         return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
 
@@ -112,7 +112,7 @@ def read_weights(prefix: str) -> dict[str, np.ndarray]:
 
 
 def places(variables: Iterable[str]) -> dict[str, Place]:
-    """The towers that the names of variables tell of, discriminator first."""
+    """The towers that the variables belong to, discriminator first."""
     variables = tuple(variables)
 
     def has(scope: str) -> bool:
@@ -123,7 +123,7 @@ def places(variables: Iterable[str]) -> dict[str, Place]:
     tables = GENERATOR if has(f"{GENERATOR}embeddings/") else MAIN
     heads = {role: has(f"{scope}/") for role, scope in HEAD_SCOPES.items()}
     towers = {}
-    # What has the generator's head only was trained as a masked LM, under `electra/`.
+    # A checkpoint with only the generator's head is a masked LM under `electra/`.
     if has_body or heads["discriminator"] or not heads["generator"]:
         towers["discriminator"] = Place(MAIN, MAIN, heads["discriminator"])
     if has_body or heads["generator"]:
@@ -139,8 +139,8 @@ def read(source: Source) -> Imported:
     folder = Path(prefix).parent
     tensors = Tensors(read_weights(prefix), prefix)
     there = places(tensors.left)
-    asked = source.asked(there)
-    if len(asked) == 2 and asked["generator"].embeddings != MAIN:
+    chosen = source.asked(there)
+    if len(chosen) == 2 and chosen["generator"].embeddings != MAIN:
         raise UserError(
             f"{source.path}: the generator has embeddings of its own "
             f"({GENERATOR}embeddings/...), which a pair here shares. Import one "
@@ -150,14 +150,13 @@ def read(source: Source) -> Imported:
     if len(there) == 2 and there["generator"].body == MAIN:
         notes.append("one encoder serves both towers; here each gets a copy of it")
     towers = {}
-    for role, place in asked.items():
+    for role, place in chosen.items():
         prefixes = {"embeddings": place.embeddings, "body": place.body}
         heads = source.heads[role] or _num_heads(role, folder, notes)
         sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=heads)
         rows = encoder_rows(GOOGLE_TF1, sizes, **prefixes)
         encoder = tensors.read(rows, encoder_shapes(sizes))
-        # A generator without its head is an error that names what is missing; the
-        # discriminator's head is not needed for fine-tuning.
+        # The generator needs its head; fine-tuning does not need the discriminator's.
         has_head = place.has_head or role == "generator"
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
@@ -179,7 +178,7 @@ def read(source: Source) -> Imported:
 
 
 def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
-    """Attention heads by a config file; None: the original's rule decides."""
+    """Attention heads of a config file; None for the original's rule."""
     candidates = sorted(folder.glob(f"*{role}*config*.json"))
     if role == "discriminator":
         candidates.append(folder / "config.json")
@@ -216,8 +215,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         files.write_json(folder / _CONFIGS[role], {"hidden_act": "gelu", **config})
     tensor_names = sorted(arrays)
     try:
-        # Keyed by name, as TensorFlow 1 wrote them: the checkpoints of TensorFlow 2
-        # are keyed by a graph of Python objects, which the original code cannot read.
+        # Keyed by name, as in TensorFlow 1. The original code cannot read checkpoints
+        # of TensorFlow 2, which are keyed by a graph of Python objects.
         tf.raw_ops.SaveV2(
             prefix=str(folder / _PREFIX),
             tensor_names=tensor_names,
@@ -226,7 +225,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         )
     except tf.errors.OpError as error:
         raise OSError(f"{_PREFIX} cannot be written: {error.message}") from error
-    # By name only, so that the folder can be moved.
+    # The name only, so that the folder can be moved.
     files.write_text(folder / "checkpoint", f'model_checkpoint_path: "{_PREFIX}"\n')
     model.vocabulary.save(folder / "vocab.txt")
     return ()

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: folders from there, and to there, by its own client."""
+"""Downloads folders from the Hugging Face hub and uploads folders to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether it may be a repository on the hub: owner/name, and no local path."""
+    """Whether it may be a repository on the hub: owner/name, not a local path."""
     return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
 
 
@@ -26,8 +26,7 @@ def local_folder(path: str) -> Path:
         raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
     snapshot_download = client(path).snapshot_download
     try:
-        # Both kinds hold the same weights; pickles are only fetched where there are no
-        # safetensors.
+        # Pickles are only downloaded if there are no safetensors.
         for kind in ("*.safetensors", "pytorch_model*.bin"):
             folder = Path(snapshot_download(path, allow_patterns=[*_SMALL, kind]))
             if any(folder.glob(kind)):
@@ -40,16 +39,16 @@ def local_folder(path: str) -> Path:
     return folder
 
 
-def client(asked: str) -> ModuleType:
+def client(reason: str) -> ModuleType:
     """The hub's client, which is not installed with this library.
 
-    ValueError: it is missing; the message begins with what was ``asked``.
+    Raises ValueError if it is missing; the message begins with the ``reason``.
     """
     try:
         import huggingface_hub
     except ImportError as error:
         raise UserError(
-            f"{asked} needs the package huggingface_hub: pip install huggingface_hub."
+            f"{reason} needs the package huggingface_hub: pip install huggingface_hub."
         ) from error
     return huggingface_hub
 
@@ -57,9 +56,9 @@ def client(asked: str) -> ModuleType:
 def push(folder: Path, name: str, *, private: bool = False) -> str:
     """Uploads a folder as one commit of a repository of models; returns its address.
 
-    The repository is made if it is not there, ``private`` or for everybody; files of
-    it that ``folder`` does not have stay. Who one is says the client's token
-    (``HF_TOKEN``, or ``hf auth login``). OSError: the hub cannot be reached or refuses.
+    Creates the repository if it does not exist, ``private`` or public; other files in
+    it stay. The client authenticates with its own token (``HF_TOKEN``, or ``hf auth
+    login``). Raises OSError if the hub cannot be reached or refuses.
     """
     api = client(f"--push_to_hub={name}").HfApi(library_name="electra_tf")
     try:

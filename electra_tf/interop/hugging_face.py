@@ -36,7 +36,7 @@ GENERATOR = "generator"
 _OF_A_HALF = ("config.json", "model.safetensors", *tokenizer_files.OUTPUTS)
 OUTPUTS = ("README.md", *_OF_A_HALF, *(f"{GENERATOR}/{name}" for name in _OF_A_HALF))
 
-# What every model here is, by their name; absent is the same.
+# Entries of config.json that are the same for every model, or absent.
 _FIXED = {
     "model_type": "electra",
     "hidden_act": "gelu",
@@ -45,7 +45,7 @@ _FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-# What config.json calls the fields of `Sizes`.
+# Entry of config.json -> field of `Sizes`.
 SIZES = {
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
@@ -68,7 +68,7 @@ _SHAPE = {
     "model_type": str | None,
     "tie_word_embeddings": bool | None,
 }
-# Heads of fine-tuned models: the encoder below them is what is wanted.
+# Heads of fine-tuned models, of which only the encoder is read.
 _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 # Pickles of older versions hold the generator's output matrix, which is the word table.
@@ -78,7 +78,7 @@ HEAD_ROWS = HUGGING_FACE.heads("dense_prediction", "generator_lm_head.bias")
 
 
 class _Half(NamedTuple):
-    """What one folder holds: a tower, and which of the two it is."""
+    """The contents of one folder: a tower and its role."""
 
     role: str
     tower: Tower
@@ -97,7 +97,7 @@ def detect(source: Source) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Reads one folder, and the generator's if it is known."""
+    """Reads one folder, and the generator's folder if it is known."""
     folder = hub.local_folder(source.path)
     first = _read_half(folder, source.heads, with_task=source.only is None)
     halves = {first.role: first}
@@ -164,8 +164,8 @@ def _read_half(
         attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
         initializer_range=config.get("initializer_range", 0.02),
     )
-    # The shapes decide; but the config of other weights would bring the wrong number of
-    # attention heads, which no shape tells.
+    # The config of other weights would have the wrong number of attention heads, which
+    # does not follow from a shape.
     wrong = [
         f"{theirs} is {config[theirs]} there and {getattr(sizes, ours)} by the tensors"
         for theirs, ours in SIZES.items()
@@ -211,12 +211,12 @@ def _read_half(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Reads config.json; what of it is read here, if it is there, has its type."""
+    """Reads config.json and checks the types of the entries that are used."""
     path = folder / "config.json"
     config = files.read_json(path)
     there = {name: shape for name, shape in _SHAPE.items() if name in config}
     files.check_shape(config, there, f"{path} is damaged")
-    # The exact function too, computed by other code of theirs.
+    # Also the exact function, in other code of `transformers`.
     if config.get("hidden_act") == "gelu_python":
         config["hidden_act"] = "gelu"
     return config
@@ -236,7 +236,7 @@ def _reject_variants(config: Mapping[str, Any], folder: Path) -> None:
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes what ``transformers`` loads: weights, config, tokenizer, model card."""
+    """Writes weights, config, tokenizer and model card for ``transformers``."""
     main, *others = model.towers
     _write_half(folder, model, main)
     for other in others:
@@ -266,7 +266,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     arrays = {name: array.astype(dtype) for name, array in arrays.items()}
     path = folder / "model.safetensors"
     try:
-        # "pt" is what `transformers` asks for; it says nothing of the content.
+        # `transformers` requires "pt", whatever the content.
         save_file(arrays, path, metadata={"format": "pt"})
     except SafetensorError as error:
         raise OSError(f"{path.name} cannot be written: {error}") from error

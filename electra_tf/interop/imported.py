@@ -1,4 +1,4 @@
-"""What every format is read into and written from: arrays under our own names.
+"""The common representation of all formats: arrays under our own names.
 
 A format is a module with
 
@@ -6,12 +6,12 @@ A format is a module with
     detect(source)        ``Source`` -> whether this format can read it
     read(source)          ``Source`` -> ``Imported``
     write(folder, model)  ``Imported`` -> files in an existing, empty folder; returns
-                          what the format cannot hold, a sentence each
+                          notes on what the format cannot hold
 
-and a row in the table ``FORMATS`` of ``electra_tf.interop.convert``. What a source does
-not say (vocabulary, casing, trained length) stays None; ``convert`` fills it in. What
-is damaged, or what the other side cannot hold, is a ValueError; what is not there or
-cannot be written an OSError.
+and a row in the table ``FORMATS`` of ``electra_tf.interop.convert``. Facts that a
+source lacks (vocabulary, casing, trained length) are None; ``convert`` completes them.
+Functions raise ValueError for a damaged source or a model that a format cannot hold,
+and OSError for a file that is missing or cannot be written.
 
 Letters: E embedding size, D hidden size.
 """
@@ -36,11 +36,11 @@ EMBEDDINGS = "embeddings/"
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What to read: a folder, a file, or a name on a hub; and what it may not say.
+    """A folder, a file or a name on a hub to read, and facts that it may lack.
 
-    ``generator`` is where the generator is, if it is somewhere else. None for attention
-    heads is what the source says. ``only`` "discriminator" or "generator" leaves the
-    other one out. ``checkpoint`` is a step of a pretraining run, in place of its end.
+    ``generator`` is the path of the generator if it is elsewhere. Attention heads of
+    None are those of the source. ``only`` reads only the "discriminator" or the
+    "generator". ``checkpoint`` is a step of a pretraining run, instead of its end.
 
     Examples:
         >>> interop.Source("electra_small", num_heads=4).heads
@@ -56,21 +56,21 @@ class Source:
     checkpoint: int | None = None
 
     def reject(self, *names: str) -> None:
-        """Rejects attributes, given by name, for which a format has no use."""
+        """Raises ValueError if attributes are given that a format does not use."""
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
             raise UserError(
-                f"{self.path} has no use for {' and '.join(given)}: its files tell "
-                "everything. Leave the flag out."
+                f"{self.path} does not need {' and '.join(given)}: its files are "
+                "complete. Leave the flag out."
             )
 
     @property
     def heads(self) -> dict[str, int | None]:
-        """The attention heads that are given, by tower."""
+        """The given numbers of attention heads, by tower."""
         return {"discriminator": self.num_heads, "generator": self.generator_num_heads}
 
     def asked(self, towers: Mapping[str, _T]) -> dict[str, _T]:
-        """What ``only`` leaves of what is there; a ValueError if that is nothing."""
+        """The towers that ``only`` selects; raises ValueError if there is none."""
         if self.only and self.only not in towers:
             raise UserError(f"{self.path} holds no {self.only}.")
         return {role: x for role, x in towers.items() if self.only in (None, role)}
@@ -106,10 +106,10 @@ class Sizes:
 
 
 def encoder_shapes(sizes: Sizes) -> Shapes:
-    """Shape of every array of an encoder, by our name for it.
+    """Shape of every array of an encoder, by our name.
 
-    The projection is there only where E differs from D. Query, key and value are one
-    kernel [D, 3D] with the columns in this order: one matrix product in place of three.
+    There is a projection only if E differs from D. Query, key and value are one kernel
+    [D, 3D] with the columns in this order: one matrix product instead of three.
     """
     width, size, wide = sizes.embedding_size, sizes.hidden_size, sizes.intermediate_size
     shapes = {
@@ -157,9 +157,10 @@ HEADS: dict[str, Callable[[Sizes], Shapes]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """One network: an encoder and its head, which is empty if the source has none.
+    """One network: an encoder and its head, which may be empty.
 
-    Both are float32 arrays, named and shaped as ``encoder_shapes`` and ``HEADS`` say.
+    Both are float32 arrays with the names and shapes of ``encoder_shapes`` and
+    ``HEADS``.
 
     Examples:
         >>> from electra_tf.interop import imported
@@ -181,17 +182,17 @@ class Tower:
 
 @dataclasses.dataclass(frozen=True)
 class TaskHead:
-    """What a fine-tuned model has beside its encoder.
+    """The head of a fine-tuned model and its settings.
 
     Attributes:
         kind: "classification", "multilabel", "regression", "tagging" or
             "question_answering", as task.json calls them.
-        labels: in the order of the outputs; empty where there are none.
+        labels: in the order of the outputs; empty for numbers and spans.
         arrays: float32 output_kernel [D, C] and output_bias [C]; C is 1 for a number,
             and 2, start and end, for spans. With hidden_kernel [D, D] and hidden_bias
             [D] there is a layer with GELU before it.
         dropout: rate before the linear layer.
-        options: what task.json says, as far as the source knows it.
+        options: entries of task.json, as far as the source has them.
         facts: sections of a model card, if the source is a run of this library.
     """
 
@@ -204,27 +205,27 @@ class TaskHead:
 
     @property
     def may_be_pair(self) -> bool:
-        """Whether such a task reads one text or two."""
+        """Whether such a task may read two texts."""
         return self.kind in ("classification", "multilabel", "regression")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """A pretrained model, or the part of it that a source holds; or a fine-tuned one.
+    """A pretrained model or a part of it, or a fine-tuned model.
 
     Attributes:
         discriminator: the tower to fine-tune; may lack the head.
-        strip_accents: whether accents are stripped of text that is lower-cased.
-        trained_length: positions that were trained.
-        not_taken: names of what the source holds besides, such as task heads.
-        notes: what to tell the user: assumptions and warnings.
-        float16: whether weights are to be written with 16 bits.
+        strip_accents: whether accents of lower-cased text are removed.
+        trained_length: number of trained positions.
+        not_taken: names of arrays that were not read, such as task heads.
+        notes: assumptions and warnings for the user.
+        float16: whether to write weights with 16 bits.
         run: config.json of the pretraining run, and its held-out ``scores``.
         task: head of a fine-tuned model; the discriminator then has none.
 
     Raises:
-        ValueError: there is no tower, a generator lacks its head, a tower does not fit
-            its sizes, or the embeddings that two towers share differ.
+        ValueError: if there is no tower, a generator lacks its head, a tower does not
+            fit its sizes, or the shared embeddings of two towers differ.
 
     Examples:
         >>> interop.Imported(format="mine", source="an_empty_folder")
@@ -261,7 +262,7 @@ class Imported:
 
     @property
     def towers(self) -> dict[str, Tower]:
-        """The towers that are there, by name, discriminator first."""
+        """The towers by name, discriminator first."""
         both = {"discriminator": self.discriminator, "generator": self.generator}
         return {name: tower for name, tower in both.items() if tower is not None}
 

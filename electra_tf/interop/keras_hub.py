@@ -1,33 +1,25 @@
-"""keras-hub's ``ElectraBackbone``, both ways: presets, ``.keras`` files, live models.
+"""keras-hub's ``ElectraBackbone``, both ways: presets and ``.keras`` files.
 
-A backbone is an encoder and nothing more: it has neither of ELECTRA's two heads. It
-carries a pooler that no ELECTRA was ever trained with, and its GELU is the tanh
-approximation where Google's code and this library have the exact function.
-
-Letters: D hidden size, N heads, H head size.
+A backbone is an encoder without the two heads of ELECTRA. It has a pooler, which
+ELECTRA does not train, and computes GELU by the tanh approximation; the code of Google
+and this library have the exact function.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 
 from electra_tf import files
-from electra_tf.cli import Log, say
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.interop import networks
-from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source
-from electra_tf.layers.encoder import TextEncoder
+from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source, Tower
 
 NAME = "keras_hub"
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -35,7 +27,7 @@ VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
-# Built into ElectraBackbone: no argument, not part of its config.
+# Built into ElectraBackbone, not an argument.
 LAYER_NORM_EPSILON = 1e-12
 
 GELU_NOTE = (
@@ -45,7 +37,7 @@ GELU_NOTE = (
 )
 POOLER_NOTE = "The pooler of keras-hub's backbone (pooled_dense) is not part of ELECTRA"
 
-# Field of `Sizes` -> what a backbone calls it; its one dropout rate is for all.
+# Field of `Sizes` -> argument of a backbone, which has one dropout rate.
 _SIZES = {
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_dim",
@@ -61,65 +53,13 @@ _SIZES = {
 _MAX_CONFIG_BYTES = 1 << 20
 
 
-# The format, as ``electra_tf.interop.imported`` asks for it
-
-
 def detect(source: Source) -> bool:
     """Whether it is a preset (folder or name) or a ``.keras`` file of a backbone."""
     return is_backbone(source.path)
 
 
-def read(source: Source) -> Imported:
-    """Takes a backbone as the tower to fine-tune; it has no head."""
-    if source.generator or source.only == "generator":
-        raise UserError(
-            f"{source.path} is a keras-hub backbone, which has no generator: leave out "
-            "--generator and --only=generator."
-        )
-    source.reject("num_heads", "generator_num_heads", "pair")
-    model = read_backbone(source.path, log=lambda _: None)
-    return Imported(
-        format=NAME,
-        source=source.path,
-        discriminator=networks.encoder_tower(model.encoder, source.path),
-        vocabulary=model.vocabulary,
-        lower_case=model.lower_case,
-        strip_accents=model.strip_accents,
-        notes=model.notes,
-    )
-
-
-def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes a preset of the main tower's encoder; returns what it does not hold."""
-    encoder = networks.models(model)["encoder"]
-    casing = (model.lower_case, model.strip_accents)
-    return _save_preset(folder, encoder, model.vocabulary, *casing)
-
-
-# The same for programs that have a backbone or an encoder at hand
-
-
-@dataclasses.dataclass(frozen=True)
-class KerasHubModel:
-    """What a backbone and the tokenizer beside it hold; None without a tokenizer.
-
-    ``notes`` say what was not taken, or is not the same, one sentence each.
-    """
-
-    encoder: TextEncoder
-    vocabulary: Vocabulary | None
-    lower_case: bool | None
-    strip_accents: bool | None
-    notes: tuple[str, ...]
-
-
-def is_backbone(source: str | os.PathLike | keras.Model) -> bool:
-    """Whether it is a backbone, a preset (folder or name) or a ``.keras`` of one.
-
-    Looks at names and JSON only; nothing is loaded.
-    """
-    if isinstance(source, keras.Model):
-        return type(source).__name__ == CLASS_NAME
+def is_backbone(source: str | Path) -> bool:
+    """As ``detect``, of a path; reads names and JSON only."""
     path = Path(source)
     if not path.exists():
         return _is_preset_name(str(source))
@@ -127,94 +67,80 @@ def is_backbone(source: str | os.PathLike | keras.Model) -> bool:
     return config.get("class_name") == CLASS_NAME
 
 
-def read_backbone(
-    source: str | os.PathLike | keras.Model, log: Log = say
-) -> KerasHubModel:
-    """Takes the encoder out of a keras-hub backbone.
-
-    ``source`` is an ``ElectraBackbone``, a preset folder, a ``.keras`` file of a
-    backbone, or the name of a preset, which keras-hub then downloads (not verified
-    here: there was no network). ``log`` is told what was not taken.
-
-    What is no ElectraBackbone, or has a variable without a partner of its shape, is a
-    ValueError; what is not there an OSError.
-    """
-    backbone = load(source)
+def read(source: Source) -> Imported:
+    """Reads a backbone as the tower to fine-tune; it has no head."""
+    if source.generator or source.only == "generator":
+        raise UserError(
+            f"{source.path} is a keras-hub backbone, which has no generator: leave out "
+            "--generator and --only=generator."
+        )
+    source.reject("num_heads", "generator_num_heads", "pair")
+    backbone = load(source.path)
     epsilons = {backbone.embeddings_layer_norm.epsilon}
     epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
-    if len(epsilons) > 1:
+    if epsilons != {LAYER_NORM_EPSILON}:
         raise UserError(
-            f"The backbone's LayerNorms have different epsilons, {sorted(epsilons)}; "
-            "an encoder of this library has one."
+            f"{source.path}: the LayerNorm epsilons are {sorted(epsilons)}; only "
+            f"{LAYER_NORM_EPSILON} can be converted."
         )
-    (epsilon,) = epsilons
-    encoder = networks.encoder(sizes(backbone), "encoder", layer_norm_epsilon=epsilon)
-    to_encoder(backbone, encoder)
-    vocabulary, lower_case, strip_accents = _tokenizer_beside(source)
     # One update of the optimizer would have moved the bias away from zero.
     untrained = " (it is untrained)" * (not backbone.pooled_dense.bias.numpy().any())
-    notes = (
-        f"{POOLER_NOTE} and was not taken{untrained}.",
-        GELU_NOTE,
-        "The format has no heads: neither replaced tokens can be detected nor masks "
-        "filled in. Fine-tuning needs neither.",
+    vocabulary, lower_case, strip_accents = _tokenizer_beside(source.path)
+    return Imported(
+        format=NAME,
+        source=source.path,
+        discriminator=tower(backbone),
+        vocabulary=vocabulary,
+        lower_case=lower_case,
+        strip_accents=strip_accents,
+        notes=(
+            f"{POOLER_NOTE} and was not taken{untrained}.",
+            GELU_NOTE,
+            "The format has no heads: neither replaced tokens can be detected nor "
+            "masks filled in. Fine-tuning needs neither.",
+        ),
     )
-    for note in notes:
-        log(note)
-    return KerasHubModel(encoder, vocabulary, lower_case, strip_accents, notes)
 
 
-def write_preset(
-    folder: str | os.PathLike,
-    encoder: TextEncoder,
-    vocabulary: Vocabulary,
-    *,
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    overwrite: bool = False,
-    log: Log = say,
-) -> tuple[str, ...]:
-    """Writes a keras-hub preset, whole or not at all: backbone, weights and tokenizer.
+def tower(backbone: keras.Model) -> Tower:
+    """The arrays of a backbone, under our names and in our shapes."""
+    arrays = {}
+    for name, variables in _variables(backbone).items():
+        # Ours is one kernel for query, key and value, with the heads side by side.
+        parts = [variable.numpy() for variable in variables]
+        if name.endswith(("qkv_kernel", "qkv_bias")):
+            parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
+        elif name.endswith("attention_output_kernel"):
+            parts = [part.reshape([-1, part.shape[-1]]) for part in parts]
+        arrays[name] = np.concatenate(parts, axis=-1)
+    return Tower(sizes(backbone), arrays, {})
 
-    ``from_preset(folder)`` of ``ElectraBackbone`` and of ``ElectraTokenizer`` in
-    ``keras_hub.models`` read it. The encoder is a discriminator's or a generator's,
-    with its vocabulary; heads cannot be written, and accents are stripped only of text
-    that is lower-cased. ``log`` is told what the format does not hold, which is also
-    returned.
 
-    A folder that exists, or an encoder or vocabulary that the format cannot hold, is a
-    ValueError; what cannot be written an OSError.
+def write(folder: Path, model: Imported) -> tuple[str, ...]:
+    """Writes a preset of the main tower's encoder; returns notes on what it lacks.
+
+    ``from_preset(folder)`` of ``ElectraBackbone`` and ``ElectraTokenizer`` in
+    ``keras_hub.models`` reads it. Raises ``ValueError`` if the special tokens have
+    other names.
     """
-    folder = Path(folder)
-    if folder.exists() and not overwrite:
-        raise UserError(f"{folder} exists: pass --overwrite to replace it.")
-    # A file of weights that is cut short can end the process when it is closed.
-    with files.replacing(folder, size=4 * encoder.count_params()) as part:
-        notes = _save_preset(part, encoder, vocabulary, lower_case, strip_accents)
-    for note in notes:
-        log(note)
-    return notes
-
-
-def _save_preset(
-    folder: Path,
-    encoder: TextEncoder,
-    vocabulary: Vocabulary,
-    lower_case: bool,
-    strip_accents: bool,
-) -> tuple[str, ...]:
-    _check_writable(encoder, vocabulary)
-    hub, known = _hub(), vars(networks.sizes(encoder))
+    hub, vocabulary, known = _hub(), model.vocabulary, vars(model.main.sizes)
+    if vocabulary.special_tokens != SPECIAL_TOKENS:
+        raise UserError(
+            "keras-hub's ElectraTokenizer needs the special tokens to be called "
+            f"[PAD], [UNK], [CLS], [SEP] and [MASK], not {vocabulary.special_tokens}."
+        )
     backbone = hub.models.ElectraBackbone(
         **{theirs: known[ours] for ours, theirs in _SIZES.items()}, dtype="float32"
     )
-    to_backbone(encoder, backbone)
+    for name, variables in _variables(backbone).items():
+        parts = np.split(model.main.encoder[name], len(variables), axis=-1)
+        for variable, part in zip(variables, parts, strict=True):
+            variable.assign(part.reshape(variable.shape))
     tokenizer = hub.models.ElectraTokenizer(
         vocabulary=list(vocabulary.tokens),
-        lowercase=lower_case,
-        # Their tokenizer would strip accents of text that it does not lower-case,
-        # which ``WordPiece`` never does.
-        strip_accents=lower_case and strip_accents,
+        lowercase=model.lower_case,
+        # Their tokenizer would strip accents of cased text; ``WordPiece`` never does.
+        strip_accents=model.lower_case and model.strip_accents,
     )
     backbone.save_to_preset(str(folder))
     tokenizer.save_to_preset(str(folder))
@@ -225,51 +151,28 @@ def _save_preset(
         '"sequence_output"[:, 0] and not "pooled_output".',
         GELU_NOTE,
     ]
-    if encoder.attention_dropout != encoder.dropout:
+    if known["attention_dropout"] != known["dropout"]:
         notes.append(
-            f"keras-hub has one dropout rate: {encoder.dropout} now also stands for "
-            f"the attention dropout of {encoder.attention_dropout}."
+            f"keras-hub has one dropout rate: {known['dropout']} now also stands for "
+            f"the attention dropout of {known['attention_dropout']}."
         )
     return tuple(notes)
 
 
-def _check_writable(encoder: TextEncoder, vocabulary: Vocabulary) -> None:
-    if len(vocabulary) != encoder.embeddings.vocab_size:
-        raise UserError(
-            f"The vocabulary has {len(vocabulary)} tokens but the encoder has "
-            f"embeddings for {encoder.embeddings.vocab_size}: give the vocabulary it "
-            "was trained with."
-        )
-    if vocabulary.special_tokens != SPECIAL_TOKENS:
-        raise UserError(
-            "keras-hub's ElectraTokenizer needs the special tokens to be called "
-            f"[PAD], [UNK], [CLS], [SEP] and [MASK], not {vocabulary.special_tokens}."
-        )
-    epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}
-    if epsilons != {LAYER_NORM_EPSILON}:
-        raise UserError(
-            f"The encoder's LayerNorm epsilon is {sorted(epsilons)}, and keras-hub's "
-            f"backbone has {LAYER_NORM_EPSILON} built in: it would compute something "
-            "else."
-        )
+def load(path: str | Path) -> keras.Model:
+    """Loads a backbone from a preset (folder or name) or a ``.keras`` file.
 
-
-def load(source: str | os.PathLike | keras.Model) -> keras.Model:
-    """Loads a backbone; errors as of ``read_backbone``."""
-    model = source if isinstance(source, keras.Model) else _load(Path(source))
-    if not isinstance(model, _hub().models.ElectraBackbone):
-        raise UserError(f"A {type(model).__name__} is not an {CLASS_NAME}.")
-    return model
-
-
-def _load(path: Path) -> keras.Model:
+    keras-hub downloads a preset by name. Raises ``OSError`` if there is no such path,
+    and ``ValueError`` if it does not hold a backbone or is damaged.
+    """
+    path = Path(path)
     if not path.exists() and not _is_preset_name(str(path)):
         raise FileNotFoundError(
             f"No keras-hub backbone at {path}: give a preset folder, a .keras file or "
             f"the name of a preset ({', '.join(_preset_names())})."
         )
     if not is_backbone(path):
-        raise UserError(f"{path} holds no {CLASS_NAME}.")
+        raise UserError(f"{path} is not an {CLASS_NAME}.")
     try:
         if path.suffix == ".keras":
             models.check_archive(path)
@@ -283,25 +186,23 @@ def _load(path: Path) -> keras.Model:
 
 
 def _tokenizer_beside(
-    source: str | os.PathLike | keras.Model,
+    source: str,
 ) -> tuple[Vocabulary | None, bool | None, bool | None]:
     """Vocabulary, lower_case and strip_accents; None each without a tokenizer."""
-    if isinstance(source, keras.Model) or str(source).endswith(".keras"):
-        return None, None, None
     folder = Path(source)
     if not folder.exists():
-        tokenizer = _hub().models.ElectraTokenizer.from_preset(str(source))
+        tokenizer = _hub().models.ElectraTokenizer.from_preset(source)
         vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
         return vocabulary, tokenizer.lowercase, tokenizer.strip_accents
     if not (folder / VOCABULARY).is_file():
         return None, None, None
-    said = casing(folder)
+    flags = casing(folder)
     vocabulary = Vocabulary.load(folder / VOCABULARY)
-    return vocabulary, said.get("lower_case", False), said.get("strip_accents", False)
+    return vocabulary, flags.get("lower_case", False), flags.get("strip_accents", False)
 
 
 def casing(folder: Path) -> dict[str, bool]:
-    """``lower_case`` and ``strip_accents`` as far as a preset's tokenizer tells."""
+    """``lower_case`` and ``strip_accents``, as far as a preset's tokenizer has them."""
     config = _json(folder / TOKENIZER).get("config")
     config = config if isinstance(config, dict) else {}
     names = {"lower_case": "lowercase", "strip_accents": "strip_accents"}
@@ -365,20 +266,6 @@ def _hub() -> ModuleType:
     return keras_hub
 
 
-# Which variable is which
-
-
-class Pair(NamedTuple):
-    """One of our variables, and those of keras-hub that hold it side by side.
-
-    ``theirs``, each of the given shape, are concatenated along our last axis.
-    """
-
-    ours: keras.Variable
-    theirs: tuple[keras.Variable, ...]
-    shape: tuple[int, ...]
-
-
 def sizes(backbone: keras.Model) -> Sizes:
     """Sizes and dropout of a backbone, under our names."""
     known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
@@ -397,84 +284,31 @@ def table_variables(backbone: keras.Model) -> dict[str, keras.Variable]:
     return {f"{EMBEDDINGS}{name}": x for name, x in variables.items()}
 
 
-def to_encoder(backbone: keras.Model, encoder: TextEncoder) -> None:
-    """Copies all weights but the pooler's; nothing, if ``pairs`` has a ValueError."""
-    for ours, theirs, _ in pairs(backbone, encoder):
-        rows = (*ours.shape[:-1], -1)
-        columns = [np.reshape(variable.numpy(), rows) for variable in theirs]
-        ours.assign(np.concatenate(columns, axis=-1))
+def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:
+    """The variables that hold each array of ``encoder_shapes``, side by side."""
+    found = {name: (variable,) for name, variable in table_variables(backbone).items()}
 
+    def add(name: str, *layers: keras.Layer) -> None:
+        if isinstance(layers[0], keras.layers.LayerNormalization):
+            found[f"{name}_gamma"] = (layers[0].gamma,)
+            found[f"{name}_beta"] = (layers[0].beta,)
+        else:
+            found[f"{name}_kernel"] = tuple(layer.kernel for layer in layers)
+            found[f"{name}_bias"] = tuple(layer.bias for layer in layers)
 
-def to_backbone(encoder: TextEncoder, backbone: keras.Model) -> None:
-    """Copies all weights but to the backbone's pooler; errors as of ``pairs``."""
-    for ours, theirs, shape in pairs(backbone, encoder):
-        values = np.split(ours.numpy(), len(theirs), axis=-1)
-        for variable, value in zip(theirs, values, strict=True):
-            variable.assign(value.reshape(shape))
-
-
-def pairs(backbone: keras.Model, encoder: TextEncoder) -> list[Pair]:
-    """All variables of both sides but the pooler's, each exactly once.
-
-    A ValueError names those without a partner of their shape on the other side.
-    """
-    paired = list(_pairs(backbone, encoder))
-    taken = {id(x) for pair in paired for x in (pair.ours, *pair.theirs)}
-    taken |= {id(variable) for variable in backbone.pooled_dense.weights}
-    sides = {"keras-hub": backbone.weights, "encoder": encoder.weights}
-    left = [
-        f"{variable.path} ({side})"
-        for side, variables in sides.items()
-        for variable in variables
-        if id(variable) not in taken
-    ]
-    if left:
-        raise UserError(
-            f"These variables have no partner on the other side: {', '.join(left)}."
-        )
-    for ours, theirs, shape in paired:
-        for variable in theirs:
-            if tuple(variable.shape) != shape:
-                raise UserError(
-                    f"{variable.path} has the shape {list(variable.shape)}, where "
-                    f"{ours.path} needs {list(shape)}: the sizes differ."
-                )
-    return paired
-
-
-def _pairs(backbone: keras.Model, encoder: TextEncoder) -> Iterator[Pair]:
-    theirs = table_variables(backbone)
-    for name, ours in networks.table_variables(encoder.embeddings).items():
-        yield _same(ours, theirs[name])
-    projection = getattr(backbone, "embeddings_projection", None)
-    if encoder.projection and projection is not None:
-        yield from map(_same, encoder.projection, (projection.kernel, projection.bias))
-    # Not strict: what one side has more of is reported by name, in ``pairs``.
-    blocks = encoder.transformer.blocks
-    for block, layer in zip(blocks, backbone.transformer_layers, strict=False):
-        attention = layer._self_attention_layer
+    if projection := getattr(backbone, "embeddings_projection", None):
+        add("embeddings_projection", projection)
+    for index, layer in enumerate(backbone.transformer_layers):
+        block, attention = f"layer_{index}/", layer._self_attention_layer
         inputs = (attention._query_dense, attention._key_dense, attention._value_dense)
-        output = attention._output_dense
-        # Ours is one kernel [D, 3 D]; theirs are three [D, N, H] and an [N, H, D].
-        size = block.qkv_kernel.shape[0]
-        heads = (block.num_heads, size // block.num_heads)
-        yield Pair(block.qkv_kernel, tuple(x.kernel for x in inputs), (size, *heads))
-        yield Pair(block.qkv_bias, tuple(x.bias for x in inputs), heads)
-        yield Pair(block.attention_output_kernel, (output.kernel,), (*heads, size))
-        yield _same(block.attention_output_bias, output.bias)
-        norm = layer._self_attention_layer_norm
-        yield _same(block.attention_gamma, norm.gamma)
-        yield _same(block.attention_beta, norm.beta)
-        wide = layer._feedforward_intermediate_dense
-        yield _same(block.intermediate_kernel, wide.kernel)
-        yield _same(block.intermediate_bias, wide.bias)
-        narrow = layer._feedforward_output_dense
-        yield _same(block.output_kernel, narrow.kernel)
-        yield _same(block.output_bias, narrow.bias)
-        norm = layer._feedforward_layer_norm
-        yield _same(block.output_gamma, norm.gamma)
-        yield _same(block.output_beta, norm.beta)
-
-
-def _same(ours: keras.Variable, theirs: keras.Variable) -> Pair:
-    return Pair(ours, (theirs,), tuple(ours.shape))
+        add(f"{block}qkv", *inputs)
+        add(f"{block}attention_output", attention._output_dense)
+        add(f"{block}attention_layer_norm", layer._self_attention_layer_norm)
+        add(f"{block}intermediate", layer._feedforward_intermediate_dense)
+        add(f"{block}output", layer._feedforward_output_dense)
+        add(f"{block}output_layer_norm", layer._feedforward_layer_norm)
+    known = {id(variable) for variables in found.values() for variable in variables}
+    known |= {id(variable) for variable in backbone.pooled_dense.weights}
+    if unknown := [v.path for v in backbone.weights if id(v) not in known]:
+        raise UserError(f"unknown variables of an {CLASS_NAME}: {', '.join(unknown)}")
+    return found

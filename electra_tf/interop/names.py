@@ -1,8 +1,8 @@
-"""Names of BERT's and ELECTRA's tensors elsewhere, and the way to ours and back.
+"""Maps the tensor names of the TensorFlow 1 code and Hugging Face to ours.
 
-The TensorFlow 1 code and Hugging Face call the same modules by the same names; they
-differ in the separator, in what the leaves are called, and in which way kernels lie.
-So there is one table of modules, and a ``Style`` per format.
+Both use the same names of modules. They differ in the separator, the names of the
+leaves and the orientation of kernels. So there is one table of modules, and a ``Style``
+per format.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ HEAD_SCOPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One array of ours and what holds it elsewhere.
+    """One array of ours and the names of the arrays that hold it elsewhere.
 
-    Of several of ``theirs`` the columns are joined in this order. With ``flip`` their
-    kernels lie the other way, [outputs, inputs]: PyTorch multiplies by the transposed
-    kernel, TensorFlow by the kernel.
+    The columns of several arrays are joined in this order. With ``flip`` their kernels
+    are transposed, [outputs, inputs], as in PyTorch.
     """
 
     ours: str
@@ -37,32 +36,32 @@ class Row:
     flip: bool = False
 
     def join(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        """Our array from theirs."""
+        """Joins their arrays to ours."""
         return np.concatenate([p.T if self.flip else p for p in parts], axis=-1)
 
     def split(self, array: np.ndarray) -> dict[str, np.ndarray]:
-        """Their arrays from ours."""
+        """Splits our array into theirs."""
         parts = np.split(array, len(self.theirs), axis=-1)
         turned = [np.ascontiguousarray(p.T if self.flip else p) for p in parts]
         return dict(zip(self.theirs, turned, strict=True))
 
     def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of each of theirs, given that of ours."""
+        """Shape of each of their arrays, given the shape of ours."""
         part = (*shape[:-1], shape[-1] // len(self.theirs))
         return part[::-1] if self.flip else part
 
     def our_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of ours, given that of the one of theirs that holds it."""
+        """Shape of our array, given the shape of the array that holds it."""
         return shape[::-1] if self.flip else shape
 
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """How a format writes the names of the modules, and which way its kernels lie.
+    """Names and kernel orientation of a format.
 
-    Kernel, gamma and beta are leaves of a path; a dense layer's bias is "bias"
-    everywhere. ``table`` follows the path of an embedding table, and ``layer`` is the
-    path of a Transformer block, with {} for its number. ``flip`` as in ``Row``.
+    Kernel, gamma and beta are leaves of a path; a dense layer's bias is always "bias".
+    ``table`` is the end of an embedding table's path. ``layer`` is the path of a
+    Transformer block, with {} for its number. ``flip`` as in ``Row``.
     """
 
     separator: str
@@ -74,7 +73,7 @@ class Style:
     flip: bool
 
     def dense(self, ours: str, *theirs: str) -> list[Row]:
-        """Kernel and bias of a dense layer, or of several that are one of ours."""
+        """Kernel and bias of a dense layer, or of several layers that are one here."""
         return [
             Row(f"{ours}_kernel", self._paths(theirs, self.kernel), self.flip),
             Row(f"{ours}_bias", self._paths(theirs, "bias")),
@@ -101,7 +100,7 @@ class Style:
         return rows + self.norm(f"{EMBEDDINGS}layer_norm", "embeddings/LayerNorm")
 
     def body(self, sizes: Sizes) -> list[Row]:
-        """The projection, where the widths differ, and the blocks."""
+        """The projection, if the widths differ, and the blocks."""
         rows = []
         if sizes.embedding_size != sizes.hidden_size:
             rows += self.dense("embeddings_projection", "embeddings_project")
@@ -146,7 +145,7 @@ GOOGLE_TF1 = Style("/", "kernel", "gamma", "beta", "", "encoder/layer_{}", False
 
 
 def prefixed(rows: Iterable[Row], prefix: str) -> list[Row]:
-    """The rows, with ``prefix`` before all of their names."""
+    """Adds ``prefix`` to all names of the rows."""
     return [
         dataclasses.replace(row, theirs=tuple(prefix + name for name in row.theirs))
         for row in rows
@@ -162,7 +161,7 @@ def encoder_rows(style: Style, sizes: Sizes, embeddings: str, body: str) -> list
 
 
 def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
-    """Our arrays under their names; a ValueError if one of ours has no row."""
+    """Our arrays under their names; raises ValueError if an array has no row."""
     rows = list(rows)
     homeless = sorted(arrays.keys() - {row.ours for row in rows})
     if homeless:
@@ -173,10 +172,10 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 class Tensors:
-    """The named arrays of a source; what is not taken in the end is known by name.
+    """The named arrays of a source; keeps track of the arrays that were not read.
 
-    The arrays may have any floating dtype. Whatever is missing, misshapen or not finite
-    is a ValueError, which calls the origin of the arrays ``source``.
+    The arrays may have any floating dtype. Methods raise ValueError, with the name
+    ``source``, for an array that is missing, misshapen or not finite.
     """
 
     def __init__(self, arrays: Arrays, source: str):
@@ -189,15 +188,15 @@ class Tensors:
 
     @property
     def left(self) -> list[str]:
-        """Names that nothing has taken."""
+        """Names of the arrays that were not read."""
         return sorted(self._left)
 
     def starting_with(self, prefix: str) -> bool:
-        """Whether any name begins so."""
+        """Whether any name starts with the prefix."""
         return any(name.startswith(prefix) for name in self._arrays)
 
     def get(self, name: str) -> np.ndarray:
-        """One array as float32, taken."""
+        """Reads one array as float32."""
         if name not in self._arrays:
             raise UserError(
                 f"{self._source} has no tensor {name}: it is not an ELECTRA model of "
@@ -210,7 +209,7 @@ class Tensors:
         return array
 
     def read(self, rows: Iterable[Row], shapes: Shapes) -> dict[str, np.ndarray]:
-        """Our arrays, of the shapes that they must have."""
+        """Reads our arrays, which must have these shapes."""
         ours = {}
         for row in rows:
             needed = row.their_shape(tuple(shapes[row.ours]))
@@ -233,10 +232,10 @@ class Tensors:
         num_heads: int | None = None,
         **rates: float,
     ) -> Sizes:
-        """Sizes of an encoder, from the shapes of its tensors; ``rates`` are as given.
+        """Sizes of an encoder, from the shapes of its tensors and the given ``rates``.
 
-        No shape tells ``num_heads``; None is the original's rule, hidden size // 64 and
-        at least 1.
+        ``num_heads`` does not follow from a shape; None is the original's rule, hidden
+        size // 64 and at least 1.
         """
         told: dict[str, int] = {}
         for row, names in size_rows(style, embeddings, body):
@@ -255,7 +254,7 @@ class Tensors:
             )
         if wrong := {name: rate for name, rate in rates.items() if not 0 <= rate < 1}:
             raise UserError(f"{self._source}: not in [0, 1): {wrong}.")
-        # At least one, so that a source without blocks is told what it lacks.
+        # At least one, so that the error for a source without blocks names a tensor.
         layers = max(1, count_layers(style, body, self._arrays))
         return Sizes(**told, num_layers=layers, num_heads=heads, **rates)
 
@@ -263,7 +262,7 @@ class Tensors:
 def size_rows(
     style: Style, embeddings: str, body: str
 ) -> Iterator[tuple[Row, tuple[str, ...]]]:
-    """Yields the arrays whose shapes tell sizes, and what their axes are called."""
+    """Yields the arrays that determine sizes, with the names of their axes."""
     words, positions, segments = prefixed(style.embeddings()[:3], embeddings)
     yield words, ("vocab_size", "embedding_size")
     yield positions, ("max_positions",)
@@ -277,7 +276,7 @@ def size_rows(
 def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
     """Number of Transformer blocks among the names of all tensors.
 
-    ValueError: one is numbered as if there were more blocks than tensors.
+    Raises ValueError if a block has a higher number than there are tensors.
     """
     names = tuple(names)
     path = style.layer.replace("/", style.separator)

@@ -1,4 +1,4 @@
-"""Between towers of arrays and the Keras models that a finished run saves."""
+"""Converts between towers of arrays and the Keras models of a finished run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _OF_EMBEDDINGS = ("vocab_size", "max_positions", "num_segments")
 
 
 def models(imported: Imported) -> dict[str, keras.Model]:
-    """What a finished run saves, by file name; towers share their embeddings.
+    """The models of a finished run, by file name; towers share their embeddings.
 
-    There is always an encoder: the discriminator's, or else the generator's. Generator
-    and discriminator are there where the source has them with their heads.
+    There is always an encoder: the discriminator's, or else the generator's. There is a
+    generator or discriminator if the source has it with its head.
     """
     embeddings = _embeddings(imported.main.sizes)
     built: dict[str, keras.Model] = {}
@@ -58,7 +58,7 @@ def encoder(
     *,
     layer_norm_epsilon: float = _EPSILON,
 ) -> TextEncoder:
-    """A float32 encoder with initial weights, on embeddings of its own unless given."""
+    """A float32 encoder with initial weights, with new embeddings unless given."""
     return TextEncoder(
         embeddings or _embeddings(sizes, layer_norm_epsilon),
         **{name: getattr(sizes, name) for name in _OF_ENCODER},
@@ -81,7 +81,7 @@ def _embeddings(sizes: Sizes, epsilon: float = _EPSILON) -> TextEmbedding:
 
 
 def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
-    """Gives variables the values of their names."""
+    """Assigns arrays to the variables of the same names."""
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
@@ -89,9 +89,10 @@ def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
 def encoder_tower(
     encoder: TextEncoder, source: str, head: keras.layers.Layer | None = None
 ) -> Tower:
-    """The arrays of an encoder, called ``source``, and of its head, if there is one.
+    """The arrays of an encoder and of its head, if there is one.
 
-    An option of the encoder that no other format has is a ValueError.
+    Raises ValueError, with the name ``source``, if the encoder has an option that no
+    other format has.
     """
     activations = {block.activation for block in encoder.transformer.blocks}
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}

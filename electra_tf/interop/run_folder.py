@@ -1,4 +1,4 @@
-"""This library's own folders: what a pretraining run leaves, or ``convert`` writes."""
+"""This library's own folders, of pretraining runs and of ``convert``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def read(source: Source) -> Imported:
 def _at_checkpoint(
     folder: PretrainingFolder, step: int, place: Path
 ) -> PretrainingFolder:
-    """What the run would have saved, had it ended after the step, in another folder."""
+    """Writes the models of a checkpoint to another folder, as a finished run would."""
     found = checkpoints_in(folder.path / CHECKPOINTS)
     if step not in found:
         steps = ", ".join(f"{step:,}" for step in found) or "none"
@@ -96,7 +96,7 @@ def _at_checkpoint(
     vocabulary = folder.vocabulary()
     if vocabulary is None or not folder.flags:
         raise UserError(
-            f"--checkpoint={step} is read by {CONFIG} and {VOCABULARY} of the run, and "
+            f"--checkpoint={step} needs {CONFIG} and {VOCABULARY} of the run, and "
             f"{folder.path} does not have both."
         )
     try:
@@ -105,7 +105,7 @@ def _at_checkpoint(
         raise UserError(f"{folder.path / CONFIG}: {error}") from error
     stored.restore(model, found[step])
     ended = PretrainingFolder(place)
-    # As files: networks that borrow tables from each other are plain there.
+    # As files, which have no tables that belong to another network.
     ended.save(model.artifacts())
     return ended
 
@@ -113,7 +113,7 @@ def _at_checkpoint(
 def _towers(
     folder: PretrainingFolder, only: str | None, owner: str = ""
 ) -> dict[str, Tower]:
-    """The networks of a folder; errors name their files, in ``owner`` if given."""
+    """The networks of a folder; errors name their files, after ``owner`` if given."""
     towers: dict[str, Tower] = {}
 
     def file(name: str) -> str:
@@ -135,16 +135,17 @@ def _towers(
     elif generator and only != "discriminator":
         raise unknown("generator", generator)
     detector = _load(folder, "discriminator", Discriminator)
-    asked = detector and detector.objective
-    # Electric's energies come from such an objective, too, and are no verdicts.
-    verdicts = isinstance(detector, ReplacedTokenDetector)
-    if verdicts and isinstance(asked, ReplacedTokenDetection):
-        towers["discriminator"] = tower("discriminator", detector.encoder, asked.head)
+    objective = detector and detector.objective
+    # Electric has such an objective, too, but its outputs are energies.
+    detects = isinstance(detector, ReplacedTokenDetector)
+    if detects and isinstance(objective, ReplacedTokenDetection):
+        head = objective.head
+        towers["discriminator"] = tower("discriminator", detector.encoder, head)
     elif detector and only != "discriminator":
-        raise unknown("discriminator", asked)
+        raise unknown("discriminator", objective)
     elif encoder := _load(folder, "encoder", TextEncoder):
         alone = tower("encoder", encoder)
-        # Of masked LM alone, encoder.keras is the encoder of generator.keras.
+        # After masked LM alone, encoder.keras is the encoder of generator.keras.
         if not _same(alone, towers.get("generator")):
             towers["discriminator"] = alone
     return towers
@@ -163,7 +164,7 @@ def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | No
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes what a finished run leaves, without its checkpoints and curves."""
+    """Writes the folder of a finished run, without checkpoints and curves."""
     if model.task:
         return task_heads.write(folder, model)
     home = PretrainingFolder(folder)
@@ -173,13 +174,13 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _config(model: Imported) -> dict[str, Any]:
-    """What fine-tuning and pretraining read: flags by the names of a run's."""
+    """The config.json that fine-tuning and pretraining read."""
     sizes, run = model.main.sizes, model.run
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
     flags = {**vars(sizes), **casing, "max_seq_length": model.trained_length}
     # There is no flag for the number of segments.
     del flags["num_segments"]
-    # A generator alone may have been half of ELECTRA: only a run's own word tells.
+    # A generator alone may have been a part of ELECTRA: only a run's config tells.
     if model.discriminator:
         flags["objective"] = "electra"
     if len(model.towers) == 2:

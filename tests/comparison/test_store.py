@@ -99,6 +99,15 @@ def test_a_flag_that_was_not_noted_then_counts_as_unchanged(store):
         store.check(changed("systems", "mlm", rate=0.2, init_from="b"), overwrite=False)
 
 
+def test_a_flag_that_was_removed_since_then_had_its_default(store):
+    for value in ("stop", "skip"):
+        lines = changed("systems", value, rate=1, damaged_records=value)
+        store.check(lines, overwrite=False)
+    store.check(changed("systems", "stop", rate=1), overwrite=False)
+    with pytest.raises(ValueError, match="skip: --damaged_records was skip, now stop"):
+        store.check(changed("systems", "skip", rate=1), overwrite=False)
+
+
 def test_overwrite_deletes_the_runs_of_the_changed_system_only(store):
     settings = changed("systems", "mlm", rate=0.3)
     store.check(settings, overwrite=True)

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from electra_tf.data import corpora
-from electra_tf.data.corpora import TfdsDataset, open_corpus
+from electra_tf.data.corpora import open_corpus, spool
 
 
 def documents(*specs, **options):
@@ -58,7 +58,7 @@ def test_a_long_document_is_read_again_instead_of_held(
     long = [isinstance(document, corpora.LongDocument) for document in found]
     assert long == ([len("".join(d)) > 5 for d in whole])
     if separate:
-        assert list(source.spooled_lines()) == [x for d in whole for x in [*d, ""]]
+        assert list(source.lines()) == [x for d in whole for x in [*d, ""]]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -202,7 +202,7 @@ def test_missing_sources(tmp_path):
 
 def test_spool_is_the_same_text_in_a_plain_file(write, tmp_path):
     (source,) = open_corpus([str(write("a.txt.gz", "a\nb\n\n\nc\n"))])
-    plain = source.spool(tmp_path / "plain", lambda message: None)
+    plain = spool(source, tmp_path / "plain", lambda message: None)
     assert list(plain.documents()) == [["a", "b"], ["c"]]
     assert not plain.needs_spool
     assert len(plain.split(2)) > 1
@@ -215,7 +215,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(write, tmp_path, monkeypatch):
     (source,) = open_corpus([str(write("a.txt.gz", "a\n"))])
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: .*plain"):
-        source.spool(tmp_path / "plain", lambda message: None)
+        spool(source, tmp_path / "plain", lambda message: None)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt.gz"]
 
 
@@ -273,11 +273,15 @@ def test_tfds_not_prepared_says_what_to_do(tmp_path):
         documents("tfds:no_such_dataset_anywhere", tfds_data_dir=str(tmp_path))
 
 
-def test_tfds_spec():
-    source = TfdsDataset.open(
-        "tfds:wiki40b/en:1.3.0:test:text", data_dir=None, download=False
+def test_tfds_spec(monkeypatch):
+    """A version belongs to the name."""
+    found = []
+    monkeypatch.setattr(
+        corpora, "_tfds_builder", lambda *options: found.append(options)
     )
-    assert source.dataset == "wiki40b/en:1.3.0"
-    assert (source.split, source.feature) == ("test", "text")
+    (source,) = open_corpus(["tfds:wiki40b/en:1.3.0:test:text"])
+    with pytest.raises(AttributeError):
+        source.fingerprint()
+    assert found == [(source.name, "wiki40b/en:1.3.0", None, False)]
     with pytest.raises(ValueError, match="must be tfds:"):
         open_corpus(["tfds:"])

@@ -8,16 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf.data import selection
-from electra_tf.data.selection import REASONS, Selection, facts, judge, shingles
+from electra_tf.data import units
+from electra_tf.data.selection import (
+    HASHES,
+    REASONS,
+    Reader,
+    facts,
+    judge,
+    rows_in_a_band,
+    shingles,
+)
+from electra_tf.data.settings import BuildSettings
 from tests.data.common import WORDS, build, contents, examples, text
 from tests.data.test_building import killed_after
 
 
 def verdicts(documents, **options):
-    chosen = Selection(**options)
-    read = chosen.reader()
-    hashes, own, signatures = zip(*map(read, documents), strict=True)
+    chosen = BuildSettings(**options)
+    hashes, own, signatures = zip(*map(Reader(chosen), documents), strict=True)
     arrays = np.array(hashes, np.uint64), np.array(own, np.uint8), np.stack(signatures)
     return [REASONS[number] for number in judge(chosen, *arrays)]
 
@@ -107,8 +115,8 @@ def test_near_duplicates_are_those_of_brute_force(threshold):
 
 def test_similar_documents_share_a_band():
     for threshold in (0.5, 0.8, 0.95, 1.0):
-        rows = Selection(near_similarity=threshold).rows_in_a_band
-        bands = selection.HASHES // rows
+        rows = rows_in_a_band(threshold)
+        bands = HASHES // rows
         assert 1 - (1 - threshold**rows) ** bands >= 0.99
         assert threshold < 0.9 or rows > 10, "or everything would be compared"
 
@@ -139,8 +147,8 @@ def tokens(folder):
 
 def test_records_are_those_of_the_text_that_is_kept(corpus, tmp_path):
     told = []
-    chosen = Selection(dedup="exact", min_characters=20)
-    manifest = build(corpus, tmp_path / "a", selection=chosen, log=told.append)
+    chosen = {"dedup": "exact", "min_characters": 20}
+    manifest = build(corpus, tmp_path / "a", log=told.append, **chosen)
     whole = "\n\n".join((corpus / name).read_text() for name in ("a.txt", "b.txt"))
     unique = [d for d in dict.fromkeys(whole.split("\n\n")) if len(d) > 20]
     (tmp_path / "unique.txt").write_text("\n\n".join(unique))
@@ -161,8 +169,8 @@ def test_records_are_those_of_the_text_that_is_kept(corpus, tmp_path):
 
 def test_near_duplicates_go_across_files_and_units(corpus, tmp_path):
     pytest.importorskip("datasketch")
-    chosen = Selection(dedup="near")
-    manifest = build(corpus, tmp_path / "a", selection=chosen, shard_megabytes=0.02)
+    options = {"dedup": "near", "shard_megabytes": 0.02}
+    manifest = build(corpus, tmp_path / "a", **options)
     assert len(manifest.train) > 4
     # Some of the 30 have no such word, and are copies.
     assert manifest.corpus["duplicate"] + manifest.corpus["near_duplicate"] == 70
@@ -170,11 +178,11 @@ def test_near_duplicates_go_across_files_and_units(corpus, tmp_path):
 
 
 def test_a_build_that_is_killed_while_it_reads_goes_on(corpus, tmp_path, monkeypatch):
-    options = {"selection": Selection(dedup="exact"), "shard_megabytes": 0.02}
+    options = {"dedup": "exact", "shard_megabytes": 0.02}
     build(corpus, tmp_path / "whole", **options)
-    with killed_after(monkeypatch, 2, "UnitReader"):
+    with killed_after(monkeypatch, 2, units.READ):
         build(corpus, tmp_path / "resumed", **options)
-    with killed_after(monkeypatch, 2, "UnitReader") as read:
+    with killed_after(monkeypatch, 2, units.READ) as read:
         build(corpus, tmp_path / "resumed", **options)
     assert read == [2, 3], "units are not read again"
     build(corpus, tmp_path / "resumed", **options)
@@ -184,7 +192,7 @@ def test_a_build_that_is_killed_while_it_reads_goes_on(corpus, tmp_path, monkeyp
 @pytest.mark.slow
 def test_the_number_of_processes_does_not_matter(corpus, tmp_path):
     pytest.importorskip("datasketch")
-    options = {"selection": Selection(dedup="near"), "shard_megabytes": 0.02}
+    options = {"dedup": "near", "shard_megabytes": 0.02}
     build(corpus, tmp_path / "one", num_processes=1, **options)
     build(corpus, tmp_path / "two", num_processes=2, **options)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -195,8 +203,8 @@ def test_beam_builds_the_same_records(corpus, tmp_path):
     pytest.importorskip("apache_beam", reason="needs requirements-beam.txt")
     pytest.importorskip("datasketch")
     apart = "--direct_running_mode=multi_processing --direct_num_workers=2"
-    for flags, chosen in (("", None), (apart, Selection(dedup="near"))):
-        options = {"selection": chosen, "shard_megabytes": 0.02}
+    for flags, dedup in (("", "none"), (apart, "near")):
+        options = {"dedup": dedup, "shard_megabytes": 0.02}
         local, piped = tmp_path / f"local{flags}", tmp_path / f"beam{flags}"
         build(corpus, local, **options)
         build(corpus, piped, beam=f"--runner=DirectRunner {flags}", **options)
@@ -212,7 +220,7 @@ def test_spark_builds_the_same_records(corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     threads = "--master local[2] --conf spark.default.parallelism=4 pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", threads)
-    options = {"selection": Selection(dedup="near"), "shard_megabytes": 0.02}
+    options = {"dedup": "near", "shard_megabytes": 0.02}
     build(corpus, tmp_path / "local", **options)
     flags = f"--runner={runner}.PySparkRunner"
     build(corpus, tmp_path / "spark", beam=flags, **options)

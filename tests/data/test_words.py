@@ -101,23 +101,26 @@ def test_whole_tokens_are_split_and_cut_as_words():
     assert [row.tolist() for row in mine[2:]] == [[9], [1], [1]]
 
 
-def test_lines_are_kept_apart_at_every_size_of_block(monkeypatch):
+def test_lines_are_kept_apart(monkeypatch):
     rng = random.Random(2)
     lines = [" ".join(rng.choices(["ab", "abc", "", "x.y"], k=9)) for _ in range(50)]
     lines += ["", "abc " * 500, ""]
-    for block in (1, 64, 1 << 17):
-        monkeypatch.setattr(words, "_BLOCK", block)
+    for count in (1, 3, 1 << 17):
+        monkeypatch.setattr(words, "_LINES_AT_ONCE", count)
         compare(lines, (), True, True)
     assert WordTable(vocabulary(())).encode([]) == []
 
 
 def test_a_full_table_forgets_and_goes_on(monkeypatch):
-    """Slots for 16 words, so that places are taken and words are learned anew."""
-    monkeypatch.setattr(words, "_SLOTS", 32)
-    monkeypatch.setattr(words, "_BLOCK", 40)
+    """16 entries, of which words of more than two characters are none."""
+    monkeypatch.setattr(words, "_MAX_ENTRIES", 16)
+    monkeypatch.setattr(words, "_MAX_CHARACTERS", 2)
+    monkeypatch.setattr(words, "_LINES_AT_ONCE", 4)
     rng = random.Random(3)
     lines = [" ".join(rng.choices("abcdefghijklmnop", k=5)) for _ in range(300)]
     lines[100] = " ".join(rng.choices("abcdefghijklmnopqrstuvwxyz.,", k=200))
+    # A mark that goes to TensorFlow's tokenizer, in a short and a long string.
+    lines[200] = "a\u302e abcd\u302ebcd a\u302e"
     compare(lines, (), True, True)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 TEXTS = ["The book was written by John.", "a", "Books were sent to each other by us."]
 # Pages with Python, and which test runs it.
 ELSEWHERE = {"extending.md": "tests/systems/test_outside_objective.py"}
-HERE = {"python.md", "serving.md", "keras_hub.md", "finetuning.md"}
+HERE = {"python.md", "serving.md", "finetuning.md"}
 FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
 
 
@@ -126,20 +126,6 @@ def test_finetuning(place, monkeypatch):
         (cola / f"{split}.tsv").write_text("".join(lines))
     names = run("finetuning.md")
     assert names["inputs"]["input_ids"].shape == (32, 128)
-
-
-@pytest.mark.slow
-def test_keras_hub(place, monkeypatch):
-    pytest.importorskip("keras_hub")
-    import electra_tf as et
-    from electra_tf.interop import keras_hub
-
-    monkeypatch.chdir(place)
-    mini = et.load("mini")
-    encoder, vocabulary = mini.encoder, mini.tokenizer.vocabulary
-    keras_hub.write_preset(Path("my_preset"), encoder, vocabulary)
-    names = run("keras_hub.md", encoder=encoder, vocabulary=vocabulary)
-    assert names["model"].encoder.hidden_size == 256
 
 
 def test_what_the_table_of_features_names_is_there():

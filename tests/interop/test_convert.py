@@ -325,9 +325,9 @@ def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
 @pytest.mark.parametrize(
     ("case", "flag", "message"),
     [
-        ("run", "--generator=/x", "no use for --generator"),
-        ("run", "--num_heads=2", "no use for --num_heads"),
-        ("google_tf1", "--generator=/x", "no use for --generator"),
+        ("run", "--generator=/x", "does not need --generator"),
+        ("run", "--num_heads=2", "does not need --num_heads"),
+        ("google_tf1", "--generator=/x", "does not need --generator"),
         ("generator", "--num_heads=2", "--num_heads is the discriminator's"),
         ("bare", "--generator_num_heads=2", "no generator is taken"),
     ],

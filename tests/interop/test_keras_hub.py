@@ -14,7 +14,8 @@ import electra_tf as et
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.interop import keras_hub as interop
-from electra_tf.interop.imported import Source
+from electra_tf.interop import networks
+from electra_tf.interop.imported import Imported, Source
 from tests.layers.helpers import randomize
 
 WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
@@ -35,10 +36,6 @@ INPUTS = {
 }
 
 
-def quiet(text):
-    del text
-
-
 def backbone(**sizes):
     made = keras_hub.models.ElectraBackbone(**SIZES | sizes)
     randomize(made.weights)
@@ -53,6 +50,30 @@ def encoder(**changes):
     made = et.TextEncoder(table, intermediate_size=24, **sizes)
     randomize(made.weights)
     return made
+
+
+def imported(encoder, vocabulary=None, *, lower_case=True, strip_accents=True):
+    return Imported(
+        format="test",
+        source="test",
+        discriminator=networks.encoder_tower(encoder, "test"),
+        vocabulary=vocabulary or Vocabulary(TOKENS),
+        lower_case=lower_case,
+        strip_accents=strip_accents,
+    )
+
+
+def write(folder, *arguments, **options):
+    folder.mkdir()
+    return " ".join(interop.write(folder, imported(*arguments, **options)))
+
+
+def read(path):
+    return interop.read(Source(str(path)))
+
+
+def encoder_of(model):
+    return networks.models(model)["encoder"]
 
 
 def with_exact_gelu(model):
@@ -81,46 +102,37 @@ def theirs(model):
 
 
 @pytest.mark.parametrize("embedding_dim", [8, 16])
-def test_reading_gives_their_hidden_states(embedding_dim):
+def test_reading_gives_their_hidden_states(embedding_dim, tmp_path):
     """The approximation of GELU is the only difference, and it is small."""
     model = backbone(embedding_dim=embedding_dim)
-    read = interop.read_backbone(model, quiet).encoder
+    model.save(tmp_path / "backbone.keras")
+    found = read(tmp_path / "backbone.keras")
+    assert found.vocabulary is None
     real = INPUTS["padding_mask"] > 0
-    approximate = np.abs(ours(read) - theirs(model))[real].max()
-    exact = np.abs(ours(read) - theirs(with_exact_gelu(model)))[real].max()
+    states = ours(encoder_of(found))
+    approximate = np.abs(states - theirs(model))[real].max()
+    exact = np.abs(states - theirs(with_exact_gelu(model)))[real].max()
     assert exact < 1e-5
     assert 1e-5 < approximate < 1e-2
 
 
 def test_writing_gives_a_preset_that_computes_the_same(tmp_path):
     model = encoder()
-    said = []
-    interop.write_preset(
-        tmp_path / "preset",
-        model,
-        Vocabulary(TOKENS),
-        strip_accents=True,
-        log=said.append,
-    )
+    notes = write(tmp_path / "preset", model)
     loaded = keras_hub.models.ElectraBackbone.from_preset(str(tmp_path / "preset"))
     real = INPUTS["padding_mask"] > 0
     np.testing.assert_allclose(
         ours(model)[real], theirs(with_exact_gelu(loaded))[real], atol=1e-5
     )
-    text = " ".join(said)
-    assert "no place for the heads" in text
-    assert "pooled_output" in text
-    assert "tanh" in text
-    assert [path.name for path in tmp_path.iterdir()] == ["preset"]
+    for word in ("no place for the heads", "pooled_output", "tanh"):
+        assert word in notes
 
 
 def test_written_tokenizer_gives_our_ids(tmp_path):
     text = "The chef cooked. CAF\u00c9 unknown"
     for lower_case in (True, False):
         folder = tmp_path / str(lower_case)
-        interop.write_preset(
-            folder, encoder(), Vocabulary(TOKENS), lower_case=lower_case, log=quiet
-        )
+        write(folder, encoder(), lower_case=lower_case)
         theirs = keras_hub.models.ElectraTokenizer.from_preset(str(folder))
         mine = WordPiece(Vocabulary(TOKENS), lower_case=lower_case).encode([text])[0]
         assert list(np.asarray(theirs(text))) == list(mine)
@@ -128,34 +140,42 @@ def test_written_tokenizer_gives_our_ids(tmp_path):
 
 def test_round_trip_to_the_bit(tmp_path):
     model = encoder(dropout=0.2, attention_dropout=0.2)
-    vocabulary = Vocabulary(TOKENS)
-    interop.write_preset(
-        tmp_path / "x",
-        model,
-        vocabulary,
-        lower_case=True,
-        strip_accents=False,
-        log=quiet,
-    )
+    write(tmp_path / "x", model, strip_accents=False)
     assert interop.is_backbone(tmp_path / "x")
-    back = interop.read_backbone(tmp_path / "x", quiet)
-    assert back.vocabulary == vocabulary
+    back = read(tmp_path / "x")
+    assert back.vocabulary == Vocabulary(TOKENS)
     assert (back.lower_case, back.strip_accents) == (True, False)
-    assert back.encoder.dropout == 0.2
-    for before, after in zip(model.weights, back.encoder.weights, strict=True):
+    assert back.discriminator.sizes.dropout == 0.2
+    weights = encoder_of(back).weights
+    for before, after in zip(model.weights, weights, strict=True):
         np.testing.assert_array_equal(before.numpy(), after.numpy())
 
 
-def test_a_saved_backbone_is_read(tmp_path):
+def test_every_variable_is_used_once():
     model = backbone()
-    model.save(tmp_path / "backbone.keras")
-    assert interop.is_backbone(tmp_path / "backbone.keras")
-    read = interop.read_backbone(tmp_path / "backbone.keras", quiet)
-    np.testing.assert_array_equal(
-        read.encoder.embeddings.word_embeddings.numpy(),
-        model.token_embedding.embeddings.numpy(),
-    )
-    assert read.vocabulary is None
+    found = [id(v) for group in interop._variables(model).values() for v in group]
+    pooler = {id(v) for v in model.pooled_dense.weights}
+    assert len(set(found)) == len(found)
+    assert set(found) | pooler == {id(v) for v in model.weights}
+
+
+def test_the_pooler_is_reported(tmp_path):
+    model = backbone()
+    for bias, is_untrained in ((np.ones(16), False), (np.zeros(16), True)):
+        model.pooled_dense.bias.assign(bias)
+        model.save(tmp_path / "backbone.keras")
+        assert ("untrained" in read(tmp_path / "backbone.keras").notes[0]) == (
+            is_untrained
+        )
+
+
+def test_what_the_format_cannot_hold_is_refused(tmp_path):
+    renamed = Vocabulary(tuple(t.replace("[MASK]", "<m>") for t in TOKENS), mask="<m>")
+    with pytest.raises(ValueError, match="<m>"):
+        write(tmp_path / "a", encoder(), renamed)
+    assert not list((tmp_path / "a").iterdir())
+    with pytest.raises(ValueError, match="epsilons"):
+        write(tmp_path / "b", encoder(layer_norm_epsilon=1e-6))
 
 
 @pytest.mark.parametrize("name", ["num_layers", "vocab_size", "hidden_dim"])
@@ -163,7 +183,7 @@ def test_a_saved_backbone_is_read(tmp_path):
 def test_sizes_beyond_the_weights_are_refused_before_building(tmp_path, kind, name):
     path = tmp_path / kind
     if kind == "preset":
-        interop.write_preset(path, encoder(), Vocabulary(TOKENS), log=quiet)
+        write(path, encoder())
         config = json.loads((path / "config.json").read_text())
         assert name in config["config"]
         config["config"][name] = 200_000_000
@@ -173,7 +193,7 @@ def test_sizes_beyond_the_weights_are_refused_before_building(tmp_path, kind, na
         rewrite(path, name, 200_000_000)
     started = time.monotonic()
     with pytest.raises(ValueError, match=f"{kind} cannot be loaded by keras-hub: it"):
-        interop.read_backbone(path, quiet)
+        read(path)
     assert time.monotonic() - started < 2
 
 
@@ -199,81 +219,12 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     tracemalloc.stop()
 
 
-def test_every_variable_is_used_once():
-    model, empty = backbone(), encoder()
-    found = interop.pairs(model, empty)
-    ours_taken = [id(pair.ours) for pair in found]
-    theirs_taken = [id(variable) for pair in found for variable in pair.theirs]
-    assert sorted(ours_taken) == sorted(id(v) for v in empty.weights)
-    pooler = {id(v) for v in model.pooled_dense.weights}
-    assert set(theirs_taken) | pooler == {id(v) for v in model.weights}
-    assert len(set(theirs_taken)) == len(theirs_taken)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "named"),
-    [
-        ({"num_layers": 3}, "layer_2"),
-        ({"num_layers": 1}, "transformer_layer_1"),
-        ({"hidden_size": 8, "embedding_size": 8}, "embeddings_projection"),
-        ({"num_heads": 4}, "query"),
-        ({"embedding_size": 4}, "token_embedding"),
-    ],
-)
-def test_what_does_not_match_is_named(sizes, named):
-    empty = encoder(**sizes)
-    before = [v.numpy() for v in empty.weights]
-    with pytest.raises(ValueError, match=named):
-        interop.to_encoder(backbone(), empty)
-    for old, variable in zip(before, empty.weights, strict=True):
-        np.testing.assert_array_equal(old, variable.numpy())
-
-
-def test_the_pooler_is_reported():
-    model = backbone()
-    said = []
-    interop.read_backbone(model, said.append)
-    assert "untrained" not in said[0]
-    model.pooled_dense.bias.assign(np.zeros(16))
-    interop.read_backbone(model, said.append)
-    assert "untrained" in said[3]
-
-
-def test_what_the_format_cannot_hold_is_refused(tmp_path):
-    vocabulary = Vocabulary(TOKENS)
-    with pytest.raises(ValueError, match="1e-12 built in"):
-        interop.write_preset(
-            tmp_path / "a", encoder(layer_norm_epsilon=1e-6), vocabulary
-        )
-    with pytest.raises(ValueError, match="13 tokens"):
-        interop.write_preset(tmp_path / "a", encoder(), Vocabulary(TOKENS[:-1]))
-    renamed = Vocabulary(tuple(t.replace("[MASK]", "<m>") for t in TOKENS), mask="<m>")
-    with pytest.raises(ValueError, match="<m>"):
-        interop.write_preset(tmp_path / "a", encoder(), renamed)
-    assert not list(tmp_path.iterdir())
-
-
-def test_nothing_is_overwritten_silently(tmp_path):
-    folder = tmp_path / "preset"
-    folder.mkdir()
-    (folder / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="--overwrite"):
-        interop.write_preset(folder, encoder(), Vocabulary(TOKENS), log=quiet)
-    assert (folder / "mine.txt").exists()
-    interop.write_preset(
-        folder, encoder(), Vocabulary(TOKENS), overwrite=True, log=quiet
-    )
-    assert interop.is_backbone(folder)
-
-
 def test_other_sources_are_refused(tmp_path):
     assert not interop.is_backbone(tmp_path)
     assert not interop.is_backbone("electra_of_mine")
     assert interop.is_backbone("electra_small_discriminator_uncased_en")
     with pytest.raises(FileNotFoundError, match="electra_base_generator_uncased_en"):
-        interop.read_backbone(tmp_path / "nothing")
+        read(tmp_path / "nothing")
     (tmp_path / "config.json").write_text(json.dumps({"class_name": "BertBackbone"}))
-    with pytest.raises(ValueError, match="no ElectraBackbone"):
-        interop.read_backbone(tmp_path)
     with pytest.raises(ValueError, match="not an ElectraBackbone"):
-        interop.read_backbone(encoder())
+        read(tmp_path)
