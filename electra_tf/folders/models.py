@@ -101,11 +101,18 @@ def _load_halves(path: Path) -> keras.Model:
         description = files.parse_json(text, "its description", dict)
         _check_class(description, keras.Model)
         names = sorted(file.keys())
-        _check_sizes(description, path.stat().st_size, len(names))
+        _check_sizes(description, _tensor_bytes(path), len(names))
         tensors = [file.get_tensor(name) for name in names]
     model = keras.saving.deserialize_keras_object(description)
     model.set_weights([tensor.astype(np.float32) for tensor in tensors])
     return model
+
+
+def _tensor_bytes(path: Path) -> int:
+    """Returns the size of the tensors in a safetensors file, without its header."""
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    return path.stat().st_size - 8 - header
 
 
 def check_archive(path: Path) -> dict[str, Any]:

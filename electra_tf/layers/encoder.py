@@ -16,8 +16,7 @@ from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
-from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.transformer import TransformerEncoder
+from electra_tf.layers.transformer import BlockOptions, TransformerEncoder
 from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
@@ -35,18 +34,23 @@ class ExportsTokenInputs:
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TextEncoder(ExportsTokenInputs, Serializable, keras.Model):
+class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
     """Embeddings, a projection where the widths differ, and a Transformer encoder.
 
     All variables exist after construction. Two encoders given the same embeddings
     object share it, also after saving and loading a model that holds both.
 
-    Arguments not listed are as in ``TransformerEncoderBlock``.
-
     Args:
+        embeddings: a ``TextEmbedding``.
+        num_layers: number of blocks.
+        hidden_size: width of the hidden states.
+        num_heads: number of attention heads; must divide the hidden size.
         intermediate_size: width of the feed-forward networks; None is 4 * hidden_size.
-        seed: start of the dropout stream of training calls that bring no seed.
+        seed: start of the dropout stream of training calls without a seed.
         remat: as in ``TransformerEncoder``.
+        **kwargs: ``dropout``, ``attention_dropout``, ``activation``, ``direction``,
+            ``layer_norm_epsilon`` and ``initializer_range`` of ``BlockOptions``, and
+            arguments of ``keras.Model``.
 
     Raises:
         ValueError: when the heads do not divide the hidden size, or the sequence is
@@ -69,27 +73,16 @@ class TextEncoder(ExportsTokenInputs, Serializable, keras.Model):
         hidden_size: int,
         num_heads: int,
         intermediate_size: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.1,
-        direction: str = "both",
-        layer_norm_epsilon: float = 1e-12,
-        initializer_range: float = 0.02,
         seed: int = 0,
         remat: bool = False,
-        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(**kwargs)
         self.embeddings = embeddings
         self.num_layers = num_layers
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.intermediate_size = intermediate_size or 4 * hidden_size
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.direction = direction
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.initializer_range = initializer_range
         self.seed = seed
         self.remat = remat
         self.seed_generator = keras.random.SeedGenerator(
@@ -100,14 +93,9 @@ class TextEncoder(ExportsTokenInputs, Serializable, keras.Model):
             hidden_size,
             num_heads,
             self.intermediate_size,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            direction=direction,
-            layer_norm_epsilon=layer_norm_epsilon,
-            initializer_range=initializer_range,
             remat=remat,
-            dtype=self.dtype_policy,
             name="transformer",
+            **self.block_options(),
         )
         # Before this model's build opens a name scope: the paths of a shared table name
         # no encoder, so checkpoints and optimizers do not depend on which came first.

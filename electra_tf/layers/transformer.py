@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -42,35 +43,22 @@ def check_heads(hidden_size: int, num_heads: int) -> None:
         )
 
 
-@keras.saving.register_keras_serializable(package="electra_tf")
-class TransformerEncoderBlock(Serializable, keras.layers.Layer):
-    """Self-attention and a feed-forward network, each with residual and LayerNorm.
+class BlockOptions(Serializable):
+    """Arguments that a block, a stack of blocks and an encoder share.
 
     Args:
-        intermediate_size: width of the feed-forward network.
-        num_heads: number of attention heads; must divide the hidden size.
         dropout: dropout rate of both sub-layer outputs.
         attention_dropout: dropout rate of the attention probabilities.
-        activation: name of the feed-forward activation, "gelu" is the exact one.
-        direction: what a position attends to: "both" (everything), "left_to_right"
-            (itself and what is before it) or "right_to_left" (itself and what is
-            after it).
+        activation: the feed-forward activation: "gelu" (exact), "gelu_tanh" or "relu".
+        direction: the positions that a position attends to: "both" (all),
+            "left_to_right" (itself and those before it) or "right_to_left" (itself and
+            those after it).
         layer_norm_epsilon: added to the variance in LayerNorm.
         initializer_range: standard deviation of the truncated normal initializers.
-
-    Raises:
-        ValueError: in build, when the heads do not divide the hidden size.
-
-    Examples:
-        >>> block = et.layers.TransformerEncoderBlock(intermediate_size=64, num_heads=2)
-        >>> block(tf.zeros([1, 5, 32]), tf.ones([1, 5])).shape
-        TensorShape([1, 5, 32])
     """
 
     def __init__(
         self,
-        intermediate_size: int,
-        num_heads: int,
         *,
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
@@ -81,17 +69,51 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        weights.check_positive(intermediate_size=intermediate_size, num_heads=num_heads)
-        self.intermediate_size = intermediate_size
-        self.num_heads = num_heads
         self.dropout = check_rate(dropout, "dropout")
         self.attention_dropout = check_rate(attention_dropout, "attention_dropout")
         self.activation = activation
         self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
-        self._activate = plain.choose("activation", activation)
-        self._score_penalty = plain.choose("direction", direction)
+
+    def block_options(self) -> dict[str, Any]:
+        """Returns these arguments and the dtype policy, for a part of this layer."""
+        return {
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation": self.activation,
+            "direction": self.direction,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer_range": self.initializer_range,
+            "dtype": self.dtype_policy,
+        }
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
+    """Self-attention and a feed-forward network, each with residual and LayerNorm.
+
+    Args:
+        intermediate_size: width of the feed-forward network.
+        num_heads: number of attention heads; must divide the hidden size.
+        **kwargs: arguments of ``BlockOptions`` and ``keras.layers.Layer``.
+
+    Raises:
+        ValueError: in build, when the heads do not divide the hidden size.
+
+    Examples:
+        >>> block = et.layers.TransformerEncoderBlock(intermediate_size=64, num_heads=2)
+        >>> block(tf.zeros([1, 5, 32]), tf.ones([1, 5])).shape
+        TensorShape([1, 5, 32])
+    """
+
+    def __init__(self, intermediate_size: int, num_heads: int, **kwargs):
+        super().__init__(**kwargs)
+        weights.check_positive(intermediate_size=intermediate_size, num_heads=num_heads)
+        self.intermediate_size = intermediate_size
+        self.num_heads = num_heads
+        self._activate = plain.choose("activation", self.activation)
+        self._score_penalty = plain.choose("direction", self.direction)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the variables for hidden states of shape [B, S, D]."""
@@ -209,8 +231,8 @@ class TransformerEncoderBlock(Serializable, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TransformerEncoder(Serializable, keras.layers.Layer):
-    """A stack of ``TransformerEncoderBlock``s, whose arguments it passes on.
+class TransformerEncoder(BlockOptions, keras.layers.Layer):
+    """A stack of ``TransformerEncoderBlock``s, whose arguments it also takes.
 
     ``blocks`` are in the order from the input to the output. With ``remat``, training
     keeps only the input of each block and runs the block again in the backward pass
@@ -232,12 +254,6 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         num_heads: int,
         intermediate_size: int,
         *,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.1,
-        activation: str = "gelu",
-        direction: str = "both",
-        layer_norm_epsilon: float = 1e-12,
-        initializer_range: float = 0.02,
         remat: bool = False,
         **kwargs,
     ):
@@ -248,25 +264,13 @@ class TransformerEncoder(Serializable, keras.layers.Layer):
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.intermediate_size = intermediate_size
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation = activation
-        self.direction = direction
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.initializer_range = initializer_range
         self.remat = remat
         self.blocks = [
             TransformerEncoderBlock(
                 intermediate_size,
                 num_heads,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation=activation,
-                direction=direction,
-                layer_norm_epsilon=layer_norm_epsilon,
-                initializer_range=initializer_range,
-                dtype=self.dtype_policy,
                 name=f"layer_{index}",
+                **self.block_options(),
             )
             for index in range(num_layers)
         ]

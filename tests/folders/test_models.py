@@ -7,6 +7,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from electra_tf.folders import models
 from electra_tf.layers.encoder import TextEncoder
@@ -162,6 +163,20 @@ def test_halves_are_rounded_and_built_anew(tmp_path):
         np.testing.assert_array_equal(mine, theirs.astype(np.float16))
     encoder = models.load(path, TextEncoder)
     assert encoder.count_params() == model.encoder.count_params()
+
+
+def test_halves_are_bounded_by_their_tensors(tmp_path):
+    path, model = tmp_path / "generator.safetensors", tiny.electra().generator
+    models.save(model, path)
+    tensors = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, "numpy") as file:
+        said = file.metadata()["description"]
+    for name, size in (("vocab_size", 10**6), ("num_layers", 10**3)):
+        larger = re.sub(rf'"{name}": \d+', f'"{name}": {size}', said)
+        metadata = {"description": larger, "padding": "x" * 10**7}
+        safetensors.numpy.save_file(tensors, path, metadata)
+        with pytest.raises(ValueError, match="too small for the sizes"):
+            models.load(path, MaskedLM)
 
 
 def test_what_halves_cannot_hold_or_are_is_one_error(tmp_path):
