@@ -30,11 +30,7 @@ SCRIPTS = {
     "finetuning": [[]],
     "serving": [[]],
     "startup": [[]],
-    "main_job": [[]],
     "growth": [[]],
-    "precision": [[]],
-    "encoder_speed": [["--ablate"]],
-    "optimizer_speed": [[]],
 }
 
 
@@ -44,11 +40,7 @@ HEADS = {
     "finetuning": "Fine-tuning",
     "serving": "Serving",
     "startup": "Start-up and fixed costs",
-    "main_job": "The README's main job",
     "growth": "Growth",
-    "precision": "bfloat16 against float32",
-    "encoder_speed": "Encoder stack against keras_hub",
-    "optimizer_speed": "Optimizer",
 }
 
 

@@ -1,4 +1,4 @@
-"""How speed and memory grow: with the batch, the length, the size, and the step.
+"""How speed and memory grow: with the batch, the length and the size.
 
     python benchmarks/growth.py
     python benchmarks/growth.py --parts=length,remat
@@ -6,14 +6,11 @@
 Each point is a process of its own, so that its peak memory is its own: the training
 step of ``step.py`` in bfloat16, and the products of one layer in the same rounds, which
 say what share of the matmul rate the step reaches. FLOPs are those of the products, so
-a share that stays level means time that grows as the arithmetic does. "resume" is what
-a run waits for its first batch at a later step.
+a share that stays level means time that grows as the arithmetic does.
 """
 
 import dataclasses
 import statistics
-import tempfile
-import time
 from pathlib import Path
 
 import harness
@@ -52,7 +49,6 @@ PARTS = {
         for remat in (False, True)
     },
 }
-RESUMES = (0, 1_000, 10_000, 100_000)
 
 
 def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
@@ -89,37 +85,6 @@ def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
     )
 
 
-def first_batch(start_step: int, folder: Path) -> float:
-    """Seconds until the first batch of a run that goes on at ``start_step``."""
-    from electra_tf.config import pretraining as groups
-    from electra_tf.systems import build
-
-    config = groups.PretrainConfig(
-        run=groups.RunConfig(train_batch_size=32, model_dir=str(folder)),
-        data=groups.DataConfig(
-            corpus=(str(folder / "text"),), vocab_size=2000, max_seq_length=64
-        ),
-    )
-    data = build.pretraining_data(config, lambda line: None)
-    start = time.perf_counter()
-    next(iter(build.train_dataset(config, data, start_step=start_step)))
-    return time.perf_counter() - start
-
-
-def write_text(folder: Path) -> None:
-    """Enough text for some thousand records, in random words."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(list("abcdefghij"), 5)) for _ in range(3000)]
-    documents = (
-        "\n".join(" ".join(rng.choice(words, 15)) + "." for _ in range(20))
-        for _ in range(1500)
-    )
-    (folder / "text").mkdir()
-    (folder / "text" / "words.txt").write_text("\n\n".join(documents) + "\n")
-
-
 def draw(results: dict, path: Path) -> None:
     """One panel for each part: the share of the matmul rate, point by point."""
     import matplotlib.figure
@@ -146,7 +111,7 @@ def draw(results: dict, path: Path) -> None:
 def main() -> None:
     """Measures, prints, draws and writes."""
     parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
-    parser.add_argument("--parts", default=",".join([*PARTS, "resume"]))
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=2.0, help="a point and round")
     options = parser.parse_args()
     results, rows = {}, []
@@ -163,15 +128,6 @@ def main() -> None:
             ):
                 rows.append({"what": f"{part}: {label}", "unit": unit})
                 rows[-1]["ours"] = figures[key]
-    if "resume" in options.parts.split(","):
-        with tempfile.TemporaryDirectory() as name:
-            write_text(Path(name))
-            first_batch(0, Path(name))
-            for step in RESUMES:
-                times = [first_batch(step, Path(name)) for _ in range(options.rounds)]
-                label = f"first batch of a run that goes on at step {step:,}"
-                rows.append({"what": label, "unit": "seconds"})
-                rows[-1]["ours"] = statistics.median(times)
     if results:
         pictures = harness.RESULTS.parent.parent / "docs" / "images"
         draw(results, pictures / "growth.png")

@@ -2,6 +2,7 @@
 
     python benchmarks/step.py
     python benchmarks/step.py --size tiny --precision float32 --rounds 3
+    python benchmarks/step.py --ablate --precision bfloat16 --output=ablated.json
 
 Ours is the compiled train function that ``run_pretraining.py`` fits with, and the look
 at the logs that a run takes after each step: forward, backward, clip, AdamW, metrics.
@@ -12,6 +13,9 @@ like ours, computed with in bfloat16 by autocast or through bfloat16 copies of t
 whichever is faster here. A further row has bfloat16 weights and moments, which is less
 work and another training: most updates of a small rate are rounded off. Both sides get
 the same batches in memory, and all cores. In the float32 rows nothing is in bfloat16.
+
+With --ablate the peers are our own step with one fused operation at a time replaced by
+plain TensorFlow (``layers/fused.py`` against ``layers/plain.py``).
 
 The matmul rate is what TensorFlow reaches on the products of one discriminator layer,
 forward, in the same rounds. FLOPs are those of the products only
@@ -32,6 +36,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from unittest import mock
 
 import harness
 import numpy as np
@@ -140,6 +145,16 @@ def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], None]:
         if bad:
             raise FloatingPointError(bad)
 
+    return step
+
+
+def with_plain(operation: str, size: Size, precision: str) -> Callable[[], None]:
+    """Our step, compiled with one fused operation in plain TensorFlow."""
+    from electra_tf.layers import fused, plain
+
+    with mock.patch.object(fused, operation, getattr(plain, operation)):
+        step = ours(size, precision)
+        step()
     return step
 
 
@@ -302,7 +317,7 @@ def measure(
         "products": rate(multiply, product_flops, 0.3),
     }
     names, first_look = {}, {}
-    if arguments.peer:
+    if arguments.peer and not arguments.ablate:
         modes = ["float32"] if precision == "float32" else list(PEERS)
         peers = {mode: peer(size, mode) for mode in modes}
         first_look = seconds_each(peers)
@@ -311,6 +326,11 @@ def measure(
         names = {mode: f"PyTorch, {PEERS.get(mode, mode)}" for mode in chosen}
         for mode, label in names.items():
             sides[label] = rate(peers[mode], tokens, arguments.seconds)
+    if arguments.ablate:
+        for operation in ("attention", "bias_activation", "bias_drop_add_norm"):
+            names[operation] = f"plain {operation}"
+            plain_step = with_plain(operation, size, precision)
+            sides[names[operation]] = rate(plain_step, tokens, arguments.seconds)
     figures = harness.interleave(sides, arguments.rounds)
 
     from electra_tf.systems import costs
@@ -331,7 +351,7 @@ def measure(
             peer=label,
             unit="tokens/s",
             # The bar is for the peer that trains the same.
-            bar=None if mode == "weights" else bars.get(name),
+            bar=bars.get(name) if mode in ("autocast", "copies") else None,
         )
         for mode, label in names.items()
     ]
@@ -350,7 +370,7 @@ def measure(
             "ours": statistics.median(figures["products"]) / 1e9,
         }
     )
-    if arguments.memory:
+    if arguments.memory and not arguments.ablate:
         line = {"what": f"{what}: peak memory", "unit": "MB"}
         line["ours"] = harness.in_fresh_process(_peak, OURS, size, precision)
         if names:
@@ -377,6 +397,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, help="tokens of a row")
     parser.add_argument("--seconds", type=float, default=2.0, help="a side and round")
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--ablate", action="store_true", help="plain operations")
     parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     rows, details = [], {}

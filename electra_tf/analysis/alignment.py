@@ -1,6 +1,6 @@
-"""Word by word: the fewest edits between two sentences, and word error rate.
+"""The fewest edits between two sentences, word by word.
 
-Letters: M words of the source, N of the target, S sentences.
+Letters: M words of the source, N of the target.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
-from electra_tf.errors import UserError
 
 # First and last + 1 word in the source, and in the target.
 Edit = tuple[int, int, int, int]
@@ -59,19 +57,3 @@ def edits(source: Sequence[str], target: Sequence[str]) -> list[Edit]:
             column -= 1
             found.append((row, row, column, column + 1))
     return found[::-1]
-
-
-def word_error_rate(
-    hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
-) -> float:
-    """Edits of all sentences over words of all references.
-
-    ValueError: the references have no words.
-    """
-    words = sum(map(len, references))
-    if not words:
-        raise UserError("the references have no words: there is no word error rate.")
-    pairs = zip(hypotheses, references, strict=True)
-    return sum(distance(hypothesis, reference) for hypothesis, reference in pairs) / (
-        words
-    )

@@ -1,4 +1,4 @@
-"""The command that asks all questions of a pretrained pair and writes the report."""
+"""The command `analyze`: answers questions about a pretrained pair in a report."""
 
 from __future__ import annotations
 
@@ -7,39 +7,43 @@ from collections.abc import Callable
 from pathlib import Path
 
 from electra_tf import __version__, cli, files
-from electra_tf.analysis import (
-    acceptability,
-    calibration,
-    errors,
-    history,
-    report,
-    representations,
-    suspicion,
-    texts,
-)
-from electra_tf.analysis.report import Section
-from electra_tf.analysis.subject import Subject
+from electra_tf.analysis import bias, calibration, errors, render, representations
+from electra_tf.analysis.render import Section
+from electra_tf.analysis.subject import Subject, example_texts
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.errors import UserError
 
 HTML, JSON = "report.html", "report.json"
+
+
+def examples(subject: Subject) -> Section:
+    """Verdicts, those after a corruption, and attention, of a few texts."""
+    inspector, answers = subject.inspector, []
+    for text in example_texts(subject):
+        answers.append(inspector.verdicts(text))
+        if inspector.home.has_model("generator"):
+            answers.append(inspector.corrupt(text, seed=subject.config.seed))
+        answers.append(inspector.heads(text))
+    sentence = "Texts as they are, as the generator corrupts them, and attention."
+    return Section("What does it predict for a text?", sentence, {}, answers=answers)
+
+
 PARTS: dict[str, Callable[[Subject], Section]] = {
-    "inspect": texts.section,
-    "course": history.section,
+    "inspect": examples,
     "calibration": calibration.section,
     "errors": errors.section,
-    "acceptability": acceptability.section,
-    "suspicion": suspicion.section,
+    "bias": bias.section,
     "representations": representations.section,
 }
 
 
 def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
-    """Runs all parts that are asked for and writes HTML and JSON.
+    """Runs the parts and writes HTML and JSON.
 
-    ValueError: the model cannot be asked, or data of a part that ``only`` names is not
-    what it should be; OSError: something is not there.
+    Without ``only``, a part whose data is missing is left out with a note. Raises
+    UserError if no part has its data or the model does not fit, OSError for a missing
+    file.
     """
     folder = Path(config.output)
     taken = [name for name in (HTML, JSON) if (folder / name).exists()]
@@ -50,29 +54,29 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
         )
     subject = Subject(config, log)
     if config.only != ("representations",):
-        # Without it nothing else can be asked, and that is to be said at once.
+        # All other parts need a discriminator: fail before any of them runs.
         subject.inspector.detector  # noqa: B018
     sections: dict[str, Section] = {}
     names = [name for name in PARTS if name in (config.only or PARTS)]
     for number, name in enumerate(names, 1):
-        began = time.monotonic()
+        start = time.monotonic()
         log(f"part {number} of {len(names)}: {name}")
         try:
             sections[name] = PARTS[name](subject)
-        except (ValueError, FileNotFoundError) as error:
-            # What was not asked for by name may be impossible.
+        except (UserError, FileNotFoundError) as error:
             if config.only:
                 raise
             log(f"left out: {error}")
         else:
-            log(f"{name} took {cli.duration(time.monotonic() - began)}")
+            log(f"{name} took {cli.duration(time.monotonic() - start)}")
     if not sections:
         raise UserError("no part has its data: see above, and --help.")
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
-    page = report.html(list(sections.values()), title="What it knows", about=about)
-    numbers = {name: section.numbers for name, section in sections.items()}
+    title = "ELECTRA analysis report"
+    page = render.page(list(sections.values()), title=title, about=about)
+    numbers = {name: section.numbers() for name, section in sections.items()}
     files.write_text(folder / HTML, page)
-    files.write_json(folder / JSON, report.plain({"model": config.model} | numbers))
+    files.write_json(folder / JSON, {"model": config.model} | numbers)
     for section in sections.values():
-        cli.say("\n".join([section.title, *(f"  {note}" for note in section.notes)]))
+        cli.say(f"{section.title}\n  {section.sentence}")
     log(f"wrote {folder / HTML} and {folder / JSON}")

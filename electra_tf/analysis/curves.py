@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 
 from electra_tf import cli, files
-from electra_tf.analysis import report
-from electra_tf.analysis.report import Picture, Section, Table
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import InspectConfig
@@ -240,23 +238,22 @@ def figure(
     return made
 
 
-def last_values(runs: Sequence[Learned], cards: Sequence[MetricCard]) -> Table:
-    """The last number of every run: of held-out text, else of a training window."""
+def last_values(
+    runs: Sequence[Learned], cards: Sequence[MetricCard]
+) -> list[dict[str, Any]]:
+    """Returns the last number of every run: held-out, else of a training window."""
     rows = []
     for run in runs:
-        cells = []
+        row = {"run": run.name, "last step": max(each["step"] for each in run.rows)}
         for card in cards:
             held_out, trained = (
                 series(run.rows, prefix + card.name)[1] for prefix in (EVAL_PREFIX, "")
             )
             values = held_out if held_out.size else trained
             scale = card.panel.scale if card.panel else 1.0
-            cells.append(scale * float(values[-1]) if values.size else float("nan"))
-        rows.append((run.name, max(row["step"] for row in run.rows), *cells))
-    header = ("run", "last step", *map(title, cards))
-    return Table(
-        "The last numbers, of held-out text where there are some", header, rows
-    )
+            row[title(card)] = scale * float(values[-1]) if values.size else math.nan
+        rows.append(row)
+    return rows
 
 
 def main(config: InspectConfig, paths: Sequence[str], log: Log = cli.note) -> None:
@@ -283,16 +280,14 @@ def main(config: InspectConfig, paths: Sequence[str], log: Log = cli.note) -> No
 
 
 def _page(runs: Sequence[Learned], cards: Sequence[MetricCard], by: str) -> str:
-    def panel(axis: matplotlib.axes.Axes, card: MetricCard) -> None:
-        draw(axis, runs, card, by)
-        for text in axis.legend(fontsize=8, frameon=False).get_texts():
-            text.set_parse_math(False)
+    from electra_tf.analysis import render
+    from electra_tf.analysis.extra import pandas as pd
 
-    pictures = [(title(card), functools.partial(panel, card=card)) for card in cards]
-    shown = [
-        Picture("", dict(pictures[at : at + 2])) for at in range(0, len(pictures), 2)
-    ]
-    about = "Circles: held-out text. Pale lines: means over training windows."
-    section = Section("Curves", [about], [last_values(runs, cards)], shown, {})
+    section = render.Section(
+        "Curves",
+        "Circles: held-out text. Pale lines: means over training windows.",
+        {"The last numbers": pd.DataFrame(last_values(runs, cards))},
+        figures=[figure(runs, cards, by)],
+    )
     names = ", ".join(run.name for run in runs)
-    return report.html([section], title="Learning curves", about=names)
+    return render.page([section], title="Learning curves", about=names)

@@ -103,7 +103,7 @@ class Inspector:
         if (self.folder / "task.json").is_file():
             raise UserError(
                 f"{folder} holds a fine-tuning run: give the pretraining run it "
-                "started from, or ask it with python -m electra_tf.predict."
+                "started from, or ask it with python -m electra_tf predict."
             )
         self.home = PretrainingFolder(self.folder)
         self.flags = self.home.flags

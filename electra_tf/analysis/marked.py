@@ -1,4 +1,4 @@
-"""Sentences whose wrong words are marked: M2, columns, parallel text, pairs; and rules.
+"""Sentences whose wrong words are marked: M2, columns, parallel text, minimal pairs.
 
 A word that is missing has no place of its own: the word after the gap is marked, at the
 end of a sentence the last one (as Rei and Yannakoudakis, 2016).
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from electra_tf.analysis import alignment
@@ -61,8 +59,8 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     return found
 
 
-# Of a sentence: its words, and by annotator the kind and the correction of each edit.
-_Edits = dict[str, dict[tuple[int, int], tuple[str, str]]]
+# Kind of each edit by its span, by annotator.
+_Edits = dict[str, dict[tuple[int, int], str]]
 
 
 def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
@@ -75,7 +73,7 @@ def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
     for words, by_annotator in sentences:
         votes: list[list[str]] = [[] for _ in words]
         for own in by_annotator.values():
-            kinds = _marks(len(words), {at: kind for at, (kind, _) in own.items()})
+            kinds = _marks(len(words), own)
             for vote, kind in zip(votes, kinds, strict=True):
                 vote += [kind] if kind else []
         least = agreement * len(annotators)
@@ -109,7 +107,7 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
             fields = line[2:].split("|||")
             try:
                 first, last = map(int, fields[0].split())
-                kind, correction, annotator = fields[1], fields[2], fields[5]
+                kind, annotator = fields[1], fields[5]
             except (ValueError, IndexError) as error:
                 raise UserError(
                     f"{where} is no edit: 'A FIRST LAST|||KIND|||CORRECTION|||REQUIRED"
@@ -128,9 +126,7 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
                         f"{where}: the edits {start} {end} and {first} {last} of "
                         f"annotator {annotator} overlap, and one of them has to go."
                     )
-            # The M2 scorer's: nothing, and several that are as good.
-            correction = "" if correction == "-NONE-" else correction.split("||")[0]
-            own[first, last] = kind or "error", correction
+            own[first, last] = kind or "error"
         elif line.strip():
             raise UserError(f"{where}: M2 lines begin with S or A, got {line[:40]!r}.")
     if beyond:
@@ -141,49 +137,6 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
         )
     kept = [each for number, each in enumerate(blocks) if number not in beyond]
     return kept, sorted(annotators)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rewritten:
-    """A sentence, and what people wrote in its place."""
-
-    source: str
-    others: tuple[str, ...]
-
-
-def rewritten(spec: str, log: Log) -> list[Rewritten] | None:
-    """Reads a file as ``read`` does; None where it does not tell what would be right.
-
-    Of M2, a text for each annotator, with all of its edits made.
-    """
-    source, colon, reference = spec.rpartition(":")
-    if colon and not Path(spec).exists():
-        return [
-            Rewritten(" ".join(before), (" ".join(after),))
-            for before, after in _parallel(source, reference)
-        ]
-    if spec.endswith(".jsonl") or Path(spec).is_dir():
-        return [Rewritten(pair.bad, (pair.good,)) for pair in read_pairs([spec])]
-    if not spec.removesuffix(".gz").endswith(".m2"):
-        return None
-    sentences, annotators = _m2_edits(spec, log)
-    return [
-        Rewritten(
-            " ".join(words),
-            tuple(
-                dict.fromkeys(_edited(words, edits.get(who, {})) for who in annotators)
-            ),
-        )
-        for words, edits in sentences
-    ]
-
-
-def _edited(words: Sequence[str], edits: dict[tuple[int, int], tuple[str, str]]) -> str:
-    """The words with all edits made."""
-    kept = list(words)
-    for (first, last), (_, correction) in sorted(edits.items(), reverse=True):
-        kept[first:last] = correction.split()
-    return " ".join(kept)
 
 
 def _marks(size: int, spans: dict[tuple[int, int], str]) -> list[str]:
@@ -237,16 +190,6 @@ def _corrected(words: Sequence[str], target: Sequence[str], kind: str = "") -> M
     return Marked(tuple(words), tuple(_marks(len(words), spans)))
 
 
-# Rules: errors of one kind each, put into text whose words have tags of the Penn
-# Treebank (column XPOS of English treebanks).
-
-_IRREGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "goes": "go"}
-_IRREGULAR |= {plural: singular for singular, plural in _IRREGULAR.items()}
-_PREPOSITIONS = ("in", "on", "at", "of", "to", "for", "with", "from", "by", "about")
-_ARTICLES = {"a": "the", "an": "the", "the": "a"}
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
 @dataclasses.dataclass(frozen=True)
 class Tagged:
     """Words and their tags."""
@@ -255,15 +198,13 @@ class Tagged:
     tags: tuple[str, ...]
 
 
-def read_tagged(
-    path: str, tag: str | None = None, *, last: bool = False
-) -> list[Tagged]:
-    """Reads CoNLL-U (by default the tags of XPOS), or word and tag in columns 0 and 1.
+def read_tagged(path: str, *, last: bool = False) -> list[Tagged]:
+    """Reads CoNLL-U with the tags of UPOS, or word and tag in columns 0 and 1.
 
-    ``last``: the tag is in the last column. Errors as of ``SentenceSource``.
+    With ``last`` the tag is in the last column.
     """
     is_conllu = path.removesuffix(".gz").endswith(".conllu")
-    column = (tag or "XPOS") if is_conllu else "1"
+    column = "UPOS" if is_conllu else "1"
     source = SentenceSource(
         files={"eval": path},
         word_column="FORM" if is_conllu else "0",
@@ -291,148 +232,3 @@ def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
                     "or O; --tagged takes tags of single words."
                 )
     return found
-
-
-# Takes a sentence, a place and the known words by tag. Returns how many words are
-# replaced, and by what; None: the rule does not apply here.
-_Change = tuple[int, tuple[str, ...]] | None
-_Known = dict[str, set[str]]
-_Rule = Callable[[Tagged, int, _Known, random.Random], _Change]
-
-
-def _agreement(sentence: Tagged, at: int, known: _Known, rng: random.Random) -> _Change:
-    del rng
-    word, tag = sentence.words[at], sentence.tags[at]
-    lower = word.lower()
-    if tag not in ("VBZ", "VBP", "VBD") or not word.isalpha():
-        return None
-    found = _IRREGULAR.get(lower)
-    if found is None and tag == "VBZ":
-        ends = (("ies", "y"), ("es", ""), ("s", ""))
-        stems = [
-            lower.removesuffix(end) + new for end, new in ends if lower.endswith(end)
-        ]
-        found = next((s for s in stems if s in known["VB"] | known["VBP"]), None)
-    elif found is None and tag == "VBP" and lower not in ("am", "'m", "ai"):
-        third = lower + ("es" if lower.endswith(("s", "sh", "ch", "x", "z")) else "s")
-        if lower.endswith("y") and lower[-2:-1] not in "aeiou":
-            third = lower[:-1] + "ies"
-        found = third if third in known["VBZ"] else None
-    return None if found is None else (1, (_cased(found, word),))
-
-
-def _article(sentence: Tagged, at: int, known: _Known, rng: random.Random) -> _Change:
-    del known, rng
-    word = sentence.words[at]
-    if sentence.tags[at] != "DT" or word.lower() not in _ARTICLES:
-        return None
-    return 1, (_cased(_ARTICLES[word.lower()], word),)
-
-
-def _missing_article(
-    sentence: Tagged, at: int, known: _Known, rng: random.Random
-) -> _Change:
-    if at + 1 == len(sentence.words) or not _article(sentence, at, known, rng):
-        return None
-    return 2, (_cased(sentence.words[at + 1], sentence.words[at]),)
-
-
-def _preposition(
-    sentence: Tagged, at: int, known: _Known, rng: random.Random
-) -> _Change:
-    del known
-    word = sentence.words[at]
-    if sentence.tags[at] not in ("IN", "TO") or word.lower() not in _PREPOSITIONS:
-        return None
-    # "to" before a verb is no preposition.
-    if word.lower() == "to" and sentence.tags[at + 1 : at + 2] in ((), ("VB",)):
-        return None
-    others = [each for each in _PREPOSITIONS if each != word.lower()]
-    return 1, (_cased(rng.choice(others), word),)
-
-
-def _word_order(
-    sentence: Tagged, at: int, known: _Known, rng: random.Random
-) -> _Change:
-    del known, rng
-    pair = sentence.words[at : at + 2]
-    usual = len(pair) == 2 and all(word.isalpha() for word in pair)
-    if not usual or pair[0].lower() == pair[1].lower():
-        return None
-    # Two names or two adjectives may well stand either way.
-    if sentence.tags[at] == sentence.tags[at + 1]:
-        return None
-    return 2, (_cased(pair[1], pair[0]), pair[0].lower() if not at else pair[0])
-
-
-def _spelling(sentence: Tagged, at: int, known: _Known, rng: random.Random) -> _Change:
-    word = sentence.words[at]
-    if len(word) < 4 or not word.isalpha() or not word.isascii():
-        return None
-    # The first letter stays, as in most misspellings.
-    place = rng.randrange(1, len(word) - 1)
-    head, letter, tail = word[:place], word[place], word[place + 1 :]
-    changed = rng.choice(
-        [
-            head + tail,
-            head + letter + letter + tail,
-            head + tail[0] + letter + tail[1:],
-            head + rng.choice(_LETTERS) + tail,
-        ]
-    )
-    if changed == word or changed.lower() in known[""]:
-        return None
-    return 1, (changed,)
-
-
-RULES: dict[str, _Rule] = {
-    "agreement": _agreement,
-    "article": _article,
-    "missing article": _missing_article,
-    "preposition": _preposition,
-    "word order": _word_order,
-    "spelling": _spelling,
-}
-
-
-def _cased(word: str, like: str) -> str:
-    """A word with a capital where another one has it; capitals are kept."""
-    return word[:1].upper() + word[1:] if like[:1].isupper() else word
-
-
-def by_rules(sentences: Sequence[Tagged], limit: int, seed: int = 0) -> list[Marked]:
-    """Sentences with one error each: at most ``limit`` for every rule of ``RULES``.
-
-    ValueError: no rule applies anywhere, for want of the tags that they look at.
-    """
-    known: _Known = collections.defaultdict(set)
-    for sentence in sentences:
-        for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            known[tag].add(word.lower())
-            known[""].add(word.lower())
-    found = []
-    for name, rule in RULES.items():
-        rng = random.Random(f"{seed} {name}")
-        order = rng.sample(range(len(sentences)), len(sentences))
-        changed = (_once(sentences[at], name, rule, known, rng) for at in order)
-        found += itertools.islice(filter(None, changed), limit)
-    if not found:
-        raise UserError(
-            "no rule applies to any word: English text with tags of the Penn Treebank "
-            "is needed (column XPOS of CoNLL-U, or the second of several columns)."
-        )
-    return found
-
-
-def _once(
-    sentence: Tagged, name: str, rule: _Rule, known: _Known, rng: random.Random
-) -> Marked | None:
-    """The sentence with one error at a random place where the rule applies."""
-    for at in rng.sample(range(len(sentence.words)), len(sentence.words)):
-        change = rule(sentence, at, known, rng)
-        if change:
-            size, new = change
-            before, after = sentence.words[:at], sentence.words[at + size :]
-            kinds = (RIGHT,) * len(before), (name,) * len(new), (RIGHT,) * len(after)
-            return Marked((*before, *new, *after), sum(kinds, ()))
-    return None

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from electra_tf import cli, files
-from electra_tf.analysis import report
 from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
@@ -161,16 +161,22 @@ def compare(
     """
     if not words.sum():
         raise UserError("the references have no words: there is no word error rate.")
-    rng = np.random.default_rng(seed)
-    size = len(words)
-    drawn = np.array(
-        [
-            (after - before)[at].sum() / max(words[at].sum(), 1)
-            for at in (rng.integers(0, size, size) for _ in range(_RESAMPLES))
-        ]
-    )
-    low, high = np.quantile(drawn, [0.025, 0.975])
     first, second = (float(each.sum() / words.sum()) for each in (before, after))
+
+    def rate(difference: np.ndarray, count: np.ndarray, axis: int) -> np.ndarray:
+        return difference.sum(axis) / np.maximum(count.sum(axis), 1)
+
+    drawn = np.array([second - first])
+    if len(words) > 1:
+        drawn = stats.bootstrap(
+            (after - before, words),
+            rate,
+            paired=True,
+            n_resamples=_RESAMPLES,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        ).bootstrap_distribution
+    low, high = np.quantile(drawn, [0.025, 0.975])
     return Change(
         before=first,
         after=second,
@@ -287,7 +293,9 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
         numbers |= {
             "lists": len(judged),
             "oracle": oracle,
-            "ways": {" ".join(way): each for way, each in ways.items()},
+            "ways": {
+                " ".join(way): dataclasses.asdict(each) for way, each in ways.items()
+            },
         }
     chosen = choose(lists, by_way[method, config.by], weight)
     files.write_json_lines(
@@ -299,7 +307,7 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
     )
     log(f"wrote {config.output}, {method} by {config.by} with weight {weight:.4g}")
     if config.report:
-        files.write_json(config.report, report.plain(numbers | {"weight": weight}))
+        files.write_json(config.report, numbers | {"weight": weight})
 
 
 def table(

@@ -27,6 +27,8 @@ from electra_tf.folders.pretraining import DATA, PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 
 _COUNTED_RECORDS = 20_000
+# Default texts and their tokens, for squares of attention that fit on a screen.
+_TEXTS, _FEWEST, _MOST = 3, 5, 32
 # What makes a folder that of a comparison.
 _COMPARED = "results.jsonl"
 
@@ -150,6 +152,27 @@ def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
     return [row.numpy() for batch in batches for row in batch]
 
 
+def example_texts(subject: Subject) -> list[str]:
+    """The texts of ``--inspect``, else the first short ones of the data."""
+    config, inspector = subject.config, subject.inspector
+    if config.inspect:
+        return list(config.inspect)
+    if config.tagged:
+        texts = [" ".join(sentence.words) for sentence in subject.tagged]
+    else:
+        names = (inspector.names(row[1:-1]) for row in subject.text.rows)
+        texts = [" ".join(tokens).replace(" ##", "") for tokens in names]
+    lengths = map(len, inspector.tokenizer.encode(texts))
+    pairs = zip(texts, lengths, strict=True)
+    short = [text for text, size in pairs if _FEWEST <= size <= _MOST]
+    if not short:
+        raise UserError(
+            f"the data has no text of {_FEWEST} to {_MOST} tokens: name one with "
+            "--inspect."
+        )
+    return short[:_TEXTS]
+
+
 class Subject:
     """The model, the flags and the text of an analysis, each read when needed.
 
@@ -199,7 +222,7 @@ class Subject:
         return [
             sentence
             for path in self.config.tagged
-            for sentence in read_tagged(path, "UPOS")[: self.config.sentences]
+            for sentence in read_tagged(path)[: self.config.sentences]
         ]
 
     @functools.cached_property

@@ -2,7 +2,7 @@
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.comparison import dry_run, picture, plan, report
+from electra_tf.comparison import picture, plan, report
 from electra_tf.comparison.runner import Runner
 from electra_tf.comparison.store import Store
 from electra_tf.config.comparison import CompareConfig
@@ -17,7 +17,7 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
     """
     ready = plan.make(config, log)
     if config.dry_run:
-        dry_run.run(ready, log)
+        log(report.planned(ready))
         return cli.OK
     store = Store(config.output_dir)
     store.check(ready.settings(), overwrite=config.overwrite)

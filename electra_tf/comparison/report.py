@@ -14,6 +14,7 @@ from electra_tf.comparison.plan import UNTRAINED, Plan
 from electra_tf.comparison.runner import describe
 from electra_tf.comparison.store import Row, Store
 from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.systems import costs
 
 AVERAGE = "average"
 
@@ -144,16 +145,38 @@ def _is_finite(score: float | None) -> bool:
     return score is not None and math.isfinite(score)
 
 
+def planned(plan: Plan) -> str:
+    """Steps, FLOPs and parameters of every system, as a table; nothing is timed."""
+    lines = []
+    for system in plan.systems:
+        flops, steps = plan.flops(system), system.config.run.num_train_steps
+        counts = costs.parameters(system.config, len(plan.data.vocabulary)).values()
+        shown = (flops["matmul"] / steps, flops["matmul"], flops["original"])
+        warmup = f"{system.config.optimizer.warmup_steps:,}"
+        parameters = f"{max(counts):,}"
+        row = [system.name, f"{steps:,}", warmup]
+        lines.append([*row, *(f"{count:.3g}" for count in shown), parameters])
+    head = ["system", "steps", "warm-up", "FLOPs/step", "FLOPs (matmul)"]
+    points = sum(len(plan.points(row.name)) for row in plan.rows)
+    seeds, probes = plan.config.seeds, len(plan.probes)
+    return (
+        table([*head, "FLOPs (original)", "parameters"], lines)
+        + f"\n\n{len(plan.systems)} systems x {seeds} seeds, {points * seeds * probes} "
+        f"probes ({plan.config.probe_seeds} fine-tuning runs each), "
+        f"{plan.config.workers} processes at a time.\ndry run: nothing was trained."
+    )
+
+
 def _cost_table(scores: Scores) -> str:
     lines = []
     for row in scores.plan.rows:
         runs = scores.runs(row.name)
         flops = scores.plan.flops(row)
         steps = 0 if row.name == UNTRAINED else row.config.run.num_train_steps
-        costs = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
+        counts = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
         seconds = [run["train_seconds"] for run in runs]
         time = cli.duration(fmean(seconds)) if seconds else ""
-        shown = [f"{cost:.3g}" for cost in costs]
+        shown = [f"{count:.3g}" for count in counts]
         lines.append([row.name, f"{steps:,}", *shown, time, f"{len(runs)}"])
     head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]
     head += ["FLOPs (original)", "training time", "runs"]
@@ -167,7 +190,7 @@ def _score_table(scores: Scores) -> str:
         lines.append([row.name, *map(spread, columns), str(len(columns[-1]))])
     trivial = [scores.baseline(column) for column in scores.columns]
     shown = ["" if value is None else f"{value:.2f}" for value in trivial]
-    lines.append(["without looking", *shown, ""])
+    lines.append(["majority baseline", *shown, ""])
     probes = {row["probe"]: row["metric"] for row in scores.store.rows("probe")}
     metrics = "; ".join(f"{name}: {metric}" for name, metric in probes.items())
     return (

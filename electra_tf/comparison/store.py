@@ -24,20 +24,10 @@ RUNS = "runs"
 ENCODER = "encoder.keras"
 _ABSENT = "(absent)"
 
-# What every line says, and what those say that are about no failure.
-_ABOUT = {"kind": str, "system": str, "seed": int, "probe": str | None}
-_NUMBERS = dict[str, float | None]  # None: not a number.
-_SAID = {
-    "pretrain": {
-        "train_seconds": float,
-        "held_out": _NUMBERS,
-        "trivial": (None, _NUMBERS),
-    },
-    "probe": {
-        **{"probe": str, "metric": str, "score": float | None, "baseline": float},
-        **{"scores": list, "failed_seeds": list},
-    },
-}
+# Of every row, and of the rows that are not failures.
+_SHAPE = {"kind": str, "system": str, "seed": int, "probe": str | None}
+_NUMBERS = dict[str, float | None]  # None: not finite.
+_HELD_OUT = {"held_out": (None, _NUMBERS), "trivial": (None, _NUMBERS)}
 
 Row = dict[str, Any]
 
@@ -49,32 +39,38 @@ def encoder_folder(run_folder: str | os.PathLike, point: float) -> Path:
 
 
 class Store:
-    """The folder of a comparison, created if it is not there.
+    """The folder of a comparison, created if it does not exist.
 
-    ValueError: a line of results.jsonl says something else than this library writes.
+    Raises UserError if a row of results.jsonl is not one of this library.
     """
 
     def __init__(self, folder: str | os.PathLike):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / RESULTS
-        rows = files.read_json_lines(self.path)
+        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._before = 0
+        rows = self.refresh()
         if rows and not self.path.read_bytes().endswith(b"\n"):
             # A kill cut the last line short; other readers may not skip it as we do.
             files.write_json_lines(self.path, rows)
+        self._before = len(rows)
+
+    def refresh(self) -> list[Row]:
+        """Reads the file again; returns the rows since this store was opened."""
+        rows = files.read_json_lines(self.path)
         for number, row in enumerate(rows, 1):
             where = f"{self.path}: result {number}"
-            files.check_shape(row, _ABOUT, where)
-            said = {} if "failure" in row else _SAID.get(row["kind"], {})
-            # Older lines, and those of other programs, may say less.
-            said = {name: shape for name, shape in said.items() if name in row}
-            files.check_shape(row, said, where)
-        self._rows = {_key(row): row for row in rows}
+            files.check_shape(row, _SHAPE, where)
+            known = {name: hint for name, hint in _HELD_OUT.items() if name in row}
+            files.check_shape(row, known, where)
+        self._rows = {key(row): row for row in rows}
+        return rows[self._before :]
 
     def add(self, row: Row) -> None:
-        """Appends a line; it is on disk when this returns."""
+        """Appends a row, which is on disk when this returns."""
         files.append_json_line(self.path, row)
-        self._rows[_key(row)] = row
+        self._rows[key(row)] = row
 
     def rows(self, kind: str) -> list[Row]:
         """The lines of all finished runs ("pretrain") or probes ("probe")."""
@@ -140,7 +136,7 @@ class Store:
         }
         if len(kept) < len(self._rows):
             files.write_json_lines(self.path, kept.values())
-            self._rows = kept
+            self._rows, self._before = kept, len(kept)
         for name in changed["systems"]:
             files.remove(self.folder / RUNS / name)
         for kind in changed:
@@ -148,8 +144,8 @@ class Store:
         files.write_json(path, settings, sort_keys=True)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The run or probe that a line is about."""
+def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Identifies the run or probe of a row."""
     return tuple(row.get(name) for name in ("kind", "system", "seed", "point", "probe"))
 
 

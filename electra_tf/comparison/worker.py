@@ -1,9 +1,8 @@
 """One run in a process of its own: pretrain a system with one seed, probe its encoders.
 
-Reads a job (one line of JSON) from stdin and writes a line of JSON to stdout for each
-part that is finished; everything else that is printed goes to stderr. When stdin
-closes, the parent is dead, and the process ends at once. A run that was stopped is
-resumed when the process gets the same job again.
+Reads a job (one line of JSON) from stdin and appends a row to the results for each
+part that is finished. When stdin closes, the parent is dead, and the process ends at
+once. A run that was stopped is resumed when the process gets the same job again.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -234,13 +234,14 @@ def main() -> int:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Only lines of ours go to stdout; what libraries print there joins the log.
-    events = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    start = time.monotonic()
 
     def emit(row: Row) -> None:
-        events.write(json.dumps(row) + "\n")
-        events.flush()
+        nonlocal start
+        now = time.monotonic()
+        row = row | {"seconds": round(now - start, 2), "time": round(time.time(), 2)}
+        files.append_json_line(job["results"], row)
+        start = now
 
     return run(job, emit)
 

@@ -105,13 +105,11 @@ class InspectConfig(TokenizerFlags):
       python -m electra_tf inspect --model=runs/tiny --html=out.html < lines.txt
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
-      python -m electra_tf inspect --model=runs/tiny --checkpoints "the chef ate it"
       python -m electra_tf inspect --curves=curves.png runs/small runs/base --by=flops
 
     The first two print the discriminator's verdict on every token: how likely it was
     replaced. --corrupt lets the generator replace some first; --fill prints what the
-    generator would put in place of each [MASK]. --checkpoints and --beside show how
-    several discriminators see the same text.
+    generator would put in place of each [MASK].
 
     --curves draws the learning curves of runs over each other, from the metrics.jsonl
     of their folders; runs need not have finished, and folders without it are left out.
@@ -124,12 +122,6 @@ class InspectConfig(TokenizerFlags):
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
-    checkpoints: bool = field(
-        False, "The verdicts of every kept checkpoint of the run, finished or not."
-    )
-    beside: tuple[str, ...] = field(
-        (), "Folders of other models of the same vocabulary, whose verdicts come too."
-    )
     mask_rate: float | None = field(
         None,
         "Of --corrupt; default: as in pretraining.",
@@ -182,15 +174,6 @@ class InspectConfig(TokenizerFlags):
         require(
             not (self.attention and self.fill),
             "--attention is of verdicts: leave out --fill.",
-        )
-        require(
-            not (self.checkpoints and self.beside),
-            "--checkpoints and --beside exclude each other: one run over time, or "
-            "several runs.",
-        )
-        require(
-            not (self.fill and (self.checkpoints or self.beside)),
-            "--checkpoints and --beside show verdicts: leave out --fill.",
         )
 
 
@@ -282,10 +265,7 @@ class ScoreConfig(TokenizerFlags):
 
 
 # The parts of an analysis, in the order of its page.
-PARTS = (
-    *("inspect", "course", "calibration", "errors", "acceptability"),
-    *("suspicion", "representations"),
-)
+PARTS = ("inspect", "calibration", "errors", "bias", "representations")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -298,23 +278,20 @@ class AnalyzeConfig(TokenizerFlags):
           --text=my_text/ --only=calibration
       python -m electra_tf analyze --model=compared --output=report
 
-    Trains nothing without --tune. Writes report.html, which needs no network, and
-    report.json. Parts whose data is not there are left out, and that is said.
+    Trains nothing. Writes report.html, which needs no network, and report.json. Parts
+    whose data is missing are left out with a note. Needs the extra `analysis`.
 
-    inspect: verdicts and the attention of every head, on a few texts.
-    course: what earlier stages (--checkpoints, --beside) made of the same texts.
-    calibration: does P(replaced) mean what it says, on text that its own generator, a
-    unigram one, a uniform one or those of --generators corrupted?
-    errors: does it find the wrong words of --errors, and what rules break in --tagged?
-    acceptability: do sentence scores prefer what the sentences of --errors were
-    corrected to?
-    suspicion: which tokens of --tagged does it suspect, by part of speech, frequency,
+    inspect: predictions and the attention of every head, on a few texts.
+    calibration: is P(replaced) the share of replaced tokens, on text that its own
+    generator, a unigram one, a uniform one or those of --generators corrupted?
+    errors: does it find the wrong words of --errors?
+    bias: which tokens of --tagged does it suspect, by part of speech, frequency,
     length, piece, position; and is its generator weak there?
     representations: layers, heads and linear probes on --tagged, beside --encoders; the
-    one part that a masked LM has too.
+    only part for a masked LM.
 
-    Of a comparison (python -m electra_tf compare) the first discriminator is asked;
-    masked LMs beside it look for errors too, and representations are those of all.
+    Of a comparison (python -m electra_tf compare) the first discriminator is analyzed;
+    its masked LMs are scored on errors too, and representations are those of all.
     """
 
     model: str | None = field(
@@ -341,14 +318,6 @@ class AnalyzeConfig(TokenizerFlags):
     generators: tuple[str, ...] = field(
         (), "Folders of other runs whose generators corrupt the text too."
     )
-    checkpoints: bool = field(
-        False, "Compare every kept checkpoint of the run with what it came to."
-    )
-    beside: tuple[str, ...] = field(
-        (),
-        "Folders of the model at other times, the oldest first, or of other models "
-        "of the same vocabulary: compared as checkpoints are.",
-    )
     limit: int = field(1_000, "Most rows of text.", min=2)
     errors: tuple[str, ...] = field(
         (),
@@ -364,27 +333,17 @@ class AnalyzeConfig(TokenizerFlags):
     )
     tagged: tuple[str, ...] = field(
         (),
-        "Sentences with parts of speech: CoNLL-U (UPOS; rules read XPOS, the Penn "
-        "Treebank's), or columns of words and tags.",
+        "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
     )
     spans: tuple[str, ...] = field(
         (),
         "NAME=FILE: sentences with chunks or named entities, a word first and its tag "
-        "(B-, I- or O) last on every line: another trait of suspicion, and what layers "
-        "are probed for.",
+        "(B-, I- or O) last on every line: another probe of layers.",
     )
     encoders: tuple[str, ...] = field(
         (), "Folders of other encoders, or of a comparison, beside the model's."
     )
-    sentences: int = field(
-        300, "Most sentences of each of these files, and rule.", min=4
-    )
-    tune: tuple[str, ...] = field(
-        (),
-        "How many sentences with errors to fine-tune on, at most half of each file's "
-        "and of rules', before the other half is asked again; several numbers, such as "
-        "30,100,300, draw a curve. Default: train nothing.",
-    )
+    sentences: int = field(300, "Most sentences of each of these files.", min=4)
     seed: int = field(0, "Of corruptions and splits.", min=0, max=MAX_SEED)
     batch_size: int = field(32, "Rows at a time.", min=1)
 
@@ -400,28 +359,6 @@ class AnalyzeConfig(TokenizerFlags):
             not nameless,
             f"--spans={','.join(nameless)}: give NAME=FILE, as in entities=dev.conll.",
         )
-        _ = self.sizes
-        require(
-            not (self.checkpoints and self.beside),
-            "--checkpoints and --beside exclude each other.",
-        )
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Sentences to fine-tune on, ascending.
-
-        Raises:
-            ValueError: they are not whole numbers above 0.
-        """
-        # Nine digits are more sentences than anybody has; int refuses thousands.
-        is_size = re.compile("[0-9]{1,9}").fullmatch
-        found = {int(text) if is_size(text) else -1 for text in self.tune} - {0}
-        require(
-            all(size > 0 for size in found),
-            "--tune must be whole numbers of sentences, such as 300 or 30,100,300; got "
-            f"{','.join(self.tune)[:60]}.",
-        )
-        return tuple(sorted(found))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -120,7 +120,7 @@ class CompareConfig(Group):
         False, "Delete the results of systems and probes whose settings changed."
     )
     dry_run: bool = field(
-        False, "Build data, time some steps of each system, print the plan, stop."
+        False, "Build data, print steps, FLOPs and parameters of each system, stop."
     )
 
     def __post_init__(self) -> None:

@@ -1,20 +1,11 @@
-"""Checks for known traps, of checkpoints and configs of any origin."""
+"""Checks of checkpoints and configs for known traps."""
 
 from electra_tf import lazily
 
-_HOMES = {
-    "FORMATS": "electra_tf.doctor.readers",
-    "Finding": "electra_tf.doctor.subject",
-    "OK": "electra_tf.doctor.subject",
-    "PROBLEM": "electra_tf.doctor.subject",
-    "Subject": "electra_tf.doctor.subject",
-    "TRAPS": "electra_tf.doctor.report",
-    "WARNING": "electra_tf.doctor.subject",
-    "examine": "electra_tf.doctor.report",
-    "read": "electra_tf.doctor.readers",
-    "read_flagfile": "electra_tf.doctor.readers",
-    "with_generator": "electra_tf.doctor.readers",
-}
+_NAMES = ("Finding", "OK", "PROBLEM", "Subject", "WARNING", "examine", "read")
+_NAMES += ("read_flagfile", "CHECKS")
 
-# Lazy, because `--help` imports this package and shall not wait for TensorFlow.
-__getattr__, __dir__, __all__ = lazily(__name__, _HOMES)
+# Lazy, because `--help` imports this package and must not wait for TensorFlow.
+__getattr__, __dir__, __all__ = lazily(
+    __name__, dict.fromkeys(_NAMES, "electra_tf.doctor.checks")
+)

@@ -7,8 +7,8 @@ The update of a weight ``w`` with gradient ``g`` at rate ``r`` is
     w = w - r * (m / (sqrt(v) + epsilon) + weight_decay * w)
 
 The fused Adam kernel of TensorFlow computes exactly this with beta powers of zero; it
-is about twice as fast as the element-wise chain of ``keras.optimizers.AdamW``
-(``benchmarks/optimizer_speed.py``) and compiles under XLA.
+is about twice as fast as the element-wise chain of ``keras.optimizers.AdamW`` and
+compiles under XLA.
 """
 
 from __future__ import annotations

@@ -3,12 +3,15 @@
 import json
 import re
 import shutil
+import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import report
-from electra_tf.analysis.report import Picture, Section, Table
+from electra_tf.analysis import render
+from electra_tf.analysis.render import Chart, Section
 from electra_tf.config.commands import PARTS
 from electra_tf.pretraining import Electric
 from tests import tiny, tiny_run
@@ -76,7 +79,11 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
     assert "part 1 of 1: errors" in shown.err
     numbers = check_page(output)
     assert [*numbers] == ["model", "errors"]
-    assert [*numbers["errors"]] == ["errors.m2", "rules in tagged.txt"]
+    (rows, *_) = numbers["errors"].values()
+    scorers = ["discriminator", "generator", "frequency", "random"]
+    assert [(row["data"], row["scorer"]) for row in rows] == [
+        ("errors.m2", scorer) for scorer in scorers
+    ]
     with pytest.raises(SystemExit, match="--overwrite"):
         run(model, output, *flags)
 
@@ -85,48 +92,72 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
 def test_all_parts(model, data, flags, tmp_path, capsys):
     output = tmp_path / "report"
     (data / "spans.txt").write_text("the B-X\nbook I-X\nwas O\n\nbad O\n\n" * 4)
-    older = shutil.copytree(model, tmp_path / "older")
-    more = [f"--beside={older}", f"--spans=thing={data / 'spans.txt'}"]
-    assert run(model, output, *flags, *more, "--tune=2,3") == 0
+    more = [f"--spans=thing={data / 'spans.txt'}"]
+    assert run(model, output, *flags, *more) == 0
     shown = capsys.readouterr()
     for number, name in enumerate(PARTS, 1):
         assert f"part {number} of {len(PARTS)}: {name}" in shown.err
     assert "left out" not in shown.err
     numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
-    found = numbers["errors"]["errors.m2"]
-    precisions = {w: f["average_precision"] for w, f in found["found"].items()}
-    for who, lead in found["ahead"].items():
-        expected = precisions["discriminator"] - precisions[who]
-        assert lead["value"] == pytest.approx(expected)
-        assert lead["low"] <= lead["high"]
-    tuned = found["tuned"]
-    assert tuned["sentences"] == 3
-    assert [*tuned["found"]][:2] == ["fine-tuned", "discriminator"]
-    assert tuned["gain"]["low"] <= tuned["gain"]["high"]
-    assert [*tuned["by_size"]] == ["2", "3"]
-    assert tuned["by_size"]["3"]["gain"]["value"] == tuned["gain"]["average_precision"]
-    assert {*numbers["suspicion"]["by_trait"]["thing (--spans)"]} == {"X", "outside"}
-    assert len(numbers["inspect"]["attention"][0]["shares"]) == 2
-    found = numbers["calibration"]["as_it_is"]
-    assert [*found] == ["own generator", "unigram", "uniform"]
-    assert 0 <= found["uniform"]["ece"] <= 1
+    rows, *_ = numbers["errors"].values()
+    precisions = {row["scorer"]: row["average precision"] for row in rows}
+    for row in rows:
+        lead = precisions["discriminator"] - row["average precision"]
+        assert row["lead of discriminator"] == pytest.approx(lead)
+        assert row["lead low"] <= row["lead high"]
+    layers, *_ = numbers["representations"].values()
+    assert "probe thing" in {row["measure"] for row in layers}
+    rows, *_ = numbers["calibration"].values()
+    kinds = [row["corruption"] for row in rows if row["stage"] == "scaled"]
+    assert kinds == ["own generator", "unigram", "uniform"]
+    assert all(0 <= row["ECE"] <= 1 for row in rows)
 
 
 def test_texts_are_escaped_and_numbers_are_plain():
+    table = pd.DataFrame({"<name>": ["<script>", "b"], "n": [1234, 2], "x": [0.5, 1]})
     section = Section(
         "<i>title</i>",
-        ["<b>note</b>"],
-        [Table("<caption", ["<name>"], [["<script>"], [1234], [0.5]])],
-        [Picture("<img", {"$a_b$ <x>": lambda axis: axis.plot([0, 1])})],
-        {},
+        "<b>note</b>",
+        {"<caption": table},
+        [Chart("<caption", "n", "x", "<name>")],
     )
-    source = report.html([section], title="<t>", about="<a>")
+    source = render.page([section], title="<t>", about="<a>")
     text = "".join(Document(source).text)
     for shown in ("<i>title</i>", "<b>note</b>", "<name>", "<script>", "1,234"):
         assert shown in text
     assert "<script>" not in source
-    assert report.plain({"x": (1, float("nan"))}) == {"x": [1, None]}
+    table.loc[0, "x"] = np.nan
+    assert section.numbers()["<caption"][0] == {
+        "<name>": "<script>",
+        "n": 1234,
+        "x": None,
+    }
+
+
+def test_charts_show_the_table():
+    rows = [("a", "s", 0, 0.2), ("a", "s", 1, 0.4), ("b", "s", 0, 0.1)]
+    table = pd.DataFrame(rows, columns=["panel", "series", "x", "y"])
+    table = table.assign(low=table["y"] - 0.1, high=table["y"] + 0.1)
+    made = render.figure(table, Chart("t", "x", "y", "panel", "series"))
+    assert [axis.get_title(loc="left") for axis in made.axes] == ["a", "b"]
+    line = made.axes[0].containers[0].lines[0]
+    assert line.get_xydata().tolist() == [[0, 0.2], [1, 0.4]]
+    points = render.figure(table, Chart("t", "panel", "y", kind="points"))
+    names = [label.get_text() for label in points.axes[0].get_xticklabels()]
+    assert names == ["a", "b"]
+    square = table.iloc[:2]
+    heat = render.figure(square, Chart("t", "x", "series", kind="heat", color="y"))
+    assert heat.axes[0].images[0].get_array().tolist() == [[0.2, 0.4]]
+
+
+def test_the_extra_is_named_if_it_is_missing(model, tmp_path, monkeypatch):
+    for name in [*sys.modules]:
+        if name.startswith("electra_tf.analysis."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SystemExit, match=r"pandas is missing.*electra_tf\[analysis\]"):
+        run(model, tmp_path / "report")
 
 
 def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
@@ -137,10 +168,7 @@ def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
         run(model, tmp_path / "report", "--only=calibration")
     for flag, message in (
         ("--only=nothing", r"--only=nothing is unknown.*calibration"),
-        ("--tune=few", "--tune must be whole numbers"),
-        ("--tune=1234567890123", "--tune must be whole numbers"),
-        ("--only=course", "name folders with --beside"),
-        ("--beside=x,y --checkpoints", "exclude each other"),
+        ("--only=errors", "name files with --errors"),
     ):
         with pytest.raises(SystemExit, match=message):
             run(model, tmp_path / "report", *flag.split())
@@ -171,21 +199,19 @@ def test_a_comparison_is_one_folder(flags, tmp_path):
     (alone / "discriminator.keras").unlink()
     shutil.copytree(pair, pair / "points" / "0.5")
     (compared / "results.jsonl").write_text("")
-    parts = ("errors", "acceptability", "representations")
-    assert run(compared, tmp_path / "both", *flags, f"--only={','.join(parts)}") == 0
-    assert run(pair, tmp_path / "one", *flags, "--only=errors,acceptability") == 0
-    both, one = (check_page(tmp_path / name) for name in ("both", "one"))
+    both, one = tmp_path / "both", tmp_path / "one"
+    assert run(compared, both, *flags, "--only=errors,representations") == 0
+    assert run(pair, one, *flags, "--only=errors") == 0
+    both, one = (check_page(output) for output in (both, one))
+    layers, *_ = both["representations"].values()
     names = {f"{name}/seed-0" for name in ("electra", "bert")}
-    assert set(both["representations"]["probes"]["tag"]) == names
+    assert {row["encoder"] for row in layers} == names
     # Both have the same weights, so that the masked LM is the generator of the pair.
-    for name, numbers in both["errors"].items():
-        masked_lm = numbers["found"].pop("masked LM bert/seed-0")
-        assert masked_lm == numbers["found"]["generator"]
-        assert numbers["found"] == one["errors"][name]["found"]
-    found = both["acceptability"]["errors.m2"]["found"]
-    assert found["masked LM bert/seed-0 mean"]["auc"]["rate"] == pytest.approx(
-        found["masked_lm mean"]["auc"]["rate"]
-    )
+    rows, *_ = both["errors"].values()
+    found = {row.pop("scorer"): row for row in rows}
+    assert found.pop("masked LM bert/seed-0") == found["generator"]
+    alone, *_ = one["errors"].values()
+    assert found == {row.pop("scorer"): row for row in alone}
 
 
 def test_a_comparison_that_has_kept_nothing(tmp_path):

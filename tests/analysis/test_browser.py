@@ -50,7 +50,7 @@ def browse(page, home, *arguments):
 def page(tmp_path_factory, flags):  # noqa: F811
     home = tmp_path_factory.mktemp("page")
     model = tiny_run.save(home / "run", mask_rate=0.5)
-    arguments = [f"--model={model}", f"--output={home / 'report'}", f"--beside={model}"]
+    arguments = [f"--model={model}", f"--output={home / 'report'}"]
     assert command(["analyze", *arguments, *flags, f"--inspect={HOSTILE}"]) == 0
     return home / "report" / "report.html"
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from scipy import special
 from sklearn import metrics as peers
 
 from electra_tf.analysis import Inspector, errors
-from electra_tf.analysis.calibration import halves
 from electra_tf.analysis.marked import Marked
+from electra_tf.analysis.statistics import halves
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -87,62 +86,61 @@ def test_detection_is_scikit_learns():
     marked, kinds, scores = case()
     wrong = kinds != ""
     scores[5] = np.nan
-    found = errors.evaluate(marked, scores, seed=3)
+    found, curve, _ = errors.evaluate(marked, scores, seed=3)
     known = ~np.isnan(scores)
     expected = peers.average_precision_score(wrong[known], scores[known])
-    assert found.average_precision == pytest.approx(expected)
+    assert found["average precision"] == pytest.approx(expected)
+    assert found["low"] < expected < found["high"]
     expected = peers.roc_auc_score(wrong[known], scores[known])
-    assert found.auc == pytest.approx(expected)
-    assert (found.words, found.wrong) == (known.sum(), wrong[known].mean())
+    assert found["AUC"] == pytest.approx(expected)
+    assert (found["words"], found["wrong"]) == (known.sum(), wrong[known].mean())
     rows = np.repeat(np.arange(len(marked)), 12)
     rest = ~halves(rows, 3) & known
-    called = scores[rest] >= found.threshold
+    called = scores[rest] >= found["threshold"]
     precision, recall, f_score, _ = peers.precision_recall_fscore_support(
         wrong[rest], called, beta=0.5, average="binary"
     )
-    assert (found.precision, found.recall) == pytest.approx((precision, recall))
-    assert found.f_score == pytest.approx(f_score)
+    assert (found["precision"], found["recall"]) == pytest.approx((precision, recall))
+    assert found["F0.5"] == pytest.approx(f_score)
     # No other threshold is better on the half that it was fitted on.
     fitted = halves(rows, 3) & known
-    best = max(
-        peers.fbeta_score(wrong[fitted], scores[fitted] >= threshold, beta=0.5)
-        for threshold in np.unique(scores[fitted])
+    best, own = (
+        max(
+            peers.fbeta_score(wrong[fitted], scores[fitted] >= threshold, beta=0.5)
+            for threshold in thresholds
+        )
+        for thresholds in (np.unique(scores[fitted]), [found["threshold"]])
     )
-    own = peers.fbeta_score(wrong[fitted], scores[fitted] >= found.threshold, beta=0.5)
     assert own == pytest.approx(best)
+    assert curve["recall"].iloc[0] == 1
+    assert len(curve) <= 200
 
 
 def test_kinds_are_told_apart():
     marked, kinds, scores = case()
-    found = errors.evaluate(marked, scores)
-    right, first, second = found.kinds
-    assert [right.name, first.name, second.name] == ["", "a", "b"]
-    assert first.rate > second.rate > right.rate
+    found, _, by_kind = errors.evaluate(marked, scores)
+    assert by_kind["group"].tolist() == ["", "a", "b"]
+    right, first, second = by_kind["rate"]
+    assert first > second > right
     rows = np.repeat(np.arange(len(marked)), 12)
     rest = ~halves(rows)
-    called = scores[rest] >= found.threshold
-    assert first.rate == pytest.approx(called[kinds[rest] == "a"].mean())
-    own = kinds != "b"
-    expected = peers.average_precision_score(kinds[own] == "a", scores[own])
-    assert found.kind_precision["a"] == pytest.approx(expected)
+    called = scores[rest] >= found["threshold"]
+    assert first == pytest.approx(called[kinds[rest] == "a"].mean())
+
+
+def test_the_lead_over_another_scorer():
+    marked, kinds, scores = case()
+    noise = np.random.default_rng(1).random(len(scores))
+    value, low, high = errors.difference(marked, scores, noise)
+    wrong = kinds != ""
+    expected = peers.average_precision_score(wrong, scores)
+    expected -= peers.average_precision_score(wrong, noise)
+    assert value == pytest.approx(expected)
+    assert 0 < low < value < high
+    assert errors.difference(marked, scores, scores) == (0, 0, 0)
 
 
 def test_nothing_is_wrong():
     marked = [Marked(("a", "b"), ("", ""))] * 4
     with pytest.raises(ValueError, match="not one word is marked"):
         errors.evaluate(marked, np.arange(8.0))
-
-
-def test_pictures_show_the_numbers():
-    marked, _, scores = case()
-    found = errors.evaluate(marked, scores)
-    axis = Figure().subplots()
-    errors.draw_curves(axis, {"x": found})
-    np.testing.assert_allclose(axis.lines[0].get_xdata(), found.curve.recall)
-    axis = Figure().subplots()
-    errors.draw_kinds(axis, found.kinds)
-    names = [label.get_text() for label in axis.get_yticklabels()]
-    assert names == ["right words", "a", "b"]
-    thin = found.curve.thinned(10)
-    assert len(thin.recall) == 10
-    assert thin.recall[-1] == 1.0

@@ -3,21 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from scipy import stats
-from sklearn import metrics as peers
-from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
-from electra_tf.analysis import marked, representations
-from electra_tf.analysis.calibration import halves
+from electra_tf.analysis import marked, render, representations
 from electra_tf.analysis.marked import Tagged
-from electra_tf.analysis.measures import Rate
+from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
 from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
-from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.sentences import spans
 from tests import tiny_run
 from tests.reference.encoder import named_weights
@@ -81,19 +75,6 @@ def test_cka_is_that_of_gram_matrices():
     assert np.isnan(representations.linear_cka(one, np.ones((60, 3))))
 
 
-def test_spread_is_scikit_learns():
-    states = representation(size=12)
-    found = representations.spread(states)
-    shares = np.cumsum(PCA().fit(states).explained_variance_ratio_)
-    assert found.variance == pytest.approx((shares[0], shares[9]))
-    units = states / np.linalg.norm(states, axis=1, keepdims=True)
-    every = units @ units.T
-    mean = (every.sum() - 60) / (60 * 59)
-    assert found.cosine == pytest.approx(mean, abs=0.02)
-    with pytest.raises(ValueError, match="1 words"):
-        representations.spread(states[:1])
-
-
 def test_attention_is_numpys(encoder):
     rows = [np.array([2, 5, 6, 7, 3]), np.array([2, 9, 3]), np.array([2, 5, 6, 3])]
     found = representations.attention(encoder, rows, sep_id=3, cls_id=2)
@@ -133,27 +114,6 @@ def words(count=600, seed=0):
     return states.astype(np.float32), targets, np.arange(count) // 10
 
 
-def test_probes_are_logistic_regressions():
-    states, targets, sentences = words()
-    names = np.array(["x", "y", "z"])[targets]
-    found = representations.probe(states.copy(), names, sentences)
-    training = halves(sentences)
-    for layer, score in enumerate(found.layers):
-        peer = LogisticRegression().fit(states[layer][training], targets[training])
-        expected = peer.score(states[layer][~training], targets[~training])
-        assert score == pytest.approx(expected, abs=0.02)
-    assert found.layers[1] > found.layers[0] + 0.1
-    most = np.bincount(targets[training]).argmax()
-    assert found.baseline == (targets[~training] == most).mean()
-    binary = representations.probe(
-        states.copy(), targets == 2, sentences, is_detection=True
-    )
-    assert binary.baseline == 0.5
-    assert 1 > binary.layers[1] > binary.layers[0] > 0.4
-    with pytest.raises(ValueError, match="nothing to probe"):
-        representations.probe(states, np.ones(600), sentences)
-
-
 def test_span_probe_is_scored_by_whole_spans():
     """A layer that knows the tags, one that knows nothing; words that are ambiguous."""
     rng = np.random.default_rng(0)
@@ -166,11 +126,11 @@ def test_span_probe_is_scored_by_whole_spans():
     states = np.stack([rng.normal(size=known.shape), known]).astype(np.float32)
     # The second word of the last sentence was not read.
     at = np.delete(np.arange(240), 238)
-    found = representations.span_probe(states[:, at].copy(), tagged, at)
-    assert found.layers[0] < 0.5
+    scores, baseline = representations.span_probe(states[:, at], tagged, at)
+    assert scores[0] < 0.5
     training = halves(np.arange(80))
     expected = 0.999 if training[79] else 0.96
-    assert found.layers[1] > expected
+    assert scores[1] > expected
     # By hand: the usual tag of each of the three words in the first half.
     usual = [
         max(classes, key=[own[word] for own in np.array(tags)[training]].count)
@@ -180,7 +140,7 @@ def test_span_probe_is_scored_by_whole_spans():
     answers = [spans(usual)] * len(asked)
     right = sum(len({*spans(a)} & {*b}) for a, b in zip(asked, answers, strict=True))
     every = sum(len(spans(a)) + len(b) for a, b in zip(asked, answers, strict=True))
-    np.testing.assert_allclose(found.baseline, 2 * right / every)
+    np.testing.assert_allclose(baseline, 2 * right / every)
 
 
 def test_span_files_that_do_not_fit(tmp_path):
@@ -221,51 +181,34 @@ def test_encoders_are_found(folder, tmp_path):
         representations.find_encoders(subject(folder, str(tmp_path / "none")))
 
 
-def test_variance_between_groups_is_that_of_an_analysis_of_variance():
-    states = representation(size=5)
-    groups = np.random.default_rng(1).integers(0, 4, len(states))
-    shares, total = [], np.square(states - states.mean(0)).sum(0)
-    for column in states.T:
-        own = [column[groups == group] for group in np.unique(groups)]
-        ratio = stats.f_oneway(*own).statistic * (len(own) - 1)
-        shares.append(ratio / (ratio + len(states) - len(own)))
-    expected = (np.array(shares) * total).sum() / total.sum()
-    found = representations.between(states, groups)
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert representations.between(states, np.arange(len(states))) == pytest.approx(1)
+def test_mean_cosine_of_pairs():
+    states = representation(size=12)
+    units = states / np.linalg.norm(states, axis=1, keepdims=True)
+    mean = ((units @ units.T).sum() - 60) / (60 * 59)
+    assert representations.anisotropy(states) == pytest.approx(mean, abs=0.02)
+    with pytest.raises(ValueError, match="1 words"):
+        representations.anisotropy(states[:1])
 
 
-def test_senses_are_pairs_in_the_right_order():
-    states, senses = representation(size=5), np.array(["A", "B", "C"] * 20)
-    similar = peers.pairwise.cosine_similarity(states - states.mean(0))
-    one, other = np.triu_indices(len(senses), 1)
-    expected = peers.roc_auc_score(senses[one] == senses[other], similar[one, other])
-    found = representations.sense_score(states, senses)
-    assert found == pytest.approx(expected, rel=1e-5)
-    apart = np.eye(3)[["ABC".index(sense) for sense in senses]]
-    assert representations.sense_score(apart, senses) == 1
-    places = {"x": np.arange(30), "y": np.arange(30, 60)}
-    rates = representations.sense_scores(
-        np.stack([states, np.random.default_rng(0).normal(size=states.shape)]),
-        senses,
-        places,
+def test_probes_are_logistic_regressions():
+    states, targets, sentences = words()
+    names = np.array(["x", "y", "z"])[targets]
+    scores, baseline = representations.probe(states, names, sentences)
+    training = halves(sentences)
+    for layer, score in enumerate(scores):
+        peer = LogisticRegression().fit(states[layer][training], targets[training])
+        expected = peer.score(states[layer][~training], targets[~training])
+        assert score == pytest.approx(expected, abs=0.02)
+    assert scores[1] > scores[0] + 0.1
+    most = np.bincount(targets[training]).argmax()
+    assert baseline == (targets[~training] == most).mean()
+    binary, baseline = representations.probe(
+        states, targets == 2, sentences, is_detection=True
     )
-    by_word = [
-        representations.sense_score(states[at], senses[at]) for at in places.values()
-    ]
-    assert rates[0].rate == pytest.approx(np.mean(by_word))
-    assert (rates[0].low, rates[0].high) == pytest.approx((min(by_word), max(by_word)))
-
-
-def test_ambiguous_words_have_two_tags_often_enough():
-    words = np.array(["to"] * 7 + ["that"] * 6 + ["dog"] * 5, object)
-    tags = np.array([*"AABBBAC", *"XXXXYY", *"NNNNN"], object)
-    found = representations.ambiguous(words, tags, least=2)
-    assert [*found] == ["to", "that"]
-    # The seventh "to" has a tag of its own.
-    assert found["to"].tolist() == [0, 1, 2, 3, 4, 5]
-    assert found["that"].tolist() == [7, 8, 9, 10, 11, 12]
-    assert [*representations.ambiguous(words, tags, least=3)] == ["to"]
+    assert baseline == 0.5
+    assert 1 > binary[1] > binary[0] > 0.4
+    with pytest.raises(ValueError, match="nothing to probe"):
+        representations.probe(states, np.ones(600), sentences)
 
 
 @pytest.mark.slow
@@ -280,43 +223,20 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     (tmp_path / "spans.txt").write_text("the B-X\nbook I-X\nwas O\n\nbad O\n\n" * 6)
     values = {"tagged": (str(tmp_path / "tagged.txt"),)}
     values |= {"spans": (f"chunk={tmp_path / 'spans.txt'}",)}
-    given = subject(other, str(folder), **values)
-    found = representations.section(given)
-    assert [*found.numbers["cka"]] == [
+    found = representations.section(subject(other, str(folder), **values))
+    layers, cka, heads = found.tables.values()
+    assert set(layers["encoder"]) == set(heads["encoder"]) == {"bert", "electra"}
+    assert set(layers["measure"]) == {
+        *(f"probe {name}" for name in (*representations.PROBES, "chunk")),
+        "mean cosine",
+    }
+    own = cka[cka["encoders"] == "bert and bert"]
+    diagonal = own[own["layer"] == own["other layer"]]
+    assert diagonal["CKA"].tolist() == pytest.approx([1] * 3)
+    assert set(cka["encoders"]) == {
         "bert and bert",
         "bert and electra",
         "electra and electra",
-    ]
-    assert np.diag(found.numbers["cka"]["bert and bert"]) == pytest.approx(1)
-    for kind in (*representations.PROBES, "chunk"):
-        assert {*found.numbers["probes"][kind]} == {"bert", "electra"}
-    assert found.numbers["attention"]["electra"].entropy.shape == (2, 2)
-    # "the" and "bad" have one tag each.
-    assert found.numbers["ambiguous"] == {}
-    assert {*found.numbers["frequency"]} == {"bert", "electra"}
-    for picture in found.pictures:
-        picture.figure()
-
-
-def test_pictures_show_the_numbers(encoder):
-    assert isinstance(encoder, TextEncoder)
-    axis = Figure().subplots()
-    representations.draw_cka(axis, np.array([[0.1, 0.9]]), ("a", "$b"))
-    assert [text.get_text() for text in axis.texts] == ["0.10", "0.90"]
-    axis = Figure().subplots()
-    representations.draw_layers(axis, {"a": [1.0, 3.0]}, "x", 0.5)
-    assert axis.lines[0].get_ydata(orig=False).tolist() == [1.0, 3.0]
-    axis = Figure().subplots()
-    look = representations.Attention(*np.arange(12.0).reshape(3, 2, 2))
-    representations.draw_heads(axis, look)
-    assert axis.collections[1].get_offsets().tolist() == [[6, 2], [7, 3]]
-    axis = Figure().subplots()
-    states = representation()
-    representations.draw_plane(axis, states, ["x"] * 60)
-    shown = np.array(axis.collections[0].get_offsets())
-    peer = PCA(2).fit_transform(states)
-    np.testing.assert_allclose(np.abs(shown), np.abs(peer), atol=1e-6)
-    axis = Figure().subplots()
-    rates = [Rate("", 2, 0.6, 0.5, 0.7), Rate("", 2, 0.8, 0.7, 0.9)]
-    representations.draw_senses(axis, {"a": rates})
-    assert axis.lines[0].get_ydata(orig=False).tolist() == [0.6, 0.8]
+    }
+    for chart in found.charts:
+        render.figure(found.tables[chart.table], chart)

@@ -19,7 +19,6 @@ from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
 
 ROOT = Path(__file__).parent.parent.parent
-SEEN = set()
 
 
 def said(findings):
@@ -37,7 +36,6 @@ def check(findings, level, trap, text):
     found = said(findings)
     assert found.keys() == {(level, trap)}
     assert text in found[level, trap]
-    SEEN.add(trap)
 
 
 @pytest.fixture(scope="module")
@@ -79,32 +77,7 @@ def test_a_healthy_run(healthy):
     findings = examine(healthy)
     assert said(findings) == {}
     applies = {finding.trap for finding in findings}
-    assert applies == doctor.TRAPS.keys() - {"recipe", "optimizer slots"}
-
-
-@pytest.mark.parametrize("kind", ["discriminator", "generator"])
-@pytest.mark.parametrize("dtype", ["F32", "BF16"])
-def test_a_healthy_hugging_face_folder(tmp_path, kind, dtype):
-    assert said(examine(files.hugging_face(tmp_path, kind, dtype=dtype))) == {}
-
-
-def test_a_healthy_google_checkpoint(tmp_path):
-    files.google_tf1(tmp_path / "small")
-    assert said(examine(tmp_path / "small")) == {}
-    assert said(examine(tmp_path / "small" / "model.ckpt-1000")) == {}
-    subject = doctor.read(tmp_path / "small")
-    counted = [len(tower.tensors) for tower in subject.towers.values()]
-    # Tied tables count for both.
-    assert sum(counted) == len(files.google_shapes()) + 5
-
-
-def test_a_healthy_keras_hub_preset_has_the_faults_of_its_format(tmp_path):
-    found = said(examine(files.keras_hub_preset(tmp_path / "x")))
-    assert found.keys() == {
-        ("WARNING", "heads"),
-        ("WARNING", "pooler"),
-        ("WARNING", "GELU"),
-    }
+    assert applies == doctor.CHECKS.keys() - {"recipe"}
 
 
 @pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
@@ -119,95 +92,29 @@ def test_shipped_configs(name):
 
 
 def test_missing_files(folder):
-    (folder / "discriminator.keras").unlink()
-    check(examine(folder), "PROBLEM", "files", "discriminator.keras is missing")
-
-
-def test_damaged_files(folder):
-    path = folder / "generator.keras"
-    path.write_bytes(path.read_bytes()[:2000])
-    check(examine(folder), "PROBLEM", "files", "generator.keras cannot be loaded")
-
-
-@pytest.mark.parametrize("is_marked", [False, True])
-def test_an_import_without_generator(folder, is_marked):
-    def edit(found):
-        if is_marked:
-            found["imported"] = {"format": "hugging_face"}
-        else:
-            del found["config"]
-
-    edit_json(folder / "config.json", edit)
     (folder / "generator.keras").unlink()
-    check(examine(folder), "WARNING", "files", "no fills and corruption")
-
-
-def test_a_model_of_another_kind(folder):
-    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(
-        folder / "generator.keras"
-    )
-    check(examine(folder), "WARNING", "files", "holds a Sequential")
-
-
-def test_sharing_words_only(folder):
-    def edit(path, value):
-        return value + 1 if path.endswith("position_embeddings") else None
-
-    edit_json(folder / "config.json", lambda x: x["config"].update(sharing="token"))
-    edit_weights(folder, edit, ["generator"])
-    assert said(examine(folder)) == {}
+    check(examine(folder), "WARNING", "heads", "there is no generator")
+    (folder / "discriminator.keras").unlink()
+    check(examine(folder), "WARNING", "heads", "an encoder without a head")
+    (folder / "encoder.keras").unlink()
+    check(examine(folder), "PROBLEM", "files", "not in a known format")
 
 
 def test_a_masked_lm_lacks_nothing(tmp_path):
     model = tiny_run.electra().generator
     flags = {"objective": "mlm", "hidden_size": 16, "num_heads": 1}
     metrics = {"masked_lm_loss": 2.0, "masked_lm_accuracy": 0.5}
-    run = tiny_run.save(
-        tmp_path,
-        model,
-        metrics=metrics,
-        intermediate_size=64,
-        **flags,
-    )
+    run = tiny_run.save(tmp_path, model, metrics=metrics, intermediate_size=64, **flags)
     assert said(examine(run)) == {}
 
 
-def test_sizes_that_the_config_does_not_have(folder):
-    edit_json(folder / "config.json", lambda x: x["config"].update(num_layers=3))
-    found = said(examine(folder))
-    assert found.keys() == {("PROBLEM", "sizes")}
-    assert "num_layers 2 where the config says 3" in found["PROBLEM", "sizes"]
-    SEEN.add("sizes")
-
-
-def test_tables_that_disagree(folder):
-    def edit(path, value):
-        return value + 0.1 if path.endswith("word_embeddings") else None
-
-    edit_weights(folder, edit, ["generator"])
-    check(
-        examine(folder),
-        "PROBLEM",
-        "shared tables",
-        "generator and discriminator disagree in what they share: word_embeddings "
-        "by up to 0.1",
-    )
-
-
-def test_an_encoder_of_another_step(folder):
-    def edit(path, value):
-        return value * 1.5 if path.endswith("position_embeddings") else None
-
-    edit_weights(folder, edit, ["encoder"])
-    check(examine(folder), "PROBLEM", "shared tables", "encoder and discriminator")
-
-
-def test_untied_on_purpose(tmp_path):
+def test_an_untied_pair(tmp_path):
+    """On purpose a warning; where the flags say tied, files of two runs."""
     model = tiny_run.electra(tied=False)
     run = tiny_run.save(tmp_path, model, num_train_steps=500, sharing="nes")
-    assert said(examine(run)) == {}
+    check(examine(run), "WARNING", "files", "do not share their embeddings")
     edit_json(run / "config.json", lambda x: x["config"].pop("sharing"))
-    check(examine(run), "PROBLEM", "shared tables", "disagree")
+    check(examine(run), "PROBLEM", "files", "do not share their embeddings")
 
 
 def test_other_epsilons(tmp_path):
@@ -220,7 +127,13 @@ def test_other_epsilons(tmp_path):
     model = type(model)(generator, encoder)
     randomize(model.trainable_variables)
     run = tiny_run.save(tmp_path, model)
-    check(examine(run), "PROBLEM", "LayerNorm epsilon", "0.001 in discriminator, enc")
+    assert "0.001" in said(examine(run))["PROBLEM", "files"]
+
+
+def test_damaged_files(folder):
+    path = folder / "generator.keras"
+    path.write_bytes(path.read_bytes()[:2000])
+    check(examine(folder), "PROBLEM", "files", "generator.keras")
 
 
 def test_a_generator_as_large_as_the_discriminator(tmp_path):
@@ -254,7 +167,9 @@ def test_vocabularies_that_do_not_fit(folder, tokens, level, text):
     (folder / "vocab.txt").unlink()
     if tokens:
         files.save_vocabulary(folder, tokens)
-    check(examine(folder), level, "vocabulary", text)
+    # What cannot be read at all is a finding of the reader.
+    trap = "files" if text in ("special tokens missing: [MASK]", "there twice") else ""
+    check(examine(folder), level, trap or "vocabulary", text)
 
 
 @pytest.mark.parametrize(
@@ -297,12 +212,12 @@ def test_weights_that_are_zero(folder):
         return 0 * value if path.endswith("layer_0/qkv_kernel") else None
 
     edit_weights(folder, edit, ["discriminator"])
-    check(examine(folder), "PROBLEM", "zero weights", "layer_0/qkv_kernel")
+    check(examine(folder), "PROBLEM", "untrained weights", "layer_0/qkv_kernel")
 
 
 def test_weights_that_were_never_trained(tmp_path):
     run = tiny_run.save(tmp_path, tiny.electra(vocab=len(TOKENS)))
-    check(examine(run), "PROBLEM", "untrained weights", "nothing was ever trained")
+    check(examine(run), "PROBLEM", "untrained weights", "no part was trained")
 
 
 def test_a_head_that_was_never_trained(tmp_path):
@@ -345,13 +260,13 @@ def test_a_discriminator_that_collapsed(folder):
 
 def test_a_discriminator_without_recall(folder):
     with_metrics(folder, discriminator_recall=0.0)
-    check(examine(folder), "WARNING", "collapse", "calls no replaced token replaced")
+    check(examine(folder), "WARNING", "collapse", "calls no token replaced")
 
 
 def test_a_run_that_was_not_finite(folder):
     with_metrics(folder, loss=None, generator_accuracy=None)
     found = said(examine(folder))
-    assert "not finite at its end: eval_gen" in found["PROBLEM", "collapse"]
+    assert "not finite at the end: eval_gen" in found["PROBLEM", "collapse"]
 
 
 def test_a_generator_that_guesses_everything(folder):
@@ -389,7 +304,12 @@ BASE = {
 @pytest.mark.parametrize(
     ("flags", "level", "trap", "text"),
     [
-        ({"learning_rate": 5e-4}, "PROBLEM", "learning rate", "ELECTRA-Small's rate"),
+        (
+            {"learning_rate": 5e-4},
+            "PROBLEM",
+            "learning rate",
+            "ELECTRA-Small's learning rate",
+        ),
         ({"warmup_steps": 2_000_000}, "WARNING", "learning rate", "never reached"),
         ({"warmup_steps": 0}, "WARNING", "learning rate", "three to six times"),
         ({"train_batch_size": 128}, "WARNING", "recipe", "train_batch_size 128"),
@@ -412,118 +332,42 @@ def test_configs_that_cannot_be_read(tmp_path):
         read_flagfile(str(tmp_path / "none.cfg"))
 
 
-# Traps of other formats
+# Another format
+
+
+def test_hugging_face_pair(tmp_path):
+    folder = files.hugging_face(tmp_path / "d")
+    check(examine(folder), "WARNING", "heads", "there is no generator")
+    same = files.hugging_face(tmp_path / "g", "generator")
+    findings = doctor.examine(doctor.read(folder, same))
+    check(findings, "WARNING", "generator size", "1 of the width")
+    other = files.hugging_face(
+        tmp_path / "o",
+        "generator",
+        change=lambda tensors: tensors.update(
+            files.values(files.hugging_face_shapes("generator"), seed=1)
+        ),
+    )
+    found = said(doctor.examine(doctor.read(folder, other)))
+    assert "do not share their embeddings" in found["PROBLEM", "files"]
 
 
 @pytest.mark.parametrize(
-    ("config", "level", "trap", "text"),
+    ("kind", "config", "text"),
     [
-        ({"hidden_act": "gelu_new"}, "WARNING", "GELU", "discriminator: gelu_new"),
-        ({"hidden_act": "relu"}, "PROBLEM", "GELU", "relu, not GELU"),
-        ({"layer_norm_eps": 1e-5}, "WARNING", "LayerNorm epsilon", "1e-05"),
-        (
-            {"hidden_size": 64},
-            "PROBLEM",
-            "sizes",
-            "hidden_size 16 where the config say",
-        ),
+        ("discriminator", {"hidden_act": "gelu_new"}, "gelu_new"),
+        ("discriminator", {"layer_norm_eps": 1e-5}, "1e-05"),
+        ("discriminator", {"hidden_size": 64}, "64"),
     ],
 )
-def test_hugging_face_configs(tmp_path, config, level, trap, text):
-    check(examine(files.hugging_face(tmp_path, **config)), level, trap, text)
+def test_hugging_face_configs(tmp_path, kind, config, text):
+    found = said(examine(files.hugging_face(tmp_path, kind, **config)))
+    assert text in found["PROBLEM", "files"]
 
 
 def test_hugging_face_encoder_without_head(tmp_path):
     findings = examine(files.hugging_face(tmp_path, "encoder"))
-    check(findings, "WARNING", "heads", "an encoder without head")
-
-
-def test_hugging_face_head_that_is_declared_and_absent(tmp_path):
-    config = {"architectures": ["ElectraForPreTraining"]}
-    findings = examine(files.hugging_face(tmp_path, "encoder", **config))
-    check(findings, "PROBLEM", "heads", "the discriminator lacks its head")
-
-
-def test_hugging_face_missing_tensor(tmp_path):
-    def change(tensors):
-        del tensors["electra.encoder.layer.1.output.dense.weight"]
-
-    findings = examine(files.hugging_face(tmp_path, change=change))
-    check(findings, "PROBLEM", "sizes", "encoder.layer.1.output.dense.weight missing")
-
-
-def test_hugging_face_pooler(tmp_path):
-    def change(tensors):
-        tensors["electra.pooler.dense.weight"] = np.ones((16, 16), np.float32)
-        tensors["electra.pooler.dense.bias"] = np.zeros(16, np.float32)
-
-    findings = examine(files.hugging_face(tmp_path, change=change))
-    check(findings, "WARNING", "pooler", "was never trained")
-
-
-def test_hugging_face_output_matrix_of_its_own(tmp_path):
-    def tied(tensors):
-        words = tensors["electra.embeddings.word_embeddings.weight"]
-        tensors["generator_lm_head.weight"] = words
-
-    def untied(tensors):
-        tied(tensors)
-        tensors["generator_lm_head.weight"] = tensors["generator_lm_head.weight"] + 1
-
-    assert said(examine(files.hugging_face(tmp_path, "generator", change=tied))) == {}
-    findings = examine(files.hugging_face(tmp_path, "generator", change=untied))
-    check(findings, "PROBLEM", "shared tables", "output matrix is not the word table")
-
-
-def test_hugging_face_pair(tmp_path):
-    disc = doctor.read(files.hugging_face(tmp_path / "d"))
-    shapes = files.hugging_face_shapes("generator")
-
-    def other(tensors):
-        tensors.update(files.values(shapes, seed=1))
-
-    same = files.hugging_face(tmp_path / "g", "generator")
-    pair = doctor.with_generator(disc, doctor.read(same))
-    found = said(doctor.examine(pair))
-    assert found.keys() == {("WARNING", "generator size")}
-    wrong = files.hugging_face(tmp_path / "h", "generator", change=other)
-    found = said(doctor.examine(doctor.with_generator(disc, doctor.read(wrong))))
-    assert "word_embeddings by up to" in found["PROBLEM", "shared tables"]
-    with pytest.raises(ValueError, match="holds no generator"):
-        doctor.with_generator(disc, disc)
-
-
-def test_hugging_face_without_readable_weights(tmp_path):
-    folder = files.hugging_face(tmp_path)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    found = "pytorch_model.bin: pickles, which were not looked at"
-    check(examine(folder), "WARNING", "files", found)
-    (folder / "pytorch_model.bin").rename(folder / "pytorch_model-00001-of-2.bin")
-    found = "pytorch_model-00001-of-2.bin: pickles"
-    check(examine(folder), "WARNING", "files", found)
-    (folder / "pytorch_model-00001-of-2.bin").unlink()
-    check(examine(folder), "PROBLEM", "files", "no weights")
-
-
-def test_hugging_face_gelu_by_its_other_name(tmp_path):
-    folder = files.hugging_face(tmp_path, hidden_act="gelu_python")
-    found = [finding for finding in examine(folder) if finding.trap == "GELU"]
-    assert [(each.level, each.found) for each in found] == [
-        ("OK", "exact in discriminator")
-    ]
-
-
-def test_hugging_face_without_tensors_of_its_own(tmp_path):
-    folder = files.hugging_face(tmp_path, change=dict.clear)
-    check(examine(folder), "PROBLEM", "files", "no tensors in it")
-
-    def foreign(tensors):
-        tensors.clear()
-        tensors["bert.x.weight"] = np.ones([3, 2], np.float32)
-
-    folder = files.hugging_face(tmp_path, change=foreign)
-    found = said(examine(folder))
-    assert "no layer of an ELECTRA" in found["PROBLEM", "sizes"]
+    check(findings, "WARNING", "heads", "an encoder without a head")
 
 
 def test_hugging_face_files_that_are_cut_off(tmp_path):
@@ -531,114 +375,24 @@ def test_hugging_face_files_that_are_cut_off(tmp_path):
     whole = path.read_bytes()
     for size in (0, 5, 100, len(whole) - 1):
         path.write_bytes(whole[:size])
-        check(examine(tmp_path), "PROBLEM", "files", "damaged")
-
-
-def test_a_vocabulary_that_is_only_in_the_tokenizers_file(tmp_path):
-    """As `transformers` 5 saves it."""
-    folder = files.hugging_face(tmp_path)
-    names = (folder / "vocab.txt").read_text("utf-8").splitlines()
-    (folder / "vocab.txt").unlink()
-    model = {"type": "WordPiece", "vocab": {name: i for i, name in enumerate(names)}}
-    whole = {"model": model, "normalizer": {"lowercase": False}}
-    (folder / "tokenizer.json").write_text(json.dumps(whole))
-    found = examine(folder)
-    check(found, "PROBLEM", "vocabulary", "no token has a capital")
-    (folder / "tokenizer.json").unlink()
-    check(examine(folder), "WARNING", "vocabulary", "there is no vocabulary")
+        assert "PROBLEM" in {finding.level for finding in examine(tmp_path)}
 
 
 def test_hugging_face_casing(tmp_path):
     folder = files.hugging_face(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    check(examine(folder), "PROBLEM", "vocabulary", "no token has a capital")
+    assert "no token has a capital" in said(examine(folder))["PROBLEM", "vocabulary"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "index"])
-def test_a_google_checkpoint_that_is_not_whole(tmp_path, damage):
-    folder = files.google_tf1(tmp_path, slots=False)
-    (data,) = folder.glob("*.data-*")
-    values = bytearray(data.read_bytes())
-    if damage == "cut":
-        data.write_bytes(values[: len(values) // 2])
-    elif damage == "flipped":
-        values[len(values) // 2] ^= 1
-        data.write_bytes(values)
-    elif damage == "gone":
-        data.unlink()
-    else:
-        (index,) = folder.glob("*.index")
-        index.write_bytes(index.read_bytes()[:40])
-    check(examine(folder), "PROBLEM", "files", "is not a whole checkpoint")
-
-
-def test_google_checkpoints(tmp_path):
-    bare = files.google_tf1(tmp_path / "a", slots=False)
-    check(examine(bare), "WARNING", "optimizer slots", "without Adam slots")
-
-    def finetuned(tensors):
-        for name in list(tensors):
-            if name.startswith(("generator", "discriminator_predictions")):
-                del tensors[name]
-
-    found = said(examine(files.google_tf1(tmp_path / "b", change=finetuned)))
-    assert found.keys() == {("PROBLEM", "heads"), ("WARNING", "heads")}
-    assert "there is no generator" in found["WARNING", "heads"]
-
-    def electric(tensors):
-        for name in list(tensors):
-            if name.startswith("generator/"):
-                value = tensors.pop(name)
-                for tower in ("generator_ltr", "generator_rtl"):
-                    tensors[name.replace("generator", tower, 1)] = value
-
-    found = said(examine(files.google_tf1(tmp_path / "c", change=electric)))
-    assert "this is Electric" in found["WARNING", "files"]
-    SEEN.add("optimizer slots")
-
-
-def test_google_positions_that_were_never_trained(tmp_path):
-    def change(tensors):
-        make = keras.initializers.TruncatedNormal(stddev=0.02, seed=1)
-        rows = np.array(make((20, files.EMBEDDING)))
-        # As weight decay leaves them after a long run.
-        tensors["electra/embeddings/position_embeddings"][12:] = 0.1 * rows
-
-    found = said(examine(files.google_tf1(tmp_path, change=change)))
-    assert found.keys() == {("WARNING", "untrained positions")}
-    assert found["WARNING", "untrained positions"].count("rows 12 to 31 of 32") == 2
-
-
-def test_other_checkpoints_are_refused(tmp_path, folder):
+def test_other_folders_are_refused(tmp_path, folder):
     (folder / "task.json").write_text("{}")
     with pytest.raises(ValueError, match="fine-tuning run"):
         doctor.read(folder)
-    prefix = tmp_path / "other" / "ckpt"
-    prefix.parent.mkdir()
-    files.tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=["bert/x"],
-        shape_and_slices=[""],
-        tensors=[files.tf.constant(1.0)],
-    )
-    with pytest.raises(ValueError, match="no variables under electra/"):
-        doctor.read(prefix)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="none of: pretraining run"):
+    with pytest.raises(ValueError, match="not in a known format"):
         doctor.read(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="nothing at"):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
         doctor.read(tmp_path / "none")
-    files.hugging_face(tmp_path / "bert", model_type="bert")
-    with pytest.raises(ValueError, match="type bert"):
-        doctor.read(tmp_path / "bert")
-
-
-def test_keras_hub_pooler_that_was_trained(tmp_path):
-    def change(backbone):
-        backbone.pooled_dense.bias.assign(np.ones(files.HIDDEN))
-
-    found = said(examine(files.keras_hub_preset(tmp_path / "x", change=change)))
-    assert ("WARNING", "pooler") not in found
 
 
 # The command
@@ -672,13 +426,6 @@ def test_wrapped_output():
     assert max(len(line) for line in shown.splitlines()[1:]) <= 80
     assert shown.count("word") == 40
     assert "\x1b[1;31mPROBLEM" in shown
-
-
-def test_every_trap_was_seen():
-    """Last in this file: a trap without a file that has it is not tested."""
-    if len(SEEN) < 10:
-        pytest.skip("only some of this file's tests ran")
-    assert doctor.TRAPS.keys() == SEEN
 
 
 def test_flags_are_those_of_the_config():

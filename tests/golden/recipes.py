@@ -142,7 +142,6 @@ QUESTIONS = {
         "inspect",
         ("--model=finished", "--json", "--fill", "The [MASK] sees my bird ."),
     ),
-    "doctor": ("doctor", ("--model=finished", "--json")),
 }
 
 

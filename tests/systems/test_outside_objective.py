@@ -11,7 +11,8 @@ import keras
 import pytest
 
 from electra_tf import cli, files, systems
-from electra_tf.comparison import dry_run, plan
+from electra_tf.comparison import plan
+from electra_tf.comparison import report as comparison_report
 from electra_tf.comparison.store import Store
 from electra_tf.config import choices, fields
 from electra_tf.config.comparison import CompareConfig
@@ -125,8 +126,7 @@ def test_it_is_compared(text, tmp_path):  # noqa: F811
     first, second = ready.systems
     assert second.config.run.num_train_steps == 20
     assert ready.flops(first) == ready.flops(second)
-    measured = {one.name: dry_run.measure(ready, one) for one in ready.systems}
-    assert re.search(r"\| drawn +\| +20 \|", dry_run.plan_text(ready, measured))
+    assert re.search(r"\| drawn +\| +20 \|", comparison_report.planned(ready))
     _, job = plan.jobs(ready, Store(tmp_path))
     config = fields.from_flat(job["pretrain"], PretrainConfig)
     assert config.objective.objective == "drawn"

@@ -1,14 +1,12 @@
-"""Suspicion by trait against counting one by one and SciPy."""
+"""Measures by trait against counting one by one and SciPy."""
 
 import numpy as np
+import pandas as pd
 import pytest
-from matplotlib.figure import Figure
-from scipy import special, stats
+from scipy import stats
 
-from electra_tf.analysis import Inspector, judged, suspicion
+from electra_tf.analysis import Inspector, bias, judged
 from electra_tf.analysis.judged import Judged
-from electra_tf.analysis.marked import Tagged
-from electra_tf.analysis.measures import Rate
 from electra_tf.tasks.tagging import word_rows
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -30,7 +28,7 @@ def read(inspector):
     tokens = judged.judge(inspector, rows)
     words = [word for sentence in SENTENCES for word in sentence]
     starts = np.cumsum([0, *map(len, SENTENCES)])
-    return tokens, suspicion.word_of(tokens, pieces, starts), words
+    return tokens, bias.word_of(tokens, pieces, starts), words
 
 
 def test_every_piece_has_its_word(read):
@@ -48,7 +46,7 @@ def test_traits(read):
     counts = np.zeros(len(TOKENS), int)
     counts[TOKENS.index("the")] = 12
     continues = np.array([token.startswith("##") for token in TOKENS])
-    found = suspicion.traits(tokens, word, words, tags, counts, continues)
+    found = bias.traits(tokens, word, words, tags, counts, continues)
 
     def of(trait, number):
         groups, names = found[trait]
@@ -73,13 +71,6 @@ def test_traits(read):
     ]
 
 
-def test_kinds_of_spans():
-    tagged = [Tagged(("a", "b", "c"), ("O", "B-PER", "I-PER")), Tagged("d", ("B-LOC",))]
-    numbers, names = suspicion.span_kinds(tagged)
-    assert names == ["LOC", "PER", "outside"]
-    assert numbers.tolist() == [2, 1, 1, 0]
-
-
 def tokens_of(rng, size=60):
     original = rng.integers(5, 9, size)
     masked = rng.random(size) < 0.5
@@ -99,13 +90,16 @@ def test_a_profile_is_a_count_of_each_group():
     rng = np.random.default_rng(0)
     clean, *corrupted = (tokens_of(rng) for _ in range(4))
     groups = rng.integers(-1, 2, 60)
-    found = suspicion.profile(clean, corrupted, groups, ["a", "b", "none"])
-    assert [*found] == ["a", "b"]
+    names = ["a", "b", "none"]
+    table = bias.profile(clean, corrupted, groups, names)
+    found = table.set_index(["measure", "group"])
+    assert set(table["group"]) == {"a", "b"}
     for number, name in enumerate("ab"):
         at = np.flatnonzero(groups == number)
         p = [1 / (1 + np.exp(-clean.logits[i])) for i in at]
-        assert found[name]["suspicion"].rate == pytest.approx(np.mean(p))
-        assert found[name]["alarms"].rate == pytest.approx(np.mean(np.array(p) > 0.5))
+        assert found.loc["suspicion", name]["rate"] == pytest.approx(np.mean(p))
+        alarms = found.loc["alarms", name]["rate"]
+        assert alarms == pytest.approx(np.mean(np.array(p) > 0.5))
         calls, hits = [], []
         for each in corrupted:
             for i in at:
@@ -114,54 +108,25 @@ def test_a_profile_is_a_count_of_each_group():
                 if each.is_masked[i]:
                     hits.append(each.best[i] == each.original[i])
         for measure, values in (("detected", calls), ("generator", hits)):
-            rate = found[name][measure]
-            assert rate.rate == pytest.approx(np.mean(values))
-            assert rate.count == len(values)
-    alone = suspicion.profile(clean, corrupted, groups, "ab", has_generator=False)
-    assert [*alone["a"]] == ["suspicion", "alarms", "detected"]
+            rate = found.loc[measure, name]
+            assert rate["rate"] == pytest.approx(np.mean(values))
+            assert rate["count"] == len(values)
+    alone = bias.profile(clean, corrupted, groups, names, has_generator=False)
+    assert set(alone["measure"]) == {"suspicion", "alarms", "detected"}
 
 
-def test_over_suspected_words(read):
-    tokens, word, words = read
-    found = suspicion.over_suspected(tokens, word, words, least=2)
-    assert [rate.name for rate in found] == ["the"]
-    p = special.expit(tokens.logits)
-    own = p[np.array(words)[word] == "the"]
-    assert (found[0].count, found[0].rate) == (40, pytest.approx(own.mean()))
-    found = suspicion.over_suspected(tokens, word, words, least=1, most=3)
-    highest = {
-        text.lower(): p[word == number].max()
-        for number, text in enumerate(words)
-        if text not in ("the", "\u200b")
-    }
-    highest["the"] = own.mean()
-    expected = sorted(highest, key=highest.get)[::-1][:3]
-    assert [rate.name for rate in found] == expected
+def test_suspicion_follows_the_generator():
+    def table(pairs):
+        return pd.DataFrame(
+            [
+                {"group": str(number), "measure": measure, "rate": rate}
+                for number, pair in enumerate(pairs)
+                for measure, rate in zip(("suspicion", "generator"), pair, strict=True)
+            ]
+        )
 
-
-def profile_of(pairs):
-    return {
-        str(number): {
-            "suspicion": Rate("", 1, first, 0, 1),
-            "generator": Rate("", 1, second, 0, 1),
-        }
-        for number, (first, second) in enumerate(pairs)
-    }
-
-
-def test_follows_the_generator():
     pairs = np.random.default_rng(0).random((9, 2)).round(1)
     expected = stats.spearmanr(pairs[:, 0], -pairs[:, 1]).statistic
-    found = suspicion.follows_generator(profile_of(pairs))
-    assert found == pytest.approx(expected)
-    assert suspicion.follows_generator(profile_of([(0, 1), (1, 0), (2, -1)])) == 1
-    assert np.isnan(suspicion.follows_generator(profile_of(pairs[:2])))
-
-
-def test_the_heat_map_shows_numbers():
-    axis = Figure().subplots()
-    found = profile_of([(0.25, 0.5), (0.75, 0.5)])
-    del found["1"]["generator"]
-    suspicion.draw_heat(axis, found)
-    shown = [text.get_text().split("\n")[0] for text in axis.texts]
-    assert shown == ["25.0%", "50.0%", "75.0%"]
+    assert bias.follows_generator(table(pairs)) == pytest.approx(expected)
+    assert bias.follows_generator(table([(0, 1), (1, 0), (2, -1)])) == 1
+    assert np.isnan(bias.follows_generator(table(pairs[:2])))

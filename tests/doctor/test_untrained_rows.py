@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from electra_tf.doctor.model_traps import untrained_rows
+from electra_tf.doctor.checks import untrained_rows
 
 
 def truncated(rows, size, seed, stddev=0.02):

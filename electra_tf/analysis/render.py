@@ -1,0 +1,232 @@
+"""Draws sections of an analysis and answers about texts: page, terminal, pictures."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.image
+import numpy as np
+
+from electra_tf import cli
+from electra_tf.analysis.attention import Heads
+from electra_tf.analysis.extra import jinja2
+from electra_tf.analysis.extra import pandas as pd
+from electra_tf.analysis.inspector import Fills, Verdicts
+from electra_tf.runs.samples import VERDICTS
+
+Answer = Verdicts | Fills | Heads
+# Backgrounds of tokens that are certainly real and certainly replaced. Dark text is
+# readable on both.
+_REAL, _REPLACED = np.array([255, 255, 255]), np.array([240, 110, 90])
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """A picture of a table: a panel per value of ``panel``, a series per ``series``.
+
+    Attributes:
+        table: a table of the section.
+        x, y: its columns; the columns ``low`` and ``high``, if there, are error bars.
+        panel, series: columns whose values split the table; "" if it is whole.
+        kind: "line", "points" (categories on the x axis) or "heat" (needs ``color``).
+        color: column of the colors of a heat map.
+        diagonal: whether to draw x = y.
+    """
+
+    table: str
+    x: str
+    y: str
+    panel: str = ""
+    series: str = ""
+    kind: Literal["line", "points", "heat"] = "line"
+    color: str = ""
+    diagonal: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """The answer to a question: one sentence, tables by caption, and pictures."""
+
+    title: str
+    sentence: str
+    tables: Mapping[str, pd.DataFrame]
+    charts: Sequence[Chart] = ()
+    answers: Sequence[Answer] = ()
+    figures: Sequence[matplotlib.figure.Figure] = ()
+
+    def numbers(self) -> dict[str, Any]:
+        """The tables as records; NaN and infinity are None."""
+        return {
+            name: [
+                {key: _plain(value) for key, value in row.items()}
+                for row in table.to_dict("records")
+            ]
+            for name, table in self.tables.items()
+        }
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page(
+    sections: Sequence[Section], *, title: str = "ELECTRA inspection", about: str
+) -> str:
+    """Renders a self-contained HTML document; all texts are escaped.
+
+    A token is colored by the probability that it was replaced. Tokens over 50 % are
+    bold and underlined, so that the color is not needed.
+    """
+    answers = [answer for section in sections for answer in section.answers]
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda x: cli.visible(x) if type(x) is str else x,
+    )
+    environment.filters |= {"cell": _cell, "rgb": background}
+    template = environment.from_string(
+        Path(__file__).with_name("page.html.j2").read_text("utf-8")
+    )
+    return template.render(
+        title=title,
+        about=about,
+        sections=sections,
+        kinds={type(answer).__name__ for answer in answers},
+        corrupted=any(getattr(a, "original", None) is not None for a in answers),
+        tokens=_tokens,
+        squares=_squares,
+        charts=_charts,
+        verdicts=[verdict for verdict in VERDICTS.values() if verdict.mark.strip()],
+    )
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
+
+
+def background(probability: float) -> str:
+    """The CSS color of a token with this probability of "replaced"."""
+    color = np.round(_REAL + probability * (_REPLACED - _REAL)).astype(int)
+    return f"rgb({','.join(map(str, color))})"
+
+
+def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
+    """What the page shows of each token."""
+    masked = answer.is_masked or [False] * len(answer.tokens)
+    originals = answer.original or answer.tokens
+    found = []
+    for at, token in enumerate(answer.tokens):
+        probability, original = answer.probabilities[at], originals[at]
+        title = f"{token}: {probability:.1%} replaced"
+        mark = VERDICTS[token != original, probability > 0.5].mark.strip()
+        found.append(
+            {
+                "token": token,
+                "text": token.removeprefix("##"),
+                "space": bool(at) and not token.startswith("##"),
+                "special": len(token) > 2 and token[0] + token[-1] == "[]",
+                "probability": probability,
+                "title": title + (f"; was {original}" if masked[at] else ""),
+                "original": original,
+                "masked": masked[at],
+                "mark": mark if answer.original is not None else "",
+            }
+        )
+    return found
+
+
+def _squares(answer: Heads) -> list[list[str]]:
+    """An image per block and head: a pixel per pair, the darker the more attention."""
+    return [[_png(shares, cmap="Blues") for shares in heads] for heads in answer.shares]
+
+
+def _png(shares: np.ndarray, cmap: str) -> str:
+    image = io.BytesIO()
+    matplotlib.image.imsave(image, shares, vmin=0, vmax=1, cmap=cmap, format="png")
+    return base64.b64encode(image.getvalue()).decode()
+
+
+def _charts(section: Section) -> list[str]:
+    figures = [
+        figure(section.tables[chart.table], chart)
+        for chart in section.charts
+        if len(section.tables[chart.table])
+    ]
+    images = []
+    for each in (*section.figures, *figures):
+        image = io.BytesIO()
+        each.savefig(image, dpi=110)
+        images.append(base64.b64encode(image.getvalue()).decode())
+    return images
+
+
+def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
+    """Draws a chart of a table."""
+    panels = dict(list(table.groupby(chart.panel, sort=False))) if chart.panel else {}
+    panels = panels or {chart.table: table}
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    size = (4.8 * columns, 3.8 * lines)
+    made = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    axes = np.ravel(made.subplots(lines, columns, squeeze=False))
+    for axis, (name, part) in zip(axes, panels.items(), strict=False):
+        if chart.kind == "heat":
+            _heat(axis, part, chart)
+        else:
+            _series(axis, part, chart)
+        axis.set_title(str(name), loc="left", fontsize=10.5, parse_math=False)
+        axis.set_xlabel(chart.x)
+        axis.set_ylabel(chart.y)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    return made
+
+
+def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
+    """Draws a line, or points with error bars, per series."""
+    parts = table.groupby(chart.series, sort=False) if chart.series else [("", table)]
+    if chart.kind == "points":
+        names = list(dict.fromkeys(table[chart.x].astype(str)))
+        axis.set_xticks(
+            range(len(names)), names, rotation=35, ha="right", parse_math=False
+        )
+    for number, (name, part) in enumerate(parts):
+        style: dict[str, Any] = {"label": str(name), "markersize": 4, "marker": "o"}
+        x = part[chart.x]
+        if chart.kind == "points":
+            x = [names.index(str(value)) + 0.12 * number for value in x]
+            style["linestyle"] = "none"
+        elif len(part) > 60:
+            style["marker"] = ""
+        if "low" in part:
+            # Rounding may put an end on the wrong side of a share of 0 or 1.
+            below, above = part[chart.y] - part["low"], part["high"] - part[chart.y]
+            style["yerr"] = np.maximum([below, above], 0)
+        axis.errorbar(x, part[chart.y], **style, elinewidth=0.7)
+    if chart.diagonal:
+        axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+    if chart.series:
+        for text in axis.legend(fontsize=8, frameon=False).get_texts():
+            text.set_parse_math(False)
+
+
+def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
+    """Draws one number per pair of x and y as a color."""
+    square = table.pivot(index=chart.y, columns=chart.x, values=chart.color)
+    image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
+    axis.figure.colorbar(image, ax=axis, label=chart.color)
+    axis.set_xticks(range(len(square.columns)), square.columns, parse_math=False)
+    axis.set_yticks(range(len(square.index)), square.index, parse_math=False)

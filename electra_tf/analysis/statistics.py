@@ -1,0 +1,120 @@
+"""Rates by group with intervals, and a bootstrap over texts.
+
+Letters: N tokens or words, G groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import stats
+from sklearn import metrics
+
+from electra_tf.analysis.extra import pandas as pd
+from electra_tf.tasks.metrics import wilson
+
+_RESAMPLES = 300
+
+
+def rates(
+    values: np.ndarray, groups: np.ndarray, clusters: np.ndarray, names: Sequence[str]
+) -> pd.DataFrame:
+    """Computes the mean and 95 % interval of values in [0, 1] by group.
+
+    Tokens of a sentence are not independent: the interval is Wilson's for as many
+    independent trials as would vary as much as the means of these sentences do
+    (linearized variance of a ratio; Korn and Graubard, 1998).
+
+    Args:
+        values: [N].
+        groups: group numbers [N]; below 0: none.
+        clusters: numbers of the sentences [N].
+        names: of the groups.
+
+    Returns:
+        A row per group that is not empty: group, count, rate, low, high.
+    """
+    rows = []
+    for group, name in enumerate(names):
+        chosen = groups == group
+        own = values[chosen].astype(np.float64)
+        if not own.size:
+            continue
+        mean = own.mean()
+        _, cluster = np.unique(clusters[chosen], return_inverse=True)
+        variance = np.square(np.bincount(cluster, own - mean)).sum() / own.size**2
+        # Equal values do not tell how dependent they are.
+        trials = mean * (1 - mean) / variance if variance > 0 else own.size
+        ends = wilson(mean, min(trials, own.size))
+        rows.append((name, own.size, float(mean), *map(float, ends)))
+    return pd.DataFrame(rows, columns=["group", "count", "rate", "low", "high"])
+
+
+def binned(values: np.ndarray, edges: Sequence[int]) -> tuple[np.ndarray, list[str]]:
+    """Returns the bins of whole values, [N], and the names of the bins.
+
+    ``edges`` are the first values of the bins; values below the first are in none (-1).
+    """
+    names = [
+        f"{first:,}" if last == first else f"{first:,}-{last:,}"
+        for first, last in zip(edges, (edge - 1 for edge in edges[1:]), strict=False)
+    ]
+    return np.digitize(values, edges) - 1, [*names, f"{edges[-1]:,}+"]
+
+
+def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Bins of how often a token occurs: 0, 1-9, 10-99 and so on."""
+    return binned(counts, (0, 1, 10, 100, 1_000, 10_000, 100_000))
+
+
+def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Bins of the position in a row: 1, 2-3, 4-7 and so on."""
+    return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
+
+
+def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Area under the ROC curve; NaN if all labels are the same."""
+    if len(np.unique(labels)) < 2:
+        return float("nan")
+    return float(metrics.roc_auc_score(labels, scores))
+
+
+def halves(rows: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Boolean mask [N] of the half to fit on; texts are not cut in two."""
+    names = np.unique(rows)
+    chosen = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
+    return np.isin(rows, chosen)
+
+
+def bootstrap(
+    statistic: Callable[..., float],
+    clusters: np.ndarray,
+    *columns: np.ndarray,
+    seed: int = 0,
+    resamples: int = _RESAMPLES,
+) -> tuple[float, float]:
+    """Returns the 95 % percentile interval of a statistic, by resampling clusters.
+
+    ``statistic`` takes the ``columns`` [N] of the resampled clusters and returns a
+    number; NaN is left out.
+    """
+    order = np.argsort(clusters, kind="stable")
+    places = np.split(order, np.flatnonzero(np.diff(clusters[order])) + 1)
+
+    def resampled(chosen: np.ndarray) -> float:
+        at = np.concatenate([places[number] for number in chosen])
+        return statistic(*(column[at] for column in columns))
+
+    if len(places) < 2:
+        return float("nan"), float("nan")
+    result = stats.bootstrap(
+        (np.arange(len(places)),),
+        resampled,
+        n_resamples=resamples,
+        vectorized=False,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = np.nanquantile(result.bootstrap_distribution, [0.025, 0.975])
+    return float(low), float(high)
