@@ -160,7 +160,7 @@ def test_a_generator_as_large_as_the_discriminator(tmp_path):
             "PROBLEM",
             "special tokens missing: [MASK]",
         ),
-        (TOKENS[:-1] + TOKENS[5:6], "PROBLEM", "there twice"),
+        (TOKENS[:-1] + TOKENS[5:6], "PROBLEM", "occurs twice"),
     ],
 )
 def test_vocabularies_that_do_not_fit(folder, tokens, level, text):
@@ -168,7 +168,7 @@ def test_vocabularies_that_do_not_fit(folder, tokens, level, text):
     if tokens:
         files.save_vocabulary(folder, tokens)
     # What cannot be read at all is a finding of the reader.
-    trap = "files" if text in ("special tokens missing: [MASK]", "there twice") else ""
+    trap = "files" if text in ("special tokens missing: [MASK]", "occurs twice") else ""
     check(examine(folder), level, trap or "vocabulary", text)
 
 
