@@ -138,7 +138,9 @@ def follows_generator(table: pd.DataFrame) -> float:
     groups.
     """
     wide = table.pivot(index="group", columns="measure", values="rate").dropna()
-    if "generator" not in wide or len(wide) < 3:
+    columns = wide.get(["suspicion", "generator"])
+    # Nor has a column of equal values a rank correlation.
+    if columns is None or len(wide) < 3 or (columns.nunique() < 2).any():
         return float("nan")
     return float(stats.spearmanr(wide["suspicion"], -wide["generator"]).statistic)
 
