@@ -18,7 +18,7 @@ from typing import Any
 if sys.argv[:1] == ["-m"]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def lazily(

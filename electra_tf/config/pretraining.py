@@ -102,8 +102,7 @@ class RunConfig(Group):
     callback: tuple[str, ...] = callbacks()
     profile: bool = field(
         False,
-        "Trace five steps for TensorBoard, into model_dir/profile, and print where "
-        "their time goes.",
+        "Trace the steps 3 to 7 for TensorBoard, into model_dir/profile.",
         resumable=True,
     )
     overwrite: bool = field(

@@ -47,7 +47,6 @@ from electra_tf.training.distribution import (
     place,
     strategy_for,
 )
-from electra_tf.training.profiling import ProfileSteps
 
 MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
 
@@ -369,7 +368,10 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
             more.insert(0, evaluate)
         if run.profile:
             folder = run.folder.path / layout.PROFILE
-            more.append(ProfileSteps(folder, run.log, **counted))
+            # The first two executions trace and compile.
+            options = {"profile_batch": (3, 7), "write_graph": False}
+            more.append(keras.callbacks.TensorBoard(str(folder), **options))
+            run.log(f"profile: tensorboard --logdir={folder}")
         guard = callbacks.NonFiniteGuard(store=run.store, **counted)
         steps = last_step - first_step
         phase.model.fit(

@@ -52,12 +52,15 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
 def test_the_three_parts_are_a_run(text, tmp_path):
     said = []
     named = f"--callback={__name__}:Seen"
-    ready = pretraining.prepare(config_of(text, tmp_path, named), said.append)
+    config = config_of(text, tmp_path, named, "--profile")
+    ready = pretraining.prepare(config, said.append)
     assert (tmp_path / "config.json").exists()
     assert (ready.first_step, ready.num_steps) == (0, 6)
     with ready.lock:
         assert pretraining.train(ready) is None
         assert Seen.batches == list(range(6))
+        (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
+        assert trace.stat().st_size > 1000
         assert not (tmp_path / "encoder.keras").exists()
         pretraining.finish(ready)
     assert (tmp_path / "encoder.keras").exists()
