@@ -63,7 +63,6 @@ CALLS = {
     "Electra": BATCH,
     "ReinforceElectra": BATCH,
     "GumbelElectra": BATCH,
-    "TwoTowerElectra": BATCH,
     "Electric": BATCH,
     "ClassificationHead": one([HIDDEN] * 3, INPUTS),
     "HiddenClassificationHead": one([HIDDEN] * 3, INPUTS),

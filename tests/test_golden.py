@@ -86,11 +86,19 @@ def tensors(model_dir, step=12):
     }
 
 
+# Estimated from 2,048 thresholds now, from 200 then.
+AUC = ("discriminator_auc", "copy_auc")
+
+
 def losses(model_dir, after):
     """Logged numbers of the steps after this one, but for times and the last line."""
     logged = rows((model_dir / "metrics.jsonl").read_text())
     return [
-        {k: v for k, v in row.items() if "per_second" not in k and "time" not in k}
+        {
+            k: v
+            for k, v in row.items()
+            if "per_second" not in k and "time" not in k and not k.endswith(AUC)
+        }
         for row in logged
         if row["step"] > after
     ]
@@ -295,14 +303,23 @@ def assert_same_outputs(found, expected):
 def test_all_saved_models_answer_and_are_trained_on_as_they_were(models):
     (found, numbers), (expected, expected_numbers) = answers(models)
     assert found.keys() == expected.keys()
+    assert expected["two_tower/whole"]["class"] == "TwoTowerElectra"
+    expected["two_tower/whole"]["class"] = "Electra"
+    # A group of variables cannot be clipped apart any more.
+    for model in expected.values():
+        if "optimizer" in model and model["optimizer"]["config"].pop("clip_groups"):
+            model["optimizer"]["variables"].pop()
+            model["optimizer"]["magnitudes"].pop()
     # Metrics over the tokens that can be replaced are new.
     added = numbers.keys() - expected_numbers.keys()
     assert expected_numbers.keys() <= numbers.keys()
     assert all("replaceable" in name for name in added)
     assert_same_models(found, expected)
     assert_same_outputs(numbers, expected_numbers)
+    # The update of the one that clipped a group apart.
+    apart = "electra/whole:weights"
     for name in expected_numbers:
-        if ":output_" not in name:
+        if ":output_" not in name and not name.endswith(AUC) and name != apart:
             np.testing.assert_allclose(
                 numbers[name],
                 expected_numbers[name],

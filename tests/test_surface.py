@@ -110,7 +110,6 @@ NAMES = {
         "RewardBaseline",
         "SentenceDetection",
         "TokenPrediction",
-        "TwoTowerElectra",
         "TwoTowerGenerator",
         "UnigramGenerator",
         "pseudo_log_likelihood",
@@ -192,7 +191,7 @@ def adversarial(cls, **kwargs):
 
 def towers(cls):
     weights = {"generator_weight": 2.0, "discriminator_weight": 3.0}
-    return tiny.two_tower(cls, sampling_dropout=False, **weights)
+    return tiny.two_tower(cls, **weights)
 
 
 def text_model(cls, head, kind, **task):
@@ -295,7 +294,6 @@ EXAMPLES = {
         special_ids=(2, 3),
         seed=4,
     ),
-    "TwoTowerElectra": lambda: towers(pretraining.TwoTowerElectra),
     "NoiseContrastiveEstimation": lambda: pretraining.NoiseContrastiveEstimation(
         name="question"
     ),
@@ -314,9 +312,10 @@ EXAMPLES = {
         clipping="per_replica",
         exclude_from_weight_decay=("bias",),
         learning_rate_multipliers={"kernel": 0.5},
-        clip_groups={"generator": (["kernel"], 3.0)},
         name="mine",
     ),
+    "LinearChange": lambda: pretraining.LinearChange(0.0, 0.5, 10, begin=3),
+    "ExponentialDecay": lambda: pretraining.ExponentialDecay(2.0, 1.0, 5.0),
     "WarmupPolynomialDecay": lambda: et.training.WarmupPolynomialDecay(
         1e-3,
         10,

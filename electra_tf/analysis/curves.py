@@ -23,8 +23,7 @@ from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import METRICS, PretrainingFolder, named
 from electra_tf.runs.curves import Rows, series, steps_text
 from electra_tf.systems import costs
-from electra_tf.systems.rows import metric_cards
-from electra_tf.training.cards import FIT, MetricCard, Panel
+from electra_tf.training.cards import FIT, MetricCard, Panel, metric_cards
 from electra_tf.training.sinks import EVAL_PREFIX
 
 # Okabe and Ito's, which readers who do not see red and green tell apart; runs beyond

@@ -1,4 +1,4 @@
-"""Pretraining models: what is trained, and on what question.
+"""Pretraining models and their objectives.
 
 Examples of this package go on from here:
 
@@ -42,7 +42,7 @@ from electra_tf.pretraining.objectives import (
 )
 from electra_tf.pretraining.phases import Phase
 from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler, LeaveRows
-from electra_tf.pretraining.two_tower import TwoTowerElectra, TwoTowerGenerator
+from electra_tf.pretraining.two_tower import TwoTowerGenerator
 
 __all__ = [
     "CategoricalSampler",
@@ -68,7 +68,6 @@ __all__ = [
     "RewardBaseline",
     "SentenceDetection",
     "TokenPrediction",
-    "TwoTowerElectra",
     "TwoTowerGenerator",
     "UnigramGenerator",
     "pseudo_log_likelihood",

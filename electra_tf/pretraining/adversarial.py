@@ -8,8 +8,8 @@ maximizes the discriminator's loss. Both classes train on
 where J is the mean of the discriminator's loss at the masked positions, which only the
 generator ascends and L_disc only the discriminator descends, and w is
 ``adversarial_weight``: 1 is the paper's experiment, a schedule from 0 to 1 anneals from
-maximum likelihood to the adversarial game. They differ in the way the gradient of J
-takes through the samples, which are integers.
+maximum likelihood to the adversarial game. They differ in how the gradient of J passes
+through the discrete samples.
 
 The paper found the adversarial generator worse than the ordinary one.
 
@@ -30,23 +30,19 @@ from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import fold_in, known_shape, uniform
-from electra_tf.pretraining import base
-from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
-from electra_tf.pretraining.base import DISCRIMINATOR, GENERATOR, RELAXATION, SAMPLER
+from electra_tf.pretraining.annealing import Schedule, as_schedule
+from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
-from electra_tf.pretraining.samplers import Corrupted, corrupt
-from electra_tf.training.cards import MetricCard, Panel
-
-REWARD_PANEL = Panel("Adversarial reward", "nats per masked token")
+from electra_tf.pretraining.samplers import Corrupted
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class RewardBaseline(keras.layers.Layer):
-    """What reward to expect at a position: b = -log sigmoid(w . h_G), appendix F.
+    """Expected reward at a position: b = -log sigmoid(w . h_G), appendix F.
 
-    Called, it returns the logits w . h_G, [..] of hidden [.., D]; at first all zero, a
+    ``call`` returns the logits w . h_G, [..] of hidden [.., D]. They start at zero, a
     reward of ln 2.
 
     Examples:
@@ -81,9 +77,9 @@ class RewardBaseline(keras.layers.Layer):
 
     @staticmethod
     def loss(baseline_logits: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
-        """Cross-entropy "to match the reward": sigmoid of the logits to exp(-reward).
+        """Cross-entropy of sigmoid(logits) to exp(-reward).
 
-        That is the probability which the discriminator gave to the right answer.
+        exp(-reward) is the probability that the discriminator gave to the right label.
         """
         return losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
 
@@ -91,29 +87,16 @@ class RewardBaseline(keras.layers.Layer):
 def policy_loss(
     log_likelihood: tf.Tensor, reward: tf.Tensor, baseline: tf.Tensor
 ) -> tf.Tensor:
-    """Whose gradient is minus that of the expected reward, by REINFORCE (appendix F).
+    """REINFORCE loss: its gradient is minus that of the expected reward (appendix F).
 
-    grad E R = E [(R - b) grad log p_G(sample)]; Williams, 1992. All are of one shape,
-    and no gradient flows into reward and baseline.
+    grad E R = E [(R - b) grad log p_G(sample)]; Williams, 1992. All arguments have one
+    shape. No gradient flows into reward and baseline.
     """
     return -tf.stop_gradient(reward - baseline) * log_likelihood
 
 
 class _AdversarialElectra(Electra):
-    """What the two adversarial trainings share: mixture, reward and their metrics."""
-
-    METRICS = (
-        *Electra.METRICS,
-        MetricCard(
-            "reward", column="reward {:.3f}", panel=REWARD_PANEL, series="reward"
-        ),
-        MetricCard(
-            "adversarial_weight",
-            column="adv {:.2f}",
-            panel=SCHEDULES,
-            series="adversarial weight",
-        ),
-    )
+    """Base class of the adversarial trainings: mixture weight, reward and metrics."""
 
     _learns_from_samples = True
 
@@ -137,7 +120,7 @@ class _AdversarialElectra(Electra):
         self._mixture_value = StepValue(self._weight, name="adversarial_weight")
         self._total_loss = TotalLoss(
             [
-                (self._generator_loss, self._likelihood_factor),
+                (self._likelihood.loss, self._likelihood_factor),
                 (self._reward, lambda: -self._adversarial_factor()),
                 (self.objective.loss_metric, self.discriminator_weight),
             ]
@@ -157,19 +140,31 @@ class _AdversarialElectra(Electra):
         """Those of ``Electra``, the mean reward, and the mixture weight."""
         return [*super().metrics, self._reward, self._mixture_value]
 
-    def _rewards(
-        self, rtd_logits: tf.Tensor, corrupted: Corrupted, batch: base.Batch
-    ) -> tf.Tensor:
+    def _rewards(self, rtd_logits: tf.Tensor, corrupted: Corrupted) -> tf.Tensor:
         """The discriminator's loss at the slots, [B, P], without gradient.
 
         -log D(x) where the sample is the original, -log(1 - D(x)) elsewhere. The loss
         at other positions is taken not to depend on the samples (appendix F).
         """
+        batch = corrupted.batch
         values = losses.binary_cross_entropy(corrupted.is_replaced, rtd_logits)
         positions = batch["masked_lm_positions"]
         reward = tf.stop_gradient(tf.gather(values, positions, batch_dims=1))
         self._reward.update_state(reward, batch["masked_lm_weights"])
         return reward
+
+    def _weighted_losses(
+        self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
+    ) -> list[tf.Tensor]:
+        """The generator's likelihood and the discriminator's loss, weighted."""
+        likelihood = self.generator.loss_of(
+            corrupted.predicted, corrupted.batch, totals, self._likelihood
+        )
+        detection = self.objective.loss_of_logits(rtd_logits, corrupted, totals)
+        return [
+            self._likelihood_factor() * likelihood,
+            self.discriminator_weight * detection,
+        ]
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -193,11 +188,6 @@ class ReinforceElectra(_AdversarialElectra):
         >>> model = pretraining.ReinforceElectra(generator, discriminator)
     """
 
-    METRICS = (
-        *_AdversarialElectra.METRICS,
-        MetricCard("reward_baseline", panel=REWARD_PANEL, series="learned baseline"),
-    )
-
     def __init__(self, generator: MaskedLM, discriminator: TextEncoder, **kwargs):
         super().__init__(generator, discriminator, **kwargs)
         self.baseline = RewardBaseline(name="reward_baseline")
@@ -210,44 +200,36 @@ class ReinforceElectra(_AdversarialElectra):
         return [*super().metrics, self._baseline_value]
 
     def compute_losses(
-        self, batch: base.Batch, totals: base.Batch, *, seed: tf.Tensor, training: bool
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Likelihood, policy, baseline and discriminator terms."""
+        """Policy and baseline, likelihood, and discriminator terms."""
         check_batch(PRETRAINING, batch)
-        positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
-        weights = batch["masked_lm_weights"]
-        hidden = self.generator.encode(
-            batch, training=training, seed=fold_in(seed, GENERATOR)
+        positions, weights = batch["masked_lm_positions"], batch["masked_lm_weights"]
+        corrupted = self.corrupt(batch, seed=seed, training=training)
+        self._update_sampled_accuracy(corrupted)
+        hidden = self.discriminator(
+            corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
         )
-        mlm_logits = self.generator.head(hidden, positions)
-        sampled_ids = self.sampler(
-            mlm_logits, targets, fold_in(seed, SAMPLER), self.step
-        )
-        corrupted = corrupt(batch, sampled_ids, self.special_ids)
-        rtd_logits = self.objective(
-            self.discriminator(
-                corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
-            ),
-            training=training,
-        )
-        reward = self._rewards(rtd_logits, corrupted, batch)
-        states = tf.stop_gradient(gather_positions(hidden, positions))
+        rtd_logits = self.objective(hidden, training=training)
+        reward = self._rewards(rtd_logits, corrupted)
+        predicted = corrupted.predicted
+        states = tf.stop_gradient(gather_positions(predicted.hidden, positions))
         baseline_logits = tf.reshape(self.baseline(states), known_shape(positions))
         baseline = self.baseline.value(baseline_logits)
         self._baseline_value.update_state(baseline, weights)
 
-        policy = self.sampler.distribution(mlm_logits, targets, self.step)
-        log_likelihood = -losses.token_cross_entropy(policy, sampled_ids)
-        values = self._adversarial_factor() * policy_loss(
-            log_likelihood, reward, baseline
-        ) + self.generator_weight * self.baseline.loss(baseline_logits, reward)
-        return [
-            self._likelihood_factor()
-            * self._generator_term(batch, mlm_logits, sampled_ids, totals),
-            losses.weighted_mean(values, weights, totals["masked"]),
-            self.discriminator_weight
-            * self.objective.loss_of_logits(rtd_logits, corrupted, totals),
-        ]
+        policy = self.sampler.distribution(
+            predicted.logits, batch["masked_lm_ids"], self.step
+        )
+        log_likelihood = -losses.token_cross_entropy(policy, corrupted.sampled_ids)
+        policy_values = policy_loss(log_likelihood, reward, baseline)
+        values = (
+            self._adversarial_factor() * policy_values
+            + self.generator_weight * self.baseline.loss(baseline_logits, reward)
+        )
+        likelihood, detection = self._weighted_losses(rtd_logits, corrupted, totals)
+        policy_term = losses.weighted_mean(values, weights, totals["masked"])
+        return [likelihood, policy_term, detection]
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -291,13 +273,15 @@ class GumbelElectra(_AdversarialElectra):
         self.gumbel_temperature = gumbel_temperature
 
     def compute_losses(
-        self, batch: base.Batch, totals: base.Batch, *, seed: tf.Tensor, training: bool
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
         """Likelihood and discriminator terms; the game is in the gradient."""
         check_batch(PRETRAINING, batch)
-        mlm_logits, sampled_ids, corrupted = self._corrupt(batch, seed, training)
+        corrupted = self.corrupt(batch, seed=seed, training=training)
+        self._update_sampled_accuracy(corrupted)
+        sampled_ids = corrupted.sampled_ids
         logits = self.sampler.distribution(
-            mlm_logits, batch["masked_lm_ids"], self.step
+            corrupted.predicted.logits, batch["masked_lm_ids"], self.step
         )
         perturbed = perturbed_logits(logits, sampled_ids, fold_in(seed, RELAXATION))
         one_hots = straight_through(perturbed, sampled_ids, self.gumbel_temperature)
@@ -325,13 +309,8 @@ class GumbelElectra(_AdversarialElectra):
             ),
             training=training,
         )
-        self._rewards(rtd_logits, corrupted, batch)
-        return [
-            self._likelihood_factor()
-            * self._generator_term(batch, mlm_logits, sampled_ids, totals),
-            self.discriminator_weight
-            * self.objective.loss_of_logits(rtd_logits, corrupted, totals),
-        ]
+        self._rewards(rtd_logits, corrupted)
+        return self._weighted_losses(rtd_logits, corrupted, totals)
 
 
 def perturbed_logits(

@@ -1,7 +1,8 @@
-"""Numbers that change with the step: sampling temperatures and mixture weights.
+"""Schedules of sampling temperatures and mixture weights.
 
-A schedule is a callable from the number of updates done (integer scalar) to a float32
-scalar. Steps are `PretrainingModel.step`, so a phase counts from its own start.
+A schedule maps the number of updates (an integer scalar) to a float32 scalar. Keras's
+``LearningRateSchedule`` objects are schedules, too. Steps are `PretrainingModel.step`,
+so a phase counts from its own start.
 """
 
 from __future__ import annotations
@@ -12,18 +13,16 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers.serialization import Serializable
-from electra_tf.training.cards import Panel
 
-# Whatever follows a schedule is drawn in one plot.
-SCHEDULES = Panel("Schedules", "value")
 Schedule = Callable[[tf.Tensor | None], tf.Tensor | float]
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class LinearChange(Serializable):
-    """From ``start`` to ``end`` in equal steps, then constant.
+class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule):
+    """Linear change from ``start`` to ``end``, then constant.
 
-    It begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 of them.
+    Begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 updates, where Keras's
+    ``PolynomialDecay`` always begins at step 0.
 
     Examples:
         >>> change = pretraining.LinearChange(1.0, 0.0, steps=10, begin=5)
@@ -32,6 +31,7 @@ class LinearChange(Serializable):
     """
 
     def __init__(self, start: float, end: float, steps: int, begin: int = 0):
+        super().__init__()
         if steps < 1 or begin < 0:
             raise ValueError(
                 f"a change over {steps} steps from step {begin} on: it takes at least "
@@ -46,13 +46,12 @@ class LinearChange(Serializable):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class ExponentialDecay(Serializable):
-    """end + (start - end) * exp(-step / time_constant).
+class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSchedule):
+    """Exponential decay to a limit: end + (start - end) * exp(-step / time_constant).
 
-    The curriculum of Fast-ELECTRA (Dong et al., 2023): T = 1 + (T_0 - 1) exp(-u / tau)
-    with u the share of the training that is done; ``time_constant`` is tau times the
-    number of updates, and positive. After it 37 % of the distance are left, after five
-    of it 0.7 %.
+    The temperature of Fast-ELECTRA (Dong et al., 2023), T = 1 + (T_0 - 1) exp(-u / tau)
+    with u the share of the training: ``time_constant`` is tau times the number of
+    updates, and positive. Keras's ``ExponentialDecay`` decays to 0.
 
     Examples:
         >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)
@@ -61,6 +60,7 @@ class ExponentialDecay(Serializable):
     """
 
     def __init__(self, start: float, end: float, time_constant: float):
+        super().__init__()
         if time_constant <= 0:
             raise ValueError(
                 f"time_constant is {time_constant}; it is a positive number of steps."

@@ -17,12 +17,11 @@ from electra_tf.layers.replicas import (
     seed_of_rows,
 )
 from electra_tf.layers.serialization import Serializable
-from electra_tf.training.cards import MetricCard
 
 Batch = Mapping[str, tf.Tensor]
 
-# Sites of randomness within one step, folded into its seed: whatever draws at a site
-# draws the same in every model.
+# Sites of randomness within a step, folded into its seed. Every model draws the same
+# numbers at a site.
 GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 
 
@@ -46,9 +45,6 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         True
     """
 
-    # How the metrics of the model are shown.
-    METRICS: tuple[MetricCard, ...] = ()
-
     def __init__(
         self, *, gradient_accumulation_steps: int = 1, seed: int = 0, **kwargs
     ):
@@ -60,9 +56,6 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             )
         self.gradient_accumulation_steps = count
         self.seed = seed
-        self._gradients = (
-            self._whole_batch_gradients if count == 1 else self._accumulated_gradients
-        )
         # Counts batches consumed. Not the optimizer's counter: under float16 that one
         # stands still when a step is skipped, and the data must not.
         self.step = self.add_weight(
@@ -79,23 +72,30 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     ) -> list[tf.Tensor]:
         """Returns the scalar loss terms of some rows and updates the metrics.
 
-        The batch has the tensors of ``features.PRETRAINING``. ``totals`` are counts
-        over the whole global batch, from ``loss_totals``: every term is a sum over rows
-        divided by one of these. ``seed``, int32 [3], is of everything random here.
+        Args:
+            batch: the tensors of ``features.PRETRAINING``.
+            totals: counts over the global batch, from ``loss_totals``. Every term is a
+                sum over the rows divided by one of them.
+            seed: int32 [3], for dropout and samples.
+            training: whether dropout is on.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no losses.")
 
-    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Masked slots, real tokens and rows over all replicas (float32 scalars)."""
-        # Deviation: counts over all replicas, where the original divides by each
-        # replica's own (plus 1e-6) and averages; unequal rows then weigh unequally.
+    def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Counts the masked slots, real tokens and rows of this replica (float32)."""
         tokens = tf.cast(batch["input_mask"], tf.float32)
-        counts = {
+        return {
             "masked": tf.reduce_sum(batch["masked_lm_weights"]),
             "tokens": tf.reduce_sum(tokens),
-            # Rows of padding, which fill up a last batch, are none.
+            # Rows of padding, which fill up a last batch, do not count.
             "rows": tf.reduce_sum(tf.reduce_max(tokens, axis=1)),
         }
+
+    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns the sums of ``local_counts`` over all replicas."""
+        # Deviation: counts over all replicas, where the original divides by each
+        # replica's own (plus 1e-6) and averages; unequal rows then weigh unequally.
+        counts = self.local_counts(batch)
         sums = all_replicas_sum(tf.stack(list(counts.values())))
         return dict(zip(counts, tf.unstack(sums), strict=True))
 
@@ -131,7 +131,11 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         batch = _unpack(data)
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
         seed = seed_of_rows(seed, batch["input_ids"])
-        gradients = self._gradients(batch, self.loss_totals(batch), seed)
+        totals = self.loss_totals(batch)
+        if self.gradient_accumulation_steps == 1:
+            gradients = self._gradients(batch, totals, seed)
+        else:
+            gradients = self._accumulated_gradients(batch, totals, seed)
         self.optimizer.apply(gradients, self.trainable_variables)
         self.step.assign_add(1)
         return self.metric_logs()
@@ -147,19 +151,14 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         return self.metric_logs()
 
     def test_seed(self, batch: Batch) -> tf.Tensor:
-        """Seed of everything random in ``test_step``, int32 [3]."""
+        """Returns the seed of the samples of ``test_step``, int32 [3]."""
         ids = batch["input_ids"]
         # int64, because int32 lives in the memory of the host even on a GPU.
         fingerprint = all_replicas_sum(tf.reduce_sum(tf.cast(ids, tf.int64)))
         seed = fold_in(tf.constant([self.seed, -1]), tf.cast(fingerprint, tf.int32))
         return at_row(seed, rows_before(ids))
 
-    def detection_labels(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """What a discriminator is to tell of a held-out batch; empty without one."""
-        del batch
-        return {}
-
-    def _whole_batch_gradients(
+    def _gradients(
         self, batch: Batch, totals: Batch, seed: tf.Tensor
     ) -> list[tf.Tensor | tf.IndexedSlices]:
         with tf.GradientTape() as tape:
@@ -188,7 +187,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             index: tf.Tensor, sums: list[tf.Tensor]
         ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
-            gradients = self._whole_batch_gradients(
+            gradients = self._gradients(
                 micro_batch, totals, at_row(seed, seed[2] + index * size)
             )
             # Densify: the embedding tables' sparse gradients have no fixed shape.

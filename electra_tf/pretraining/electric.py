@@ -26,7 +26,7 @@ Letters: B batch, S sequence.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -36,49 +36,61 @@ from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs, scatter_positions
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.pretraining.base import Batch
-from electra_tf.pretraining.objectives import Discriminator, ReplacedTokenDetection
-from electra_tf.pretraining.samplers import corrupt
-from electra_tf.pretraining.two_tower import Cloze, TwoTowerElectra, TwoTowerGenerator
+from electra_tf.pretraining.electra import Electra
+from electra_tf.pretraining.objectives import (
+    Discriminator,
+    Objective,
+    ReplacedTokenDetection,
+)
+from electra_tf.pretraining.samplers import Corrupted
+from electra_tf.pretraining.two_tower import TwoTowerGenerator
 
 
-class Noised(NamedTuple):
-    """What Electric's encoder reads and is asked.
+def noise_logits(
+    energies: tf.Tensor,
+    log_noise: tf.Tensor,
+    is_noise: tf.Tensor,
+    input_mask: tf.Tensor,
+) -> tf.Tensor:
+    """E + log q + log(k / (n - k)), float32 [B, S] like the energies; > 0 is noise.
 
-    Attributes:
-        inputs: encoder inputs, with ``input_ids`` the text with noise [B, S].
-        is_masked: [B, S] bool, positions that were drawn.
-        is_replaced: [B, S] bool, the same: every drawn position is noise.
-        is_replaceable: [B, S] bool, positions that may be drawn.
-        log_noise: [B, S] float32, log q of the token in ``inputs`` given the
-            *original* tokens around it; without gradient.
+    ``log_noise`` is log q of every token, ``is_noise`` marks the k drawn ones, and n is
+    the number of real tokens of a row.
     """
-
-    inputs: dict[str, tf.Tensor]
-    is_masked: tf.Tensor
-    is_replaced: tf.Tensor
-    is_replaceable: tf.Tensor
-    log_noise: tf.Tensor
-
-
-def noise_logits(energies: tf.Tensor, noised: Noised) -> tf.Tensor:
-    """E + log q + log(k / (n - k)), float32 [B, S] like the energies; > 0 is noise."""
-    drawn = tf.reduce_sum(tf.cast(noised.is_masked, tf.float32), 1, keepdims=True)
-    tokens = tf.cast(noised.inputs["input_mask"], tf.float32)
-    rest = tf.reduce_sum(tokens, 1, keepdims=True) - drawn
+    drawn = tf.reduce_sum(tf.cast(is_noise, tf.float32), 1, keepdims=True)
+    rest = tf.reduce_sum(tf.cast(input_mask, tf.float32), 1, keepdims=True) - drawn
     # Deviation: k / (n - k) of each row, as the paper's Algorithm 2. The original code
     # has one constant, mask_prob / (1 - mask_prob), which is wrong for short rows and
     # under a schedule of the mask rate. A row without a draw counts as one with one.
     odds = tf.maximum(drawn, 1.0) / tf.maximum(rest, 1.0)
-    return energies + noised.log_noise + tf.math.log(odds)
+    return energies + log_noise + tf.math.log(odds)
+
+
+def log_noise(corrupted: Corrupted) -> tf.Tensor:
+    """Log q of each token given the *original* tokens around it, float32 [B, S].
+
+    ``corrupted.predicted`` is the ``Cloze`` of a two-tower generator. No gradient.
+    """
+    batch, cloze = corrupted.batch, corrupted.predicted
+    positions = batch["masked_lm_positions"]
+    # From the text and not from the samples: of two draws at a position one is left.
+    # The context is the original one, as for the tokens that stayed.
+    drawn_ids = tf.gather(corrupted.inputs["input_ids"], positions, batch_dims=1)
+    values = scatter_positions(
+        -cloze.values,
+        positions,
+        -losses.token_cross_entropy(cloze.logits, drawn_ids),
+        batch["masked_lm_weights"] > 0,
+    )
+    return tf.stop_gradient(values)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class NoiseContrastiveEstimation(ReplacedTokenDetection):
-    """Is this token noise? Binary cross-entropy of energies corrected by the noise.
+    """Noise-contrastive estimation: is this token noise or data?
 
-    Called, it gives the energies E(x)_t [B, S]; its loss and its metrics are those of
-    ``noise_logits``, over all real tokens (section 2, Algorithm 2, and the original
+    ``call`` returns the energies E(x)_t [B, S]. Loss and metrics are those of
+    ``noise_logits`` over all real tokens (section 2, Algorithm 2, and the original
     code). ``replaced_fraction`` is the share of noise.
 
     Examples:
@@ -90,17 +102,20 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     def __init__(self, **kwargs):
         super().__init__("all", **kwargs)
 
-    def loss(
-        self, hidden: tf.Tensor, corrupted: Noised, totals: Batch, *, training: bool
-    ) -> tf.Tensor:
-        """Returns the local share of the mean loss over all real tokens."""
-        logits = noise_logits(self(hidden, training=training), corrupted)
-        return self.loss_of_logits(logits, corrupted, totals)
+    def labels(self, corrupted: Corrupted) -> tf.Tensor:
+        """Returns the drawn positions: a draw of the original token is noise, too."""
+        return corrupted.is_masked
 
-    def answer(self, hidden: tf.Tensor, corrupted: Noised) -> dict[str, tf.Tensor]:
-        """Returns replaced_probability, float32 [B, S]: that of noise."""
-        probability = tf.sigmoid(noise_logits(self(hidden), corrupted))
-        return {"replaced_probability": probability}
+    def logits(
+        self, hidden: tf.Tensor, corrupted: Corrupted, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the logits of "noise", float32 [B, S]."""
+        return noise_logits(
+            self(hidden, training=training),
+            log_noise(corrupted),
+            corrupted.is_masked,
+            corrupted.inputs["input_mask"],
+        )
 
     def as_model(self, encoder: TextEncoder) -> EnergyModel:
         """The encoder with its head, as a model of its own: it gives energies."""
@@ -115,10 +130,10 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class EnergyModel(Discriminator):
-    """A trained Electric without its generator: the energy of every token.
+    """A trained Electric without its generator.
 
-    Called, it gives E(x)_t [B, S] float32, which is no logit of "replaced": a high
-    energy is an unlikely token. Arguments as ``Discriminator``.
+    ``call`` returns the energy E(x)_t of every token, [B, S] float32. It is not a
+    replaced-token logit: a high energy is an unlikely token.
 
     Examples:
         >>> model = pretraining.EnergyModel(
@@ -130,7 +145,7 @@ class EnergyModel(Discriminator):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class Electric(TwoTowerElectra):
+class Electric(Electra):
     """Energy-based cloze model and its noise distribution, trained jointly.
 
     The loss is ``generator_weight * cross-entropy + discriminator_weight * NCE``, the
@@ -138,12 +153,12 @@ class Electric(TwoTowerElectra):
     tokens. No gradient flows from the second into the generator, neither through the
     draws nor through log q.
 
-    Called, it gives the energies E(x)_t [B, S] of encoder inputs; ``detector()``, a
-    run's ``discriminator.keras``, does the same. See ``pseudo_log_likelihood``.
+    ``call`` returns the energies E(x)_t [B, S] of encoder inputs, as ``detector()``, a
+    run's ``discriminator.keras``. See ``pseudo_log_likelihood``.
 
-    The objective is ``NoiseContrastiveEstimation()`` by default. A sampler must draw
-    from the softmax of the logits it gets, as the default does: log q is taken from
-    them.
+    The objective is ``NoiseContrastiveEstimation()`` by default. The sampler must draw
+    from the softmax of the logits, which log q is taken from; another temperature or
+    ``disallow_correct`` raises ValueError.
 
     Examples:
         >>> model = pretraining.Electric(towers, discriminator)
@@ -156,41 +171,18 @@ class Electric(TwoTowerElectra):
         generator: TwoTowerGenerator,
         discriminator: TextEncoder,
         *,
-        objective: keras.layers.Layer | None = None,
+        objective: Objective | None = None,
         **kwargs,
     ):
         objective = objective or NoiseContrastiveEstimation(name="objective")
         super().__init__(generator, discriminator, objective=objective, **kwargs)
-        draw = self.sampler
-        if getattr(draw, "temperature", 1) != 1 or getattr(
-            draw, "disallow_correct", False
-        ):
+        temperature = getattr(self.sampler, "temperature", 1)
+        if temperature != 1 or getattr(self.sampler, "disallow_correct", False):
             raise UserError(
                 "Electric takes log q from the softmax of the generator's logits: the "
                 "sampler must draw from it, with temperature=1 and without "
                 "disallow_correct."
             )
-
-    def _corrupted(self, batch: Batch, cloze: Cloze, sampled_ids: tf.Tensor) -> Noised:
-        corrupted = corrupt(batch, sampled_ids, self.special_ids)
-        positions = batch["masked_lm_positions"]
-        # From the text and not from the samples: of two draws at a position one is
-        # left. The context is the original one, as for the tokens that stayed.
-        drawn_ids = tf.gather(corrupted.inputs["input_ids"], positions, batch_dims=1)
-        log_noise = scatter_positions(
-            -cloze.values,
-            positions,
-            -losses.token_cross_entropy(cloze.mlm_logits, drawn_ids),
-            batch["masked_lm_weights"] > 0,
-        )
-        drawn = corrupted.is_masked
-        return Noised(
-            inputs=corrupted.inputs,
-            is_masked=drawn,
-            is_replaced=drawn,
-            is_replaceable=corrupted.is_replaceable,
-            log_noise=tf.stop_gradient(log_noise),
-        )
 
 
 def pseudo_log_likelihood(

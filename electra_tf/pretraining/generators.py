@@ -1,6 +1,6 @@
-"""Generators that are no networks: fixed distributions over the vocabulary.
+"""Generators without a network: fixed distributions over the vocabulary.
 
-They take the place of the ``MaskedLM`` in ``Electra``. Letters: B batch, S sequence,
+They replace the ``MaskedLM`` in ``Electra``. Letters: B batch, S sequence,
 P predicted positions, V vocabulary.
 """
 
@@ -14,6 +14,8 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.baselines import log_frequencies
+from electra_tf.pretraining.masked_lm import Prediction, masked_cross_entropy
+from electra_tf.pretraining.metrics import Likelihood
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -25,8 +27,7 @@ class UnigramGenerator(Serializable, keras.Model):
     uniform over the whole vocabulary, special tokens included, which is the original
     code's ``uniform_generator``; its masked-LM loss is then the constant ln V.
 
-    Nothing here is trained and no gradient exists; the distribution is a weight, so it
-    is saved with the model and with every checkpoint.
+    Nothing is trained. The distribution is a weight, so models and checkpoints save it.
 
     Examples:
         >>> generator = pretraining.UnigramGenerator(5)
@@ -47,7 +48,7 @@ class UnigramGenerator(Serializable, keras.Model):
         self.built = True
 
     def set_counts(self, counts: np.ndarray) -> None:
-        """Takes over token counts [V]; ValueError of another shape or a sum of 0."""
+        """Sets token counts [V]; raises ValueError for other shapes or a sum of 0."""
         counts = np.asarray(counts, np.float64)
         if counts.shape != (self.vocab_size,) or not counts.sum() > 0:
             raise ValueError(
@@ -68,6 +69,24 @@ class UnigramGenerator(Serializable, keras.Model):
         row = tf.convert_to_tensor(self.log_probabilities)
         return tf.broadcast_to(row, [rows, slots, self.vocab_size])
 
+    def predictions(
+        self, inputs: Batch, *, training: bool = False, seed: tf.Tensor | None = None
+    ) -> Prediction:
+        """Returns the logits at the masked positions."""
+        return Prediction(self(inputs))
+
+    def loss_of(
+        self, predicted: Prediction, batch: Batch, totals: Batch, metrics: Likelihood
+    ) -> tf.Tensor:
+        """Returns the local share of the mean cross-entropy; updates ``metrics``."""
+        return masked_cross_entropy(
+            predicted.logits, batch, totals, metrics, self.compute_dtype
+        )
+
+    def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns no counts: the loss divides by the masked slots."""
+        return {}
+
     def standalone(self) -> UnigramGenerator:
-        """This model, which depends on no other network."""
+        """Returns the model."""
         return self

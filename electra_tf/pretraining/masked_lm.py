@@ -1,9 +1,11 @@
-"""Masked language model: BERT's objective, and every generator.
+"""Masked language model: BERT's objective, and ELECTRA's generator.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -13,35 +15,20 @@ from electra_tf.layers import MaskedLMHead, losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
-from electra_tf.pretraining.baselines import MOST_COMMON, UNIGRAM
-from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import Likelihood, TotalLoss
 from electra_tf.pretraining.samplers import corrupt
-from electra_tf.training.cards import MetricCard, Panel
-
-ACCURACY_PANEL = Panel("Generator accuracy", "% of masked tokens", scale=100.0)
 
 
-def likelihood_cards(name: str, what: str, short: str) -> tuple[MetricCard, MetricCard]:
-    """Loss and accuracy at the masked positions, of what people call ``what``."""
-    return (
-        MetricCard(
-            f"{name}_loss",
-            column=f"{short} {{:.3f}}",
-            label=f"{what} loss (nats)",
-            panel=Panel("Generator loss", "nats per masked token"),
-            series=what,
-            trivial=UNIGRAM,
-        ),
-        MetricCard(
-            f"{name}_accuracy",
-            column="acc {:.1%}",
-            label=f"{what} accuracy",
-            format="{:.2%}",
-            panel=ACCURACY_PANEL,
-            series="most likely token",
-            trivial=MOST_COMMON,
-        ),
-    )
+class Prediction(NamedTuple):
+    """Output of a masked-LM generator.
+
+    Attributes:
+        logits: [B, P, V] float32 at the masked positions.
+        hidden: [B, S, D] last hidden states; None without a network.
+    """
+
+    logits: tf.Tensor
+    hidden: tf.Tensor | None = None
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -64,23 +51,19 @@ class MaskedLM(PretrainingModel):
         TensorShape([1, 1, 100])
     """
 
-    METRICS = likelihood_cards("masked_lm", "masked LM", "mlm")
-
     def __init__(self, encoder: TextEncoder, **kwargs):
         super().__init__(**kwargs)
         self.encoder = encoder
         self.head = MaskedLMHead(encoder.embeddings, name="masked_lm_head")
         self.head.build((None, None, encoder.hidden_size))
-        self._cross_entropy = losses.token_cross_entropy_for(self.compute_dtype)
-        self._loss = TokenMean(name="masked_lm_loss")
-        self._accuracy = TokenMean(name="masked_lm_accuracy")
-        self._total_loss = TotalLoss([(self._loss, 1.0)])
+        self._likelihood = Likelihood("masked_lm")
+        self._total_loss = TotalLoss([(self._likelihood.loss, 1.0)])
         self.built = True
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """``loss``, ``masked_lm_loss`` (nats) and ``masked_lm_accuracy``."""
-        return [self._total_loss, self._loss, self._accuracy]
+        return [self._total_loss, self._likelihood.loss, self._likelihood.accuracy]
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
@@ -89,23 +72,31 @@ class MaskedLM(PretrainingModel):
 
         The other inputs are masked_input_ids, input_mask and segment_ids [B, S].
         """
-        hidden = self.encode(inputs, training=training, seed=seed)
-        return self.head(hidden, inputs["masked_lm_positions"])
+        return self.predictions(inputs, training=training, seed=seed).logits
 
-    def encode(
-        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Returns what the head reads, hidden [B, S, D]; arguments as ``call``."""
+    def predictions(
+        self, inputs: Batch, *, training: bool = False, seed: tf.Tensor | None = None
+    ) -> Prediction:
+        """Returns the logits at the masked positions and the hidden states."""
         shown = {name: inputs[name] for name in ("input_mask", "segment_ids")}
         shown["input_ids"] = inputs["masked_input_ids"]
-        return self.encoder(shown, training=training, seed=seed)
+        hidden = self.encoder(shown, training=training, seed=seed)
+        return Prediction(self.head(hidden, inputs["masked_lm_positions"]), hidden)
+
+    def loss_of(
+        self, predicted: Prediction, batch: Batch, totals: Batch, metrics: Likelihood
+    ) -> tf.Tensor:
+        """Returns the local share of the mean cross-entropy; updates ``metrics``."""
+        return masked_cross_entropy(
+            predicted.logits, batch, totals, metrics, self.compute_dtype
+        )
 
     def artifacts(self) -> dict[str, keras.Model]:
-        """What a finished run saves, by file name."""
+        """Returns the models that a finished run saves, by file name."""
         return {"encoder": self.encoder, "generator": self}
 
     def standalone(self) -> MaskedLM:
-        """This model, or a copy whose embeddings depend on no other network's."""
+        """Returns the model, or a copy that borrows no embeddings."""
         encoder = self.encoder.standalone()
         if encoder is self.encoder:
             return self
@@ -132,10 +123,23 @@ class MaskedLM(PretrainingModel):
     ) -> list[tf.Tensor]:
         """Cross-entropy at the masked positions (section 2 of the paper)."""
         check_batch(PRETRAINING, batch)
-        mlm_logits = self(batch, training=training, seed=seed)
-        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        values = self._cross_entropy(mlm_logits, targets)
-        predicted = tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
-        self._loss.update_state(values, weights)
-        self._accuracy.update_state(predicted == targets, weights)
-        return [losses.weighted_mean(values, weights, totals["masked"])]
+        predicted = self.predictions(batch, training=training, seed=seed)
+        return [self.loss_of(predicted, batch, totals, self._likelihood)]
+
+
+def masked_cross_entropy(
+    logits: tf.Tensor,
+    batch: Batch,
+    totals: Batch,
+    metrics: Likelihood,
+    compute_dtype: str,
+) -> tf.Tensor:
+    """Cross-entropy of logits [B, P, V] at the masked positions, and its metrics.
+
+    Returns the local share of the mean over ``totals["masked"]``.
+    """
+    targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+    values = losses.token_cross_entropy_for(compute_dtype)(logits, targets)
+    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    metrics.update_state(values, predicted == targets, weights)
+    return losses.weighted_mean(values, weights, totals["masked"])

@@ -110,3 +110,18 @@ class TokenMean(_Unsaved, keras.metrics.Mean):
         """Adds values [..] with weights of the same shape."""
         values = tf.cast(tf.stop_gradient(values), tf.float32)
         super().update_state(values, sample_weight=tf.cast(sample_weight, tf.float32))
+
+
+class Likelihood:
+    """Metrics of a model that predicts tokens: mean loss in nats, and accuracy."""
+
+    def __init__(self, prefix: str):
+        self.loss = TokenMean(name=f"{prefix}_loss")
+        self.accuracy = TokenMean(name=f"{prefix}_accuracy")
+
+    def update_state(
+        self, values: tf.Tensor, is_right: tf.Tensor, weights: tf.Tensor
+    ) -> None:
+        """Adds losses, hits and weights of one shape."""
+        self.loss.update_state(values, weights)
+        self.accuracy.update_state(is_right, weights)

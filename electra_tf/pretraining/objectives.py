@@ -1,13 +1,10 @@
-"""What a discriminator is asked: each objective owns its head, loss and metrics.
+"""Objectives of the discriminator: each owns its head, loss and metrics.
 
 Letters: B batch, S sequence, R rows (B * S), P predicted positions, V vocabulary, E
 embedding size, D hidden size.
 """
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
@@ -24,22 +21,8 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, copy_own_weights
 from electra_tf.pretraining.base import Batch
-from electra_tf.pretraining.baselines import TrivialBaselines, base_rate
 from electra_tf.pretraining.metrics import BucketAUC, TokenMean, TotalLoss
 from electra_tf.pretraining.samplers import Corrupted
-from electra_tf.training.cards import MetricCard, Panel, Trivial
-
-REPLACED_FRACTION = MetricCard(
-    "replaced_fraction",
-    column="replaced {:.1%}",
-    label="tokens replaced",
-    format="{:.2%}",
-    panel=Panel("Replaced tokens", "% of real tokens", scale=100.0),
-)
-_LOSS = Panel("Discriminator loss", "nats per token")
-_QUALITY = Panel("Discriminator quality", "%", scale=100.0)
-_SENTENCE_QUALITY = Panel("Sentence level", "%", scale=100.0)
-_TOKEN_QUALITY = Panel("Predicted tokens", "%", scale=100.0)
 
 
 def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -48,37 +31,17 @@ def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(logits + tf.cast(bias, tf.float32), axis=-1)
 
 
-def _constant(name: str, rate: Callable[[Mapping[str, float]], float]) -> Callable:
-    """The score of answering the base rate everywhere, as ``Trivial.value``."""
-    return lambda trivial, logs: TrivialBaselines.discriminator(rate(logs))[name]
-
-
-def _best(name: str, prefix: str) -> Trivial:
-    """The best of what knows kinds, frequencies or single tokens; see ``detection``."""
-    return Trivial(
-        "best of kind, frequency, token",
-        lambda trivial, logs: trivial.detection(prefix, logs)[name],
-    )
-
-
-def _corrupted_rows(logs: Mapping[str, float]) -> float:
-    return logs.get("corrupted_fraction", 0.0)
-
-
 class Objective(Serializable, keras.layers.Layer):
-    """What ``Electra`` asks of a discriminator's objective.
+    """Base class of the objectives that ``Electra`` trains a discriminator on.
 
-    A subclass creates its head in ``build(hidden_shape)`` and has two attributes:
-    ``loss_metric``, the metric of its loss, and ``step_metrics``, all metrics that
-    ``loss`` updates, in the order they are shown. ``METRICS`` says how each of them
-    is shown.
+    A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
+    ``loss``. It has two attributes: ``loss_metric``, the metric of its loss, and
+    ``step_metrics``, all metrics that ``loss`` updates, in the order they are shown.
 
     Examples:
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
         True
     """
-
-    METRICS: tuple[MetricCard, ...] = ()
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -95,23 +58,27 @@ class Objective(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Returns the local share of the mean loss, and updates the metrics.
 
-        Of ``hidden`` [B, S, D], the discriminator's states of what it read; divide by
-        one of the ``totals`` of ``PretrainingModel.loss_totals``.
+        ``hidden`` [B, S, D] are the discriminator's states of ``corrupted.inputs``. The
+        sum over the local rows is divided by one of the ``totals``, the counts
+        "masked", "tokens" and "rows" over all replicas.
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss.")
 
-    def asked(self, corrupted: Corrupted) -> tf.Tensor | None:
-        """Where it asks whether a token was replaced, bool [B, S]; None: nowhere."""
-        del corrupted
-        return None
+    def labels(self, corrupted: Corrupted) -> tf.Tensor:
+        """Returns which tokens count as replaced, bool [B, S]."""
+        return corrupted.is_replaced
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """What is shown of every token in a text sample; nothing by default."""
+        """Returns values of each token for a text sample, by name.
+
+        ``replaced_probability``, ``predicted_ids`` or ``predicted_masked_ids``; an
+        empty dictionary shows the plain text.
+        """
         del hidden, corrupted
         return {}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
-        """The encoder with this objective's head, as a model of its own."""
+        """Returns the encoder with this objective's head as a model of its own."""
         return Discriminator(encoder, self)
 
 
@@ -160,38 +127,6 @@ class ReplacedTokenDetector(Discriminator):
     """
 
 
-@dataclasses.dataclass(frozen=True)
-class _Positions:
-    """Where a loss is taken: how to pick values [B, S], their weights, their count.
-
-    ``asked`` says of each position, bool [B, S], whether it is one of them; ``rates``
-    names metrics of the replaced share there, if not ``replaced_fraction``.
-    """
-
-    pick: Callable[[Corrupted, tf.Tensor], tf.Tensor]
-    weights: Callable[[Corrupted], tf.Tensor]
-    asked: Callable[[Corrupted], tf.Tensor]
-    total: str
-    rates: tuple[str, ...] = ()
-
-
-_POSITIONS = {
-    "all": _Positions(
-        lambda c, x: x,
-        lambda c: c.inputs["input_mask"],
-        lambda c: c.inputs["input_mask"] > 0,
-        "tokens",
-    ),
-    "masked": _Positions(
-        lambda c, x: tf.gather(x, c.batch["masked_lm_positions"], batch_dims=1),
-        lambda c: c.batch["masked_lm_weights"],
-        lambda c: c.is_masked,
-        "masked",
-        rates=("replaced_masked_fraction",),
-    ),
-}
-
-
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenDetection(Objective):
     """Was this token replaced? Binary cross-entropy, a mean over tokens.
@@ -213,71 +148,14 @@ class ReplacedTokenDetection(Objective):
         TensorShape([1, 4])
     """
 
-    METRICS = (
-        REPLACED_FRACTION,
-        MetricCard(
-            "discriminator_loss",
-            column="disc {:.4f}",
-            label="discriminator loss (nats)",
-            format="{:.4f}",
-            panel=_LOSS,
-            series="unweighted",
-            trivial=_best("loss", "discriminator"),
-        ),
-        MetricCard(
-            "replaceable_loss",
-            label="  over replaceable tokens",
-            format="{:.4f}",
-            panel=_LOSS,
-            series="replaceable tokens",
-            trivial=_best("loss", "replaceable"),
-        ),
-        MetricCard(
-            "discriminator_accuracy",
-            label="discriminator accuracy",
-            format="{:.2%}",
-            trivial=Trivial("majority class", _constant("accuracy", base_rate)),
-        ),
-        *(
-            MetricCard(
-                f"discriminator_{score}",
-                column=f"{short} {{:.1%}}",
-                label=f"discriminator {score}",
-                format="{:.1%}",
-                panel=_QUALITY,
-                series=score,
-            )
-            for score, short in (("precision", "prec"), ("recall", "rec"))
-        ),
-        MetricCard(
-            "discriminator_auc",
-            column="auc {:.3f}",
-            label="discriminator AUC",
-            panel=_QUALITY,
-            series="AUC",
-            trivial=_best("auc", "discriminator"),
-        ),
-        MetricCard(
-            "replaceable_auc",
-            column="replaceable auc {:.3f}",
-            label="  over replaceable tokens",
-            panel=_QUALITY,
-            series="AUC, replaceable",
-            trivial=_best("auc", "replaceable"),
-        ),
-    )
-
     def __init__(self, positions: str = "all", **kwargs):
         super().__init__(**kwargs)
-        if positions not in _POSITIONS:
-            raise ValueError(
-                f"positions is {positions!r}; allowed are {', '.join(_POSITIONS)}."
-            )
+        if positions not in ("all", "masked"):
+            raise ValueError(f"positions is {positions!r}; allowed are all, masked.")
         self.positions = positions
-        self._where = _POSITIONS[positions]
         self.loss_metric = TokenMean(name="discriminator_loss")
         self._replaced = TokenMean(name="replaced_fraction")
-        self._rates = tuple(TokenMean(name=name) for name in self._where.rates)
+        self._replaced_masked = TokenMean(name="replaced_masked_fraction")
         self._accuracy = TokenMean(name="discriminator_accuracy")
         self._detection = (
             keras.metrics.Precision(name="discriminator_precision"),
@@ -297,14 +175,18 @@ class ReplacedTokenDetection(Objective):
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
         """All over the loss's positions, but ``replaced_fraction`` of real tokens."""
-        first = [self.loss_metric, self._replaced, *self._rates]
-        means = [self._replaceable_loss, self._replaceable_rate]
-        quality = [self._accuracy, *self._detection, self._auc]
-        return [*first, *quality, *means, self._replaceable_auc]
-
-    def asked(self, corrupted: Corrupted) -> tf.Tensor:
-        """The positions of the loss, bool [B, S]."""
-        return self._where.asked(corrupted)
+        masked = [self._replaced_masked] if self.positions == "masked" else []
+        return [
+            self.loss_metric,
+            self._replaced,
+            *masked,
+            self._accuracy,
+            *self._detection,
+            self._auc,
+            self._replaceable_loss,
+            self._replaceable_rate,
+            self._replaceable_auc,
+        ]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -313,49 +195,60 @@ class ReplacedTokenDetection(Objective):
         del inputs
         return self.head(hidden, training=training)
 
+    def logits(
+        self, hidden: tf.Tensor, corrupted: Corrupted, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the logits [B, S] that the loss compares with the labels."""
+        del corrupted
+        return self(hidden, training=training)
+
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
         """Returns the local share of the mean loss over the chosen positions."""
-        return self.loss_of_logits(self(hidden, training=training), corrupted, totals)
+        logits = self.logits(hidden, corrupted, training=training)
+        return self.loss_of_logits(logits, corrupted, totals)
 
     def loss_of_logits(
         self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
     ) -> tf.Tensor:
-        """Returns what ``loss`` does, given rtd_logits [B, S]."""
-        self._replaced.update_state(
-            corrupted.is_replaced, corrupted.inputs["input_mask"]
-        )
-        where = self._where
-        rtd_logits = where.pick(corrupted, rtd_logits)
-        labels = where.pick(corrupted, tf.cast(corrupted.is_replaced, tf.float32))
-        weights = tf.cast(where.weights(corrupted), tf.float32)
+        """Returns the same as ``loss``, given rtd_logits [B, S]."""
+        is_replaced = self.labels(corrupted)
+        weights = corrupted.inputs["input_mask"]
+        self._replaced.update_state(is_replaced, weights)
+        labels = tf.cast(is_replaced, tf.float32)
+        is_replaceable, total = corrupted.is_replaceable, totals["tokens"]
+        if self.positions == "masked":
+            batch = corrupted.batch
+            rtd_logits, labels, is_replaceable = (
+                tf.gather(values, batch["masked_lm_positions"], batch_dims=1)
+                for values in (rtd_logits, labels, is_replaceable)
+            )
+            weights, total = batch["masked_lm_weights"], totals["masked"]
+            self._replaced_masked.update_state(labels, weights)
+        weights = tf.cast(weights, tf.float32)
         values = losses.binary_cross_entropy(labels, rtd_logits)
         # Deviation: padding has weight 0 in every metric. The original's AUC takes it
         # for easy negatives, and its loss in evaluation is a mean of means over rows.
         self.loss_metric.update_state(values, weights)
-        for metric in self._rates:
-            metric.update_state(labels, weights)
         scores = tf.stop_gradient(rtd_logits)
         self._accuracy.update_state((scores > 0) == (labels > 0), weights)
         probabilities = tf.sigmoid(scores)
         for metric in self._detection:
             metric.update_state(labels, probabilities, sample_weight=weights)
         self._auc.update_state(labels, scores, weights)
-        chosen = tf.cast(where.pick(corrupted, corrupted.is_replaceable), tf.float32)
-        chosen *= weights
-        self._replaceable_loss.update_state(values, chosen)
-        self._replaceable_rate.update_state(labels, chosen)
-        self._replaceable_auc.update_state(labels, scores, chosen)
-        return losses.weighted_mean(values, weights, totals[where.total])
+        replaceable = weights * tf.cast(is_replaceable, tf.float32)
+        self._replaceable_loss.update_state(values, replaceable)
+        self._replaceable_rate.update_state(labels, replaceable)
+        self._replaceable_auc.update_state(labels, scores, replaceable)
+        return losses.weighted_mean(values, weights, total)
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """Returns replaced_probability, float32 [B, S]."""
-        del corrupted
-        return {"replaced_probability": tf.sigmoid(self(hidden))}
+        return {"replaced_probability": tf.sigmoid(self.logits(hidden, corrupted))}
 
     def as_model(self, encoder: TextEncoder) -> ReplacedTokenDetector:
-        """The encoder with the detection head, as a model of its own."""
+        """Returns the encoder with the detection head as a model of its own."""
         return ReplacedTokenDetector(encoder, self)
 
 
@@ -373,30 +266,6 @@ class SentenceDetection(Objective):
         ... ).shape  # a logit per row
         TensorShape([2])
     """
-
-    METRICS = (
-        MetricCard(
-            "sentence_loss",
-            column="sent {:.3f}",
-            label="sentence loss (nats)",
-            format="{:.4f}",
-            panel=Panel("Sentence loss", "nats per row"),
-            series="unweighted",
-            trivial=Trivial("base rate", _constant("loss", _corrupted_rows)),
-        ),
-        MetricCard(
-            "sentence_accuracy",
-            column="sent acc {:.1%}",
-            label="sentence accuracy",
-            format="{:.2%}",
-            panel=_SENTENCE_QUALITY,
-            series="accuracy",
-            trivial=Trivial("majority class", _constant("accuracy", _corrupted_rows)),
-        ),
-        MetricCard(
-            "corrupted_fraction", panel=_SENTENCE_QUALITY, series="corrupted rows"
-        ),
-    )
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -487,9 +356,9 @@ class JointObjective(Objective):
         second = self.second.loss(hidden, corrupted, totals, training=training)
         return first + self.weight * second
 
-    def asked(self, corrupted: Corrupted) -> tf.Tensor | None:
-        """The positions of the first objective's question."""
-        return self.first.asked(corrupted)
+    def labels(self, corrupted: Corrupted) -> tf.Tensor:
+        """Returns the labels of the first objective."""
+        return self.first.labels(corrupted)
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         """Returns the answer of the first objective."""
@@ -505,46 +374,9 @@ class JointObjective(Objective):
 # asked what BERT is asked.
 
 
-def _keeping(means: str, score: str) -> Trivial:
-    """A predictor that takes the tokens it reads for the originals."""
-    return Trivial(
-        means, lambda trivial, logs: trivial.prediction(base_rate(logs))[score]
-    )
-
-
 class _TokenObjective(Objective):
     """A vocabulary head tied to the discriminator's own word table, ``embeddings``."""
 
-    METRICS = (
-        REPLACED_FRACTION,
-        MetricCard(
-            "prediction_loss",
-            column="pred {:.4f}",
-            label="prediction loss (nats)",
-            format="{:.4f}",
-            panel=Panel("Prediction loss", "nats per token"),
-            series="unweighted",
-            trivial=_keeping("keep or unigram", "loss"),
-        ),
-        MetricCard(
-            "prediction_accuracy",
-            column="right {:.1%}",
-            label="prediction accuracy",
-            format="{:.2%}",
-            panel=_TOKEN_QUALITY,
-            series="right",
-            trivial=_keeping("keep every token", "accuracy"),
-        ),
-        MetricCard(
-            "corrected_accuracy",
-            column="corrected {:.1%}",
-            label="replaced tokens corrected",
-            format="{:.2%}",
-            panel=_TOKEN_QUALITY,
-            series="corrected",
-            trivial=_keeping("keep every token", "corrected"),
-        ),
-    )
     # Metrics of the share of replaced tokens among the positions of the loss, where
     # those are not all real tokens.
     rates: tuple[str, ...] = ()
@@ -692,18 +524,6 @@ class CopyingTokenPrediction(_TokenObjective):
         >>> question = pretraining.CopyingTokenPrediction(table)  # "All-Tokens MLM"
         >>> model = et.Electra(generator, discriminator, objective=question)
     """
-
-    METRICS = (
-        *_TokenObjective.METRICS,
-        MetricCard(
-            "copy_auc",
-            column="auc {:.3f}",
-            label="copy gate AUC",
-            panel=_TOKEN_QUALITY,
-            series="copy gate AUC",
-            trivial=Trivial("chance", lambda trivial, logs: 0.5),
-        ),
-    )
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(embeddings, **kwargs)

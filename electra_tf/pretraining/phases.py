@@ -1,4 +1,4 @@
-"""Phases: what is trained when, and what one hands over to the next.
+"""Phases of a run: which model is trained for how many steps.
 
 Joint training is a single phase. Two-stage training (Clark et al., 2020, section 3.2,
 "Training Algorithms") is two: the generator alone, then the discriminator against the
@@ -17,11 +17,14 @@ from electra_tf.pretraining.base import PretrainingModel
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run in which one model is trained.
+    """A part of a run that trains one model.
 
-    The ``name`` is also in the names of the optimizer's state; ``frozen`` is a part of
-    the model that is used and not trained. ``hand_over`` is called once, before the
-    first step; whether it was is read from ``model.step``, which checkpoints hold.
+    Attributes:
+        name: also part of the names of the optimizer's state.
+        model: the model to train.
+        steps: number of updates.
+        frozen: a part of the model that is used and not trained.
+        hand_over: called before the first step, which ``model.step`` tells.
 
     Examples:
         >>> first = pretraining.Phase("generator", generator, steps=100)
@@ -37,7 +40,7 @@ class Phase:
     model: PretrainingModel
     steps: int
     frozen: keras.Model | None = None
-    hand_over: Callable[[], None] = lambda: None
+    hand_over: Callable[[], None] | None = None
 
     def set_trainable(self) -> None:
         """Makes exactly what this phase trains trainable; before compile and fit."""
@@ -60,7 +63,7 @@ def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, 
     for phase in phases:
         begin, end = end, end + phase.steps
         if done < end:
-            if not phase.model.step.numpy():
+            if phase.hand_over is not None and not phase.model.step.numpy():
                 phase.hand_over()
             yield phase, max(begin, done), end
 

@@ -1,10 +1,9 @@
 """From generator logits to the discriminator's input.
 
-A sampler is a callable (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids; ``step``
-is the number of updates done, for what changes with it. What it draws with
-``randomness.uniform`` is the same on any number of devices: ``seed``, int32 [3], knows
-the rows. One that varies with the step names its schedules in ``schedules``, and they
-are logged.
+A sampler is a callable (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids. ``seed``
+is int32 [3] and includes the row, so ``randomness.uniform`` draws the same numbers on
+any number of devices. ``step`` is the number of updates. The schedules of a sampler are
+in ``schedules``, by the name under which they are logged.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P).
 """
@@ -12,7 +11,7 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -21,18 +20,16 @@ from electra_tf.features import scatter_positions
 from electra_tf.layers.compilation import compiled
 from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.layers.serialization import Serializable
-from electra_tf.pretraining.annealing import SCHEDULES, Schedule, as_schedule
-from electra_tf.training.cards import MetricCard
+from electra_tf.pretraining.annealing import Schedule, as_schedule
 
-# Where ``LeaveRows`` folds its choice of rows into the seed that the sampler it wraps
-# draws from.
+# Site of the random rows of ``LeaveRows``, folded into the seed of the sampler.
 _ROWS = 1
-# Tokens whose probabilities are summed up first, at most.
+# Size of the chunks whose probabilities are summed first.
 _CHUNK = 256
 
 
 class Corrupted(NamedTuple):
-    """What the discriminator reads and is asked.
+    """Input of the discriminator, and its labels.
 
     Attributes:
         inputs: encoder inputs, with ``input_ids`` the corrupted ids [B, S].
@@ -40,17 +37,22 @@ class Corrupted(NamedTuple):
         is_replaced: [B, S] bool, chosen and different from the original. A sample
             that equals the original counts as real (section 2 of the paper).
         is_replaceable: [B, S] bool, positions that the masking may choose.
+        sampled_ids: [B, P] int32, samples at the masked positions.
+        batch: the batch before the corruption.
+        predicted: output of the generator that the samples came from, if known.
     """
 
     inputs: dict[str, tf.Tensor]
     is_masked: tf.Tensor
     is_replaced: tf.Tensor
     is_replaceable: tf.Tensor
+    sampled_ids: tf.Tensor
     batch: Mapping[str, tf.Tensor]
+    predicted: Any = None
 
 
 def candidates(batch: Mapping[str, tf.Tensor], special_ids: Sequence[int]) -> tf.Tensor:
-    """The tokens of a batch that are real and not special, bool [B, S]."""
+    """Returns the real tokens that are not special, bool [B, S]."""
     ids = tf.expand_dims(batch["input_ids"], 2)
     specials = tf.constant(list(special_ids), tf.int32)
     return (batch["input_mask"] > 0) & ~tf.reduce_any(ids == specials, axis=2)
@@ -60,6 +62,7 @@ def corrupt(
     batch: Mapping[str, tf.Tensor],
     sampled_ids: tf.Tensor,
     special_ids: Sequence[int] = (),
+    predicted: Any = None,
 ) -> Corrupted:
     """Puts samples in place of the originals at every chosen position.
 
@@ -83,13 +86,19 @@ def corrupt(
         is_masked=is_masked > 0,
         is_replaced=corrupted_ids != original,
         is_replaceable=candidates(batch, special_ids),
+        sampled_ids=sampled_ids,
         batch=batch,
+        predicted=predicted,
     )
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
+
+    The distribution is that of ``tf.random.categorical``. Each position takes one
+    number, a function of seed, step and row, and inverts the cumulative softmax, so
+    that devices and threads change nothing.
 
     Args:
         temperature: divides the logits; above 1 flattens the distribution. A positive
@@ -108,12 +117,6 @@ class CategoricalSampler(Serializable):
         True
     """
 
-    METRICS = (
-        MetricCard(
-            "temperature", column="temp {:.2f}", panel=SCHEDULES, series="temperature"
-        ),
-    )
-
     def __init__(
         self, temperature: float | Schedule = 1.0, disallow_correct: bool = False
     ):
@@ -125,13 +128,10 @@ class CategoricalSampler(Serializable):
         self.temperature = temperature
         self.disallow_correct = disallow_correct
         self._temperature = as_schedule(temperature)
-        self._adjust = (
-            _forbid_originals if disallow_correct else lambda logits, _: logits
-        )
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """What varies with the step, by the name it is logged under."""
+        """The schedules of the sampler, by the name under which they are logged."""
         return {"temperature": self.temperature} if callable(self.temperature) else {}
 
     def distribution(
@@ -140,10 +140,11 @@ class CategoricalSampler(Serializable):
         masked_lm_ids: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the logits [B, P, V] of what is drawn from; arguments as the call."""
+        """Returns the logits [B, P, V] of the distribution that is drawn from."""
         rows = tf.reshape(mlm_logits, [-1, mlm_logits.shape[-1]])
         logits = rows / self._temperature(step)
-        logits = self._adjust(logits, tf.reshape(masked_lm_ids, [-1]))
+        if self.disallow_correct:
+            logits = _forbid_originals(logits, tf.reshape(masked_lm_ids, [-1]))
         logits = tf.reshape(logits, tf.shape(mlm_logits))
         return tf.ensure_shape(logits, mlm_logits.shape)
 
@@ -156,7 +157,7 @@ class CategoricalSampler(Serializable):
     ) -> tf.Tensor:
         """Draws sampled_ids, int32 [B, P] like the originals ``masked_lm_ids``.
 
-        ``step``, of updates done, may be None if nothing varies with it.
+        ``step`` may be None without a schedule.
         """
         batch, size, vocab_size = known_shape(mlm_logits)
         logits = self.distribution(mlm_logits, masked_lm_ids, step)
@@ -242,13 +243,11 @@ class GreedySampler(Serializable):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class LeaveRows(Serializable):
-    """A sampler that gives some rows their own tokens back: nothing is replaced there.
+    """Leaves a random share of the rows uncorrupted.
 
-    The generator trains on these rows as on all others; its ``sampled_accuracy`` counts
-    their tokens as sampled right.
-
-    ``sampler`` draws for the other rows. ``share`` is the probability of a row to be
-    left as it was, 0.2 in the paper; one outside of [0, 1) raises a ValueError.
+    The generator trains on these rows, too; ``sampled_accuracy`` counts their tokens as
+    right. ``sampler`` draws the tokens of the other rows. ``share`` is 0.2 in the
+    paper; outside of [0, 1) it raises ValueError.
 
     Examples:
         >>> sampler = pretraining.LeaveRows(pretraining.GreedySampler(), share=0.5)
@@ -266,7 +265,7 @@ class LeaveRows(Serializable):
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """What varies with the step in the sampler of the other rows."""
+        """The schedules of the sampler of the other rows."""
         return getattr(self.sampler, "schedules", {})
 
     def __call__(

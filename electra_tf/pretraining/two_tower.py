@@ -22,22 +22,22 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.electra import Electra
-from electra_tf.pretraining.metrics import TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import Likelihood, TotalLoss
 from electra_tf.pretraining.samplers import candidates
 
 
 class Cloze(NamedTuple):
-    """What the two towers say of an unmasked text.
+    """Output of the two towers on an unmasked text.
 
     Attributes:
+        logits: [B, P, V] float32 at the masked positions, without gradient.
         values: [B, S] float32, -log q(token | its context), in nats.
         is_best: [B, S] bool, whether the token is the most probable one.
-        mlm_logits: [B, P, V] float32 at the drawn positions, without gradient.
     """
 
+    logits: tf.Tensor
     values: tf.Tensor
     is_best: tf.Tensor
-    mlm_logits: tf.Tensor
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -49,16 +49,21 @@ class TwoTowerGenerator(PretrainingModel):
     head: dense to the embedding width, GELU, LayerNorm, the tied word table. So a token
     never influences its own distribution, and one pass gives that of every token.
 
-    At the ends there is nothing to see: the left half is 0 at position 0, the right
-    half is 0 at the last real token and at padding. (The original lets the shifts wrap
-    around; [CLS], [SEP] and padding, which alone see that, are never predicted.)
+    The left half is 0 at position 0, the right half at the last real token and at
+    padding. (In the original the shifts wrap around; only [CLS], [SEP] and padding see
+    that, which are never predicted.)
 
-    Trained alone or inside of another model, its loss is the mean cross-entropy over
-    all real tokens but the special ones, masked or not.
+    The loss is the mean cross-entropy over all real tokens except special ones, masked
+    or not.
 
-    ``left`` reads "left_to_right" and ``right`` "right_to_left", on one embeddings
-    object, whose word table is the output matrix. ``special_ids`` are not predicted:
-    [CLS], [SEP] and [MASK]. Other directions, or no special id, are a ValueError.
+    Args:
+        left: encoder with direction "left_to_right".
+        right: encoder with direction "right_to_left", on the same embeddings, whose
+            word table is the output matrix.
+        special_ids: ids of [CLS], [SEP] and [MASK], which are not predicted.
+
+    Raises:
+        ValueError: for other directions or without special ids.
 
     Examples:
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
@@ -91,25 +96,26 @@ class TwoTowerGenerator(PretrainingModel):
         self.special_ids = tuple(special_ids)
         self.head = MaskedLMHead(left.embeddings, name="masked_lm_head")
         self.head.build((None, None, left.hidden_size + right.hidden_size))
-        self._loss = TokenMean(name="generator_loss")
-        self._accuracy = TokenMean(name="generator_accuracy")
-        self._total_loss = TotalLoss([(self._loss, 1.0)])
+        self._likelihood = Likelihood("generator")
+        self._total_loss = TotalLoss([(self._likelihood.loss, 1.0)])
         self.built = True
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """``loss``, ``generator_loss`` (nats) and ``generator_accuracy``."""
-        return [self._total_loss, self._loss, self._accuracy]
+        return [self._total_loss, self._likelihood.loss, self._likelihood.accuracy]
 
     def candidates(self, batch: Batch) -> tf.Tensor:
-        """The tokens that are predicted, bool [B, S]: real and not special."""
+        """Returns the predicted tokens, bool [B, S]: real and not special."""
         return candidates(batch, self.special_ids)
 
-    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Those of every model, and the candidates over all replicas (float32)."""
-        count = tf.reduce_sum(tf.cast(self.candidates(batch), tf.float32))
-        count = losses.all_replicas_sum(count)
-        return {**super().loss_totals(batch), "candidates": count}
+    def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Adds the number of candidates to the counts of every model."""
+        candidates = tf.cast(self.candidates(batch), tf.float32)
+        return {
+            **super().local_counts(batch),
+            "candidates": tf.reduce_sum(candidates),
+        }
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
@@ -121,10 +127,10 @@ class TwoTowerGenerator(PretrainingModel):
         rows = self._rows(inputs, training, seed)
         return self._logits_at(rows, inputs["masked_lm_positions"])
 
-    def cloze(
+    def predictions(
         self, batch: Batch, *, training: bool = False, seed: tf.Tensor | None = None
     ) -> Cloze:
-        """Scores every token of a batch, and gives the logits to sample from."""
+        """Scores every token and returns the logits at the masked positions."""
         rows = self._rows(batch, training, seed)
         shape = known_shape(batch["input_ids"])
         values, is_best = chunked.cross_entropy(
@@ -134,21 +140,29 @@ class TwoTowerGenerator(PretrainingModel):
             tf.reshape(batch["input_ids"], [-1]),
         )
         return Cloze(
+            self._logits_at(tf.stop_gradient(rows), batch["masked_lm_positions"]),
             tf.reshape(values, shape),
             tf.reshape(is_best, shape),
-            self._logits_at(tf.stop_gradient(rows), batch["masked_lm_positions"]),
         )
+
+    def loss_of(
+        self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
+    ) -> tf.Tensor:
+        """Returns the local share of the mean cross-entropy; updates ``metrics``.
+
+        The mean is over all candidates, masked or not.
+        """
+        candidates = self.candidates(batch)
+        metrics.update_state(predicted.values, predicted.is_best, candidates)
+        return losses.weighted_mean(predicted.values, candidates, totals["candidates"])
 
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
         """Cross-entropy at all candidates (section 2: maximum likelihood)."""
         check_batch(PRETRAINING, batch)
-        cloze = self.cloze(batch, training=training, seed=seed)
-        candidates = self.candidates(batch)
-        self._loss.update_state(cloze.values, candidates)
-        self._accuracy.update_state(cloze.is_best, candidates)
-        return [losses.weighted_mean(cloze.values, candidates, totals["candidates"])]
+        predicted = self.predictions(batch, training=training, seed=seed)
+        return [self.loss_of(predicted, batch, totals, self._likelihood)]
 
     def standalone(self) -> TwoTowerGenerator:
         """This model, or a copy whose embeddings depend on no other network's."""
@@ -162,13 +176,13 @@ class TwoTowerGenerator(PretrainingModel):
         return copy
 
     def _rows(self, inputs: Batch, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
-        """What the word table is multiplied by, float32 [B, S, E]."""
+        """Returns the factor of the word table, float32 [B, S, E]."""
         inputs = {name: inputs[name] for name in ENCODER_INPUTS}
         seeds = [None, None] if seed is None else split_seed(seed, 2)
         before = self.left(inputs, training=training, seed=seeds[0])
         after = self.right(inputs, training=training, seed=seeds[1])
-        # Where the right neighbor is padding there is none. The state of padding
-        # itself must not be read: it has attended to real tokens on no side.
+        # A right neighbor that is padding does not count: its state has attended to
+        # no real token.
         is_real = tf.expand_dims(inputs["input_mask"] > 0, 2)
         after = tf.where(is_real, after, tf.zeros([], after.dtype))
         before = tf.pad(before[:, :-1], [[0, 0], [1, 0], [0, 0]])
@@ -182,34 +196,5 @@ class TwoTowerGenerator(PretrainingModel):
         return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
 
 
-@keras.saving.register_keras_serializable(package="electra_tf")
-class TwoTowerElectra(Electra):
-    """ELECTRA with a two-tower generator: ELECTRA-TT of the Electric paper.
-
-    As ``Electra``, with one difference: the generator, which sees the whole text but
-    for each token itself, learns from all candidates, not from the drawn ones alone.
-
-    Examples:
-        >>> model = pretraining.TwoTowerElectra(towers, discriminator)
-    """
-
-    def loss_totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Those of the generator: the usual ones, and its candidates."""
-        return self.generator.loss_totals(batch)
-
-    def _predict(
-        self, batch: Batch, *, training: bool, seed: tf.Tensor
-    ) -> tuple[Cloze, tf.Tensor]:
-        cloze = self.generator.cloze(batch, training=training, seed=seed)
-        return cloze, cloze.mlm_logits
-
-    def _generator_term(
-        self, batch: Batch, cloze: Cloze, sampled_ids: tf.Tensor, totals: Batch
-    ) -> tf.Tensor:
-        candidates = self.generator.candidates(batch)
-        self._generator_loss.update_state(cloze.values, candidates)
-        self._generator_accuracy.update_state(cloze.is_best, candidates)
-        self._sampled_accuracy.update_state(
-            sampled_ids == batch["masked_lm_ids"], batch["masked_lm_weights"]
-        )
-        return losses.weighted_mean(cloze.values, candidates, totals["candidates"])
+# Older files call an Electra with this generator a TwoTowerElectra.
+keras.saving.get_custom_objects()["electra_tf>TwoTowerElectra"] = Electra

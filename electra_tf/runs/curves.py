@@ -12,12 +12,13 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
-from electra_tf.systems.rows import metric_cards
-from electra_tf.training.cards import MetricCard, Panel
-from electra_tf.training.sinks import EVAL_PREFIX
+from electra_tf.training.cards import MetricCard, Panel, metric_cards
+from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
 # Dark enough for white paper, told apart by readers who do not see red and green.
 _COLORS = ("#0B62A4", "#D1590A", "#11806A", "#7A3E9D")
+
+_NOT_DRAWN = ("step", "time", "skipped_records")
 
 Rows = Sequence[Mapping[str, Any]]
 Baselines = Mapping[str, float | tuple[float, str]]
@@ -49,7 +50,13 @@ def _figure(
     rows: Rows, baselines: Baselines, source: files.AnyPath
 ) -> matplotlib.figure.Figure:
     panels: dict[Panel, list[MetricCard]] = {}
-    for card in metric_cards():
+    logged = dict.fromkeys(
+        name.removeprefix(EVAL_PREFIX)
+        for row in rows
+        for name in row
+        if name not in _NOT_DRAWN and not name.startswith(TRIVIAL_PREFIX)
+    )
+    for card in metric_cards(logged):
         names = (card.name, EVAL_PREFIX + card.name)
         if card.panel and any(series(rows, name).size for name in names):
             panels.setdefault(card.panel, []).append(card)

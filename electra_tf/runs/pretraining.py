@@ -38,8 +38,8 @@ from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
-from electra_tf.systems.rows import metric_cards
 from electra_tf.training import callbacks, sinks, tensorboard
+from electra_tf.training.cards import metric_cards
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
     is_chief,
@@ -55,11 +55,14 @@ def run(
     config: PretrainConfig,
     log: Log = cli.say,
     callbacks_from: MakeCallbacks = lambda step: [],
+    objective: build.MakeObjective | None = None,
 ) -> int:
     """Runs, resumes or completes the pretraining that ``config`` describes.
 
     ``callbacks_from`` makes more callbacks for a ``fit``, one per phase, from its first
-    step; they run before a checkpoint is saved.
+    step; they run before a checkpoint is saved. ``objective``, a subclass of
+    ``pretraining.Objective`` or a function that returns an objective, replaces that of
+    the config; FLOPs and memory are still counted for that of the config.
 
     Returns:
         The process's exit code: 0, or ``cli.STOPPED`` after a signal.
@@ -71,7 +74,7 @@ def run(
             another worker of the job has stopped.
         FloatingPointError: the loss or a gradient stops being finite.
     """
-    ready = prepare(config, log)
+    ready = prepare(config, log, objective)
     if ready is None:
         return cli.OK
     workers = naming_lost_workers(ready.model.distribute_strategy)
@@ -140,7 +143,11 @@ class Run(Parts):
     lock: contextlib.ExitStack
 
 
-def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
+def prepare(
+    config: PretrainConfig,
+    log: Log = cli.say,
+    objective: build.MakeObjective | None = None,
+) -> Run | None:
     """Reads, checks, builds, restores and deletes all that a run needs or replaces.
 
     The weights to start from are those of the folder's newest whole checkpoint; else of
@@ -175,7 +182,7 @@ def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
     warm_start.check(config)
     if config.run.dry_run:
         with _records_apart(config, folder, data_dir, log) as config:
-            parts = _build(config, strategy, log)
+            parts = _build(config, strategy, log, objective)
             log(report.dry_run(config, parts.model, parts.data))
         return None
 
@@ -185,7 +192,7 @@ def prepare(config: PretrainConfig, log: Log = cli.say) -> Run | None:
             files.remove_leftovers(folder.path)
             if starts_anew:
                 folder.delete_records(data_dir)
-        parts = _build(config, strategy, log)
+        parts = _build(config, strategy, log, objective)
         data, model = parts.data, parts.model
         settings = settings_of(fields.to_flat(config), data)
         if starts_anew:
@@ -281,7 +288,12 @@ def _records_apart(
         yield dataclasses.replace(config, data=data)
 
 
-def _build(config: PretrainConfig, strategy: tf.distribute.Strategy, log: Log) -> Parts:
+def _build(
+    config: PretrainConfig,
+    strategy: tf.distribute.Strategy,
+    log: Log,
+    objective: build.MakeObjective | None,
+) -> Parts:
     """Makes data and compiled phases; whatever does not fit is refused here."""
     data = build.pretraining_data(config, log)
     warm_start.check(config, data)
@@ -293,7 +305,10 @@ def _build(config: PretrainConfig, strategy: tf.distribute.Strategy, log: Log) -
     train_batches(start_batch=0)
     with strategy.scope():
         phases = build.compiled_phases(
-            config, len(data.vocabulary), build.special_ids(data.vocabulary)
+            config,
+            len(data.vocabulary),
+            build.special_ids(data.vocabulary),
+            objective,
         )
     return Parts(data, tuple(phases), train_batches, build.eval_dataset(config, data))
 
@@ -354,7 +369,8 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
         counted, receivers = {"first_step": first_step}, list(run.sinks)
         if run.is_chief:
             # A display for each phase, because their steps differ in speed.
-            display = sinks.Progress(run.num_steps, cards=metric_cards(), **counted)
+            cards = metric_cards(metric.name for metric in phase.model.metrics)
+            display = sinks.Progress(run.num_steps, cards=cards, **counted)
             receivers.append(display)
         saving = callbacks.CheckpointEvery(run.store, run.save_steps, **counted)
         logger = callbacks.StepLogger(
@@ -440,9 +456,8 @@ def _judged(
     mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
     trivial = TrivialBaselines(run.data.token_counts, mask_id)
     for batch in run.held_out:
-        labels = run.model.detection_labels(batch)
-        trivial.update(*tf.nest.map_structure(lambda x: x.numpy(), (batch, labels)))
-    baselines = trivial.scores(scores, metric_cards())
+        trivial.update({name: value.numpy() for name, value in batch.items()})
+    baselines = trivial.scores(scores)
     run.log(report.held_out_table(scores, baselines))
     return scores, intervals, baselines
 

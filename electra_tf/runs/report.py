@@ -14,7 +14,7 @@ from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import COPYING
 from electra_tf.pretraining.phases import learned_weights
 from electra_tf.systems import costs
-from electra_tf.systems.rows import metric_cards
+from electra_tf.training.cards import metric_cards
 
 
 def summary(
@@ -52,15 +52,15 @@ def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) ->
     """Held-out numbers with the trivial predictor's beside them, as text."""
     lines = [f"{'held-out text':<28}{'this model':>12}{'trivial':>12}  trivial means"]
     alone = []
-    for card in metric_cards():
+    for card in metric_cards(logs):
         if not card.label or card.name not in logs:
             continue
         line = f"{card.label:<28}{card.format.format(logs[card.name]):>12}"
-        if card.trivial is None:
+        if card.name not in baselines:
             alone.append(line)
             continue
         baseline = card.format.format(baselines[card.name])
-        lines.append(f"{line}{baseline:>12}  {card.trivial.means}")
+        lines.append(f"{line}{baseline:>12}  {card.baseline}")
         if f"{card.name}{COPYING}" in baselines:
             copying = card.format.format(baselines[f"{card.name}{COPYING}"])
             lines.append(f"{copying:>52}  and copying what shows")
@@ -74,11 +74,11 @@ def held_out_rows(
 ) -> list[tuple[str, str, str, str]]:
     """Label, value, interval and trivial value of the held-out numbers, as text."""
     rows = []
-    for card in metric_cards():
+    for card in metric_cards(logs):
         if card.label and card.name in logs:
             ends = map(card.format.format, intervals.get(card.name, ()))
             trivial = ""
-            if card.trivial is not None:
+            if card.name in baselines:
                 trivial = card.format.format(baselines[card.name])
             value = card.format.format(logs[card.name])
             rows.append((card.label, value, " to ".join(ends), trivial))

@@ -33,7 +33,6 @@ from electra_tf.folders.pretraining import (
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.phases import copy_weights, learned_weights
-from electra_tf.systems.rows import GENERATORS, OBJECTIVES
 from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
 
 _SIZES = (
@@ -156,8 +155,8 @@ def initialize(
     if config.run.init_from:
         loaded = load(config.run.init_from, model)
         log(f"weights from {config.run.init_from}: {loaded}")
-    if OBJECTIVES[config.objective.objective].one_network is None:
-        GENERATORS[config.generator_kind].start(model.generator, data)
+    if config.generator_kind == "unigram":
+        model.generator.set_counts(data.token_counts)
     if config.training.generator_init_from:
         source = named(config.training.generator_init_from)
         _load_generator(source, model.generator, data.vocabulary)

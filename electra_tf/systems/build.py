@@ -1,8 +1,4 @@
-"""From a config to objects: data, models ready to be trained, phases, optimizers.
-
-Which objective, generator, sharing and training a config asks for is looked up in the
-tables of ``rows.py``. Everything that is made here takes plain arguments.
-"""
+"""From a config to objects: data, models, phases and optimizers."""
 
 from __future__ import annotations
 
@@ -15,29 +11,41 @@ import keras
 import tensorflow as tf
 
 from electra_tf.cli import Log
-from electra_tf.config.pretraining import LEFT_ROWS, PretrainConfig
+from electra_tf.config.pretraining import LEFT_ROWS, EncoderConfig, PretrainConfig
 from electra_tf.data import pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
+from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
     CategoricalSampler,
+    CopyingTokenPrediction,
     Electra,
+    Electric,
     ExponentialDecay,
+    GumbelElectra,
     JointObjective,
     LeaveRows,
     LinearChange,
+    MaskedLM,
+    NoiseContrastiveEstimation,
+    Objective,
     Phase,
     PretrainingModel,
+    ReinforceElectra,
+    ReplacedTokenDetection,
     SentenceDetection,
+    TokenPrediction,
+    TwoTowerGenerator,
+    UnigramGenerator,
 )
 from electra_tf.pretraining.annealing import Schedule
-from electra_tf.systems import rows
-from electra_tf.systems.rows import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS, Words
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 
 POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-TEMPERATURES = {"linear": LinearChange, "exponential": ExponentialDecay}
+# Makes an objective from outside; its metrics are created in the strategy's scope.
+MakeObjective = Callable[[], Objective]
 
 
 def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
@@ -76,10 +84,6 @@ def _built(config: PretrainConfig, shared: Mapping[str, Any]) -> PretrainingData
     )
 
 
-# What a rule reads of the training text.
-_MASKING_NEEDS = {"rare_tokens": lambda data: {"token_counts": data.token_counts}}
-
-
 def masking(
     config: PretrainConfig,
     data: PretrainingData,
@@ -90,7 +94,7 @@ def masking(
     vocabulary, choice = data.vocabulary, config.masking
     steps = choice.mask_rate_steps or config.run.num_train_steps
     schedule = LinearMaskRate(choice.mask_rate, config.last_mask_rate, steps)
-    read = _MASKING_NEEDS.get(choice.mask_select, lambda _: {})
+    counts = data.token_counts if choice.mask_select == "rare_tokens" else None
     return Masking(
         len(vocabulary),
         vocabulary.mask_id,
@@ -103,7 +107,7 @@ def masking(
         select=choice.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
         rarity_power=choice.mask_rarity_power,
-        **read(data),
+        token_counts=counts,
     )
 
 
@@ -166,41 +170,55 @@ def special_ids(vocabulary: Vocabulary) -> tuple[int, ...]:
     return (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id)
 
 
-def model(
-    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+def build_model(
+    config: PretrainConfig,
+    vocab_size: int,
+    special_ids: Sequence[int] = (),
+    make_objective: MakeObjective | None = None,
 ) -> PretrainingModel:
-    """The model, initialized from ``config.run.seed``, not yet compiled.
+    """Builds the model of all networks, not compiled, from ``config.run.seed``.
 
-    Two-tower generators need ``special_ids``, those of the function of that name.
+    Two-tower generators need ``special_ids``, from the function of that name.
+    ``make_objective`` replaces the objective of the config.
     """
     keras.utils.set_random_seed(config.run.seed)
-    words = Words(vocab_size, tuple(special_ids))
-    micro_batches = config.run.gradient_accumulation_steps
-    step = {"gradient_accumulation_steps": micro_batches, "seed": config.run.seed}
-    objective_row = OBJECTIVES[config.objective.objective]
-    if objective_row.one_network is not None:
-        table = rows.embeddings(config.encoder, words.size)
-        encoder = rows.encoder(config.encoder, table, "encoder")
-        return objective_row.one_network(encoder, **step)
-    # The order is part of a run: each part draws its first weights when it is made.
-    encoders = SHARINGS[config.generator.sharing].make(config, words.size)
-    generator_row = GENERATORS[config.generator_kind]
-    generator = generator_row.make(encoders, words, step)
-    objective = objective_row.make(encoders.discriminator.embeddings)
+    step = {
+        "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
+        "seed": config.run.seed,
+    }
+    # Each part draws its first weights when it is created, so the order is fixed.
+    if config.objective.objective == "mlm":
+        table = make_table(config.encoder, vocab_size)
+        encoder = make_encoder(config.encoder, table, "encoder")
+        return MaskedLM(encoder, name="masked_lm", **step)
+    generator_table, table = make_tables(config, vocab_size)
+    discriminator = make_encoder(config.encoder, table, "discriminator")
+    generator = make_generator(config, generator_table, discriminator, special_ids)
+    objective = make_objective() if make_objective else named_objective(config, table)
     draw = sampler(config)
     if config.objective.sentence_weight > 0:
-        # The sentence-level loss needs rows that are as they were.
-        objective = JointObjective(
-            objective,
-            SentenceDetection(name="sentence"),
-            config.objective.sentence_weight,
-            name="joint",
-        )
+        # The sentence-level loss needs rows that are not corrupted.
+        sentence = SentenceDetection(name="sentence")
+        weight = config.objective.sentence_weight
+        objective = JointObjective(objective, sentence, weight, name="joint")
         draw = LeaveRows(draw, LEFT_ROWS)
-    model_class = objective_row.model_class or generator_row.model_class
-    return TRAININGS[config.training.training].make(config, model_class)(
+    adversarial = {}
+    if config.objective.objective == "electric":
+        model_class = Electric
+    elif config.training.training == "reinforce":
+        model_class = ReinforceElectra
+        adversarial = {"adversarial_weight": adversarial_weight(config)}
+    elif config.training.training == "gumbel":
+        model_class = GumbelElectra
+        adversarial = {
+            "adversarial_weight": adversarial_weight(config),
+            "gumbel_temperature": config.training.gumbel_temperature,
+        }
+    else:
+        model_class = Electra
+    return model_class(
         generator,
-        encoders.discriminator,
+        discriminator,
         objective=objective,
         sampler=draw,
         sampling_dropout=not config.samples_apart,
@@ -208,52 +226,179 @@ def model(
         generator_weight=config.objective.generator_weight,
         discriminator_weight=config.objective.discriminator_weight,
         name="electra",
+        **adversarial,
         **step,
     )
 
 
+def make_encoder(
+    config: EncoderConfig, embeddings: TextEmbedding, name: str, **options: Any
+) -> TextEncoder:
+    """Builds an encoder of the configured sizes on the embeddings."""
+    return TextEncoder(
+        embeddings,
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        num_heads=config.num_heads,
+        intermediate_size=config.intermediate_size,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        initializer_range=config.initializer_range,
+        remat=config.remat,
+        name=name,
+        **options,
+    )
+
+
+def make_table(
+    config: EncoderConfig, vocab_size: int, name: str = "embeddings"
+) -> TextEmbedding:
+    """Builds embeddings with tables of their own."""
+    return TextEmbedding(
+        vocab_size,
+        config.embedding_size,
+        max_positions=config.max_positions,
+        dropout=config.dropout,
+        initializer_range=config.initializer_range,
+        position_init=config.position_init,
+        name=name,
+    )
+
+
+def make_tables(
+    config: PretrainConfig, vocab_size: int
+) -> tuple[TextEmbedding, TextEmbedding]:
+    """Builds the embeddings of the generator and of the discriminator.
+
+    ``--init_from`` finds the tables called "embeddings" in runs of every sharing.
+    """
+    sharing = config.generator.sharing
+    if sharing == "gdes":
+        # Gradient-disentangled embedding sharing (DeBERTaV3, section 3.3): the
+        # generator's tables without gradient, plus deltas of the discriminator.
+        table = make_table(config.generator_encoder, vocab_size)
+        rate = config.encoder.dropout
+        delta = DeltaEmbedding(table, dropout=rate, name="discriminator_embeddings")
+        return table, delta
+    table = make_table(config.encoder, vocab_size)
+    if sharing == "token":
+        rate = config.generator_encoder.dropout
+        return SharedWordEmbedding(
+            table, dropout=rate, name="generator_embeddings"
+        ), table
+    if sharing in ("nes", "untied"):
+        # "nes": the full embedding size on both sides (DeBERTaV3, section 3).
+        # "untied": the generator's tables have its hidden size and need no projection,
+        # as ``untied_generator_embeddings`` of the original code.
+        other = make_table(config.generator_encoder, vocab_size, "generator_embeddings")
+        return other, table
+    # "tied": all tables and their LayerNorm (section 3.2 of the paper, and its code).
+    # "all": even the encoder is one.
+    return table, table
+
+
+def make_generator(
+    config: PretrainConfig,
+    embeddings: TextEmbedding,
+    discriminator: TextEncoder,
+    special_ids: Sequence[int],
+) -> MaskedLM | TwoTowerGenerator | UnigramGenerator:
+    """Builds the generator on its embeddings."""
+    step = {
+        "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
+        "seed": config.run.seed,
+    }
+    kind = config.generator_kind
+    if kind in ("unigram", "uniform"):
+        # A unigram generator gets its counts from the data when a run begins.
+        return UnigramGenerator(embeddings.vocab_size, name="generator")
+    sizes = config.generator_encoder
+    if kind == "two_tower":
+        left, right = (
+            make_encoder(
+                sizes, embeddings, f"generator_{direction}", direction=direction
+            )
+            for direction in ("left_to_right", "right_to_left")
+        )
+        return TwoTowerGenerator(
+            left, right, special_ids=special_ids, name="two_tower", **step
+        )
+    if config.generator.sharing == "all":
+        encoder = discriminator
+    else:
+        encoder = make_encoder(sizes, embeddings, "generator")
+    return MaskedLM(encoder, name="masked_lm", **step)
+
+
+def named_objective(config: PretrainConfig, table: TextEmbedding) -> Objective:
+    """Builds the objective of ``--objective`` on the discriminator's embeddings."""
+    match config.objective.objective:
+        case "electra":
+            return ReplacedTokenDetection(name="objective")
+        case "electra_15":
+            return ReplacedTokenDetection("masked", name="objective")
+        case "replace_mlm":
+            return TokenPrediction(table, name="objective")
+        case "all_tokens_mlm":
+            return CopyingTokenPrediction(table, name="objective")
+        case "electric":
+            return NoiseContrastiveEstimation(name="objective")
+    raise ValueError(f"unknown objective {config.objective.objective!r}.")
+
+
 def sampler(config: PretrainConfig) -> CategoricalSampler:
-    """What draws the replacements."""
+    """Builds the sampler of the replacements."""
     choice = config.generator
     temperature: float | Schedule = choice.temperature
     if choice.final_temperature is not None:
-        temperature = TEMPERATURES[choice.temperature_shape](
+        change = LinearChange
+        if choice.temperature_shape == "exponential":
+            change = ExponentialDecay
+        temperature = change(
             choice.temperature, choice.final_temperature, choice.temperature_steps
         )
     return CategoricalSampler(temperature, choice.disallow_correct)
 
 
+def adversarial_weight(config: PretrainConfig) -> float | Schedule:
+    """Returns the weight of the adversarial term, or its schedule."""
+    choice = config.training
+    weight, start = choice.adversarial_weight, choice.adversarial_start
+    if choice.adversarial_steps:
+        return LinearChange(0.0, weight, choice.adversarial_steps, start)
+    return LinearChange(0.0, weight, 1, start - 1) if start else weight
+
+
 def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
-    """What is trained when; the model of the last phase is the whole one."""
-    made = []
-    for plan in TRAININGS[config.training.training].plan(config):
-        options = {}
-        if plan.is_frozen:
-            options["frozen"] = model.generator
-        if plan.copies_generator:
-            take, source = model.discriminator.take_over, model.generator.encoder
-            options["hand_over"] = functools.partial(take, source)
-        trained = model.generator if plan.generator_alone else model
-        made.append(Phase(plan.name, trained, plan.steps, **options))
-    return made
+    """Returns the phases of a run; the last one trains the model of all networks."""
+    steps = config.run.num_train_steps
+    if config.training.training != "two_stage":
+        frozen = model.generator if config.training.freeze_generator else None
+        return [Phase(config.objective.objective, model, steps, frozen)]
+    # Section 3.2 of the paper, "Training Algorithms": two-stage.
+    first, hand_over = config.generator_steps, None
+    if config.training.two_stage_copy:
+        source = model.generator.encoder
+        hand_over = functools.partial(model.discriminator.take_over, source)
+    return [
+        Phase("generator", model.generator, first),
+        Phase("discriminator", model, steps - first, model.generator, hand_over),
+    ]
 
 
 def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
-    """Adam and schedule of one phase, over the steps of that phase.
+    """Builds Adam and the schedule of one phase, over the steps of that phase.
 
-    A generator with its own rate is a group of variables within the one optimizer.
-    What it shares with the discriminator, and what belongs to neither alone, stays
-    with the discriminator, which is what the run is for.
+    A generator with its own learning rate is a group of variables of the one optimizer.
+    Variables that both networks share have the rate of the discriminator.
     """
     choice = config.optimizer
-    rate = choice.learning_rate
-    own_rate = choice.generator_learning_rate
-    groups = {}
-    if phase.name == "generator":
-        rate = own_rate or rate
-    elif phase.frozen is None and own_rate is not None:
-        variables = _generator_only(phase.model)
-        groups["learning_rate_multipliers"] = [(variables, own_rate / rate)]
+    rate, own_rate = choice.learning_rate, choice.generator_learning_rate
+    multipliers = None
+    if own_rate is not None and not isinstance(phase.model, Electra):
+        rate = own_rate
+    elif own_rate is not None and phase.frozen is None:
+        multipliers = [(_generator_only(phase.model), own_rate / rate)]
     return AdamW(
         WarmupPolynomialDecay(
             rate,
@@ -269,27 +414,29 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
         bias_correction=choice.adam_bias_correction,
         clip_norm=choice.clip_norm,
         clipping=choice.clipping,
-        **groups,
+        learning_rate_multipliers=multipliers,
     )
 
 
 def _generator_only(model: Electra) -> list[keras.Variable]:
-    """What only the generator's loss trains, in a model of both networks."""
+    """Returns the variables that only the generator's loss trains."""
     others = (*model.discriminator.weights, *model.objective.weights)
     names = {variable.path for variable in others}
     return [v for v in model.trainable_variables if v.path not in names]
 
 
 def compiled_phases(
-    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
+    config: PretrainConfig,
+    vocab_size: int,
+    special_ids: Sequence[int] = (),
+    make_objective: MakeObjective | None = None,
 ) -> list[Phase]:
-    """The phases of a run, each model with its optimizer and all slots.
+    """Returns the phases of a run, each model with its optimizer and all slots.
 
-    Call in a scope. Joint training is one phase; the model of the last phase holds
-    all networks. Arguments as ``model``.
+    Call in the scope of the strategy. Arguments as ``build_model``.
     """
     keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    whole = model(config, vocab_size, special_ids)
+    whole = build_model(config, vocab_size, special_ids, make_objective)
     all_phases = phases(config, whole)
     for phase in all_phases:
         phase.set_trainable()
@@ -305,5 +452,5 @@ def compiled_phases(
 def compiled_model(
     config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
 ) -> PretrainingModel:
-    """The model of the last phase, ready for ``fit``; call in a scope."""
+    """Returns the compiled model of the last phase; call in the strategy's scope."""
     return compiled_phases(config, vocab_size, special_ids)[-1].model

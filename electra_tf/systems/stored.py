@@ -18,14 +18,15 @@ from electra_tf.training.checkpoints import load_weights, named_variables
 def described(
     flags: Mapping[str, Any], vocabulary: Vocabulary
 ) -> tuple[PretrainConfig, PretrainingModel]:
-    """What the flags of a config.json describe, with new weights, not compiled.
+    """Builds the config and the model of a config.json's flags, with new weights.
 
-    ValueError: no run can have these flags with this vocabulary.
+    Raises:
+        ValueError: if no run can have these flags with this vocabulary.
     """
     config = fields.from_flat(flags, PretrainConfig)
     costs.check_fits(config, len(vocabulary))
     special_ids = build.special_ids(vocabulary)
-    return config, build.model(config, len(vocabulary), special_ids)
+    return config, build.build_model(config, len(vocabulary), special_ids)
 
 
 def restore(model: PretrainingModel, prefix: str) -> None:

@@ -428,8 +428,6 @@ def _optimizer_values(optimizer: keras.optimizers.Optimizer) -> dict[str, float]
         "learning_rate": optimizer.learning_rate,
         "gradient_norm": getattr(_inner(optimizer), "gradient_norm", None),
     }
-    groups = getattr(_inner(optimizer), "group_norms", {})
-    values |= {f"{name}_gradient_norm": norm for name, norm in groups.items()}
     return _numbers({name: v for name, v in values.items() if v is not None})
 
 

@@ -1,23 +1,17 @@
-"""Metric cards: how a metric is shown, said once, beside what computes it.
-
-The console line, the held-out table, the curves and the trivial predictor's column all
-read these; they are handed to the sinks by whoever knows the model.
-"""
+"""How metrics are displayed: console columns, rows of the held-out table, plots."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One plot of a run's curves; all metrics whose cards name it share it.
+    """One plot of a run's curves, shared by all metrics that name it.
 
     Attributes:
-        scale: what values are multiplied by, 100 for percent; then the axis begins
-            at 0.
+        scale: factor of the values, 100 for percent; then the axis begins at 0.
         is_log: whether the axis is logarithmic.
     """
 
@@ -28,30 +22,15 @@ class Panel:
 
 
 @dataclasses.dataclass(frozen=True)
-class Trivial:
-    """A predictor that learned nothing but frequencies, for one held-out metric.
-
-    Attributes:
-        value: its value, from the ``TrivialBaselines`` of the held-out text and the
-            held-out metrics of the model by name.
-        copying: the same for one that also copies tokens that show at masked
-            positions; None: there is no such predictor.
-    """
-
-    means: str
-    value: Callable[[Any, Mapping[str, float]], float]
-    copying: Callable[[Any], float] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class MetricCard:
-    """How one metric is shown.
+    """Display of one metric.
 
     Attributes:
-        column: its part of the console line, a format string such as "gen {:.3f}";
-            empty leaves it out.
-        label: its row in the held-out table; empty leaves it out.
-        series: its name in a panel of several metrics.
+        column: format string of the console line, such as "gen {:.3f}"; empty leaves
+            the metric out.
+        label: label of the row in the held-out table; empty leaves it out.
+        series: name in a panel of several metrics.
+        baseline: name of the trivial predictor of ``TrivialBaselines``, if any.
     """
 
     name: str
@@ -60,7 +39,11 @@ class MetricCard:
     format: str = "{:.3f}"
     panel: Panel | None = None
     series: str = ""
-    trivial: Trivial | None = None
+    baseline: str = ""
+
+
+def _accuracy(name: str, column: str, label: str, **more: object) -> MetricCard:
+    return MetricCard(name, column, label, "{:.2%}", **more)
 
 
 LOSS = MetricCard(
@@ -69,17 +52,204 @@ LOSS = MetricCard(
     panel=Panel("Total loss", "nats, weighted sum"),
     series="total",
 )
-_GRADIENT_NORM = Panel("Gradient norm", "before clipping", is_log=True)
-# What optimizer and clock know of every run.
+# Metrics of the optimizer and the clock, which every run has.
 FIT = (
     MetricCard(
         "learning_rate", column="lr {:.2e}", panel=Panel("Learning rate", "per update")
     ),
     MetricCard(
-        "gradient_norm", column="grad {:.2f}", panel=_GRADIENT_NORM, series="joint"
-    ),
-    MetricCard(
-        "generator_gradient_norm", panel=_GRADIENT_NORM, series="generator's own"
+        "gradient_norm",
+        column="grad {:.2f}",
+        panel=Panel("Gradient norm", "before clipping", is_log=True),
     ),
     MetricCard("tokens_per_second", panel=Panel("Speed", "tokens/s")),
+    MetricCard("steps_per_second"),
 )
+_GENERATOR_LOSS = Panel("Generator loss", "nats per masked token")
+_GENERATOR_ACCURACY = Panel("Generator accuracy", "% of masked tokens", scale=100.0)
+_LOSS = Panel("Discriminator loss", "nats per token")
+_QUALITY = Panel("Discriminator quality", "%", scale=100.0)
+_TOKENS = Panel("Predicted tokens", "%", scale=100.0)
+_SENTENCES = Panel("Sentence level", "%", scale=100.0)
+_REWARD = Panel("Adversarial reward", "nats per masked token")
+_SCHEDULES = Panel("Schedules", "value")
+# In the order of display.
+_CARDS = (
+    LOSS,
+    MetricCard(
+        "generator_loss",
+        column="gen {:.3f}",
+        label="generator loss (nats)",
+        panel=_GENERATOR_LOSS,
+        series="generator",
+        baseline="unigram frequencies",
+    ),
+    _accuracy(
+        "generator_accuracy",
+        "acc {:.1%}",
+        "generator accuracy",
+        panel=_GENERATOR_ACCURACY,
+        series="most likely token",
+        baseline="most common token",
+    ),
+    MetricCard("sampled_accuracy", panel=_GENERATOR_ACCURACY, series="sampled token"),
+    MetricCard(
+        "replaced_fraction",
+        column="replaced {:.1%}",
+        label="tokens replaced",
+        format="{:.2%}",
+        panel=Panel("Replaced tokens", "% of real tokens", scale=100.0),
+    ),
+    MetricCard("replaced_masked_fraction"),
+    MetricCard("replaced_replaceable_fraction"),
+    MetricCard(
+        "discriminator_loss",
+        column="disc {:.4f}",
+        label="discriminator loss (nats)",
+        format="{:.4f}",
+        panel=_LOSS,
+        series="unweighted",
+        baseline="base rate",
+    ),
+    MetricCard(
+        "replaceable_loss",
+        label="  over replaceable tokens",
+        format="{:.4f}",
+        panel=_LOSS,
+        series="replaceable tokens",
+        baseline="base rate",
+    ),
+    _accuracy(
+        "discriminator_accuracy",
+        "",
+        "discriminator accuracy",
+        baseline="majority class",
+    ),
+    MetricCard(
+        "discriminator_precision",
+        column="prec {:.1%}",
+        label="discriminator precision",
+        format="{:.1%}",
+        panel=_QUALITY,
+        series="precision",
+    ),
+    MetricCard(
+        "discriminator_recall",
+        column="rec {:.1%}",
+        label="discriminator recall",
+        format="{:.1%}",
+        panel=_QUALITY,
+        series="recall",
+    ),
+    MetricCard(
+        "discriminator_auc",
+        column="auc {:.3f}",
+        label="discriminator AUC",
+        panel=_QUALITY,
+        series="AUC",
+        baseline="chance",
+    ),
+    MetricCard(
+        "replaceable_auc",
+        column="replaceable auc {:.3f}",
+        label="  over replaceable tokens",
+        panel=_QUALITY,
+        series="AUC, replaceable",
+        baseline="chance",
+    ),
+    MetricCard(
+        "prediction_loss",
+        column="pred {:.4f}",
+        label="prediction loss (nats)",
+        format="{:.4f}",
+        panel=Panel("Prediction loss", "nats per token"),
+        series="unweighted",
+        baseline="keep or unigram",
+    ),
+    _accuracy(
+        "prediction_accuracy",
+        "right {:.1%}",
+        "prediction accuracy",
+        panel=_TOKENS,
+        series="right",
+        baseline="keep every token",
+    ),
+    _accuracy(
+        "corrected_accuracy",
+        "corrected {:.1%}",
+        "replaced tokens corrected",
+        panel=_TOKENS,
+        series="corrected",
+        baseline="keep every token",
+    ),
+    MetricCard(
+        "copy_auc",
+        column="auc {:.3f}",
+        label="copy gate AUC",
+        panel=_TOKENS,
+        series="copy gate AUC",
+        baseline="chance",
+    ),
+    MetricCard(
+        "masked_lm_loss",
+        column="mlm {:.3f}",
+        label="masked LM loss (nats)",
+        panel=_GENERATOR_LOSS,
+        series="masked LM",
+        baseline="unigram frequencies",
+    ),
+    _accuracy(
+        "masked_lm_accuracy",
+        "acc {:.1%}",
+        "masked LM accuracy",
+        panel=_GENERATOR_ACCURACY,
+        series="most likely token",
+        baseline="most common token",
+    ),
+    MetricCard(
+        "sentence_loss",
+        column="sent {:.3f}",
+        label="sentence loss (nats)",
+        format="{:.4f}",
+        panel=Panel("Sentence loss", "nats per row"),
+        series="unweighted",
+        baseline="base rate",
+    ),
+    _accuracy(
+        "sentence_accuracy",
+        "sent acc {:.1%}",
+        "sentence accuracy",
+        panel=_SENTENCES,
+        series="accuracy",
+        baseline="majority class",
+    ),
+    MetricCard("corrupted_fraction", panel=_SENTENCES, series="corrupted rows"),
+    MetricCard("reward", column="reward {:.3f}", panel=_REWARD, series="reward"),
+    MetricCard(
+        "adversarial_weight",
+        column="adv {:.2f}",
+        panel=_SCHEDULES,
+        series="adversarial weight",
+    ),
+    MetricCard("reward_baseline", panel=_REWARD, series="learned baseline"),
+    MetricCard(
+        "temperature", column="temp {:.2f}", panel=_SCHEDULES, series="temperature"
+    ),
+    *FIT,
+)
+
+
+def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
+    """Returns the cards of all known metrics, and of the unknown among ``names``.
+
+    A metric without a card, such as an objective's from outside, is shown by its name.
+    """
+    known = {card.name for card in _CARDS}
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    return [
+        *_CARDS,
+        *(
+            MetricCard(name, f"{name} {{:.4f}}", name, "{:.4f}", Panel(name, ""), name)
+            for name in unknown
+        ),
+    ]

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -29,101 +30,16 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 
 
-def squared_norms(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+# "after_reduction" makes a run independent of the number of replicas; "per_replica" is
+# what the original did on TPUs.
+CLIPPING = ("after_reduction", "per_replica")
+
+
+def _squared_norms(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     """Squared norm of each gradient, float32 [number of gradients]."""
     # In float32 whatever the gradients': a square beyond it (norm above 1.8e19) counts
     # as not finite.
     return 2.0 * tf.stack([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients])
-
-
-def joint_norm(squares: tf.Tensor) -> tf.Tensor:
-    """Norm of several gradients together, from their squared norms."""
-    return tf.sqrt(tf.reduce_sum(squares))
-
-
-def group_ids(
-    named: Mapping[str, tuple[Sequence[str], float | None]], paths: Sequence[str]
-) -> tuple[int, ...]:
-    """Number of the group of each variable: 0 for none, then the named ones in order.
-
-    Raises:
-        ValueError: a named path is missing from ``paths``, or in several groups.
-    """
-    claimed = [path for members, _ in named.values() for path in members]
-    wrong = sorted({p for p in claimed if claimed.count(p) + paths.count(p) != 2})
-    if wrong:
-        raise UserError(
-            f"clip_groups names {', '.join(wrong[:5])}, which no variable has as path "
-            f"or several groups claim; the {len(paths)} variables begin with "
-            f"{', '.join(paths[:5])}."
-        )
-    numbers = dict.fromkeys(paths, 0)
-    for number, (members, _) in enumerate(named.values(), start=1):
-        numbers |= dict.fromkeys(members, number)
-    return tuple(numbers[path] for path in paths)
-
-
-class ClipGroups:
-    """Sets of gradients that are measured and clipped each by its own norm.
-
-    One group is the usual joint clip. ``limits`` are the norms of the groups, of which
-    None does not clip; ``ids`` are the number of the group of each gradient.
-    """
-
-    def __init__(self, limits: Sequence[float | None], ids: Sequence[int]):
-        self.limits = [math.inf if limit is None else float(limit) for limit in limits]
-        self.ids = ids
-        self._members = [
-            [index for index, group in enumerate(ids) if group == number]
-            for number in range(len(limits))
-        ]
-
-    def norms(self, squares: tf.Tensor) -> list[tf.Tensor]:
-        """Norm of each group, from the squared norms of all gradients."""
-        return [
-            joint_norm(tf.gather(squares, tf.constant(members, tf.int32)))
-            for members in self._members
-        ]
-
-    def scales(self, squares: tf.Tensor, *, replicas: int = 1) -> list[tf.Tensor]:
-        """Factor of each gradient that clips its group to its limit / ``replicas``."""
-        pairs = zip(self.norms(squares), self.limits, strict=True)
-        scales = [tf.minimum(1.0, limit / replicas / norm) for norm, limit in pairs]
-        return [scales[number] for number in self.ids]
-
-
-def clip_share(groups: ClipGroups, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Clips one replica's share of the gradients, as the original did on TPUs."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    squares = squared_norms(gradients)
-    # Unscaled if not finite: the guard after the reduction then names the variable.
-    finite = tf.math.is_finite(joint_norm(squares))
-    scales = groups.scales(squares, replicas=replicas)
-    return [
-        g * tf.cast(tf.where(finite, scale, 1.0), g.dtype)
-        for g, scale in zip(gradients, scales, strict=True)
-    ]
-
-
-def keep(groups: ClipGroups, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """Leaves gradients as they are."""
-    del groups
-    return gradients
-
-
-def keep_scales(groups: ClipGroups, squares: tf.Tensor) -> list[tf.Tensor]:
-    """Factors of 1: nothing is clipped."""
-    del groups
-    return [tf.constant(1.0)] * squares.shape[0]
-
-
-# Name of the choice -> what happens to each replica's share of the gradients, and the
-# factors for their sum over the replicas. "after_reduction" makes a run independent of
-# how many replicas it is spread over; "per_replica" is what the original did.
-CLIPPING: dict[str, tuple[Callable, Callable]] = {
-    "after_reduction": (keep, ClipGroups.scales),
-    "per_replica": (clip_share, keep_scales),
-}
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -154,15 +70,11 @@ class AdamW(keras.optimizers.Optimizer):
             layer normalizations; embeddings are decayed.
         learning_rate_multipliers: dict of variable path to factor, or list of
             (variables, factor); scales rate and decay of these variables.
-        clip_groups: dict of group name to (variables or their paths, norm or None):
-            variables that are measured and clipped apart from the rest, whose norm
-            ``clip_norm`` then limits. The norm of a group before clipping is in
-            ``group_norms[name]``.
         name: name of the optimizer, the first part of its variables' paths.
 
     Raises:
         ValueError: unknown ``clipping``, a norm that is not positive, or (when built) a
-            multiplier or group for a path that is missing or not unique.
+            multiplier for a path that is missing or not unique.
 
     Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")
@@ -185,7 +97,6 @@ class AdamW(keras.optimizers.Optimizer):
         clipping: str = "after_reduction",
         exclude_from_weight_decay: Sequence[str] = NO_WEIGHT_DECAY,
         learning_rate_multipliers: Mapping[str, float] | Sequence | None = None,
-        clip_groups: Mapping[str, tuple[Sequence, float | None]] | None = None,
         name: str = "adamw",
     ):
         if isinstance(learning_rate, int):
@@ -195,14 +106,11 @@ class AdamW(keras.optimizers.Optimizer):
             raise UserError(
                 f"clipping is {clipping!r}; allowed are {', '.join(CLIPPING)}."
             )
-        groups = _groups_by_path(clip_groups)
-        self._limits = (clip_norm, *(norm for _, norm in groups.values()))
-        for norm in self._limits:
-            if norm is not None and not norm > 0:
-                raise UserError(
-                    f"clip_norm is {norm}; give a positive norm, or None for no "
-                    "clipping."
-                )
+        if clip_norm is not None and not clip_norm > 0:
+            raise UserError(
+                f"clip_norm is {clip_norm}; give a positive norm, or None for no "
+                "clipping."
+            )
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
@@ -215,9 +123,6 @@ class AdamW(keras.optimizers.Optimizer):
         self.learning_rate_multipliers = _by_path(learning_rate_multipliers)
         # Of a list of variables, some may be frozen by the time of the first step.
         self._may_be_frozen = not isinstance(learning_rate_multipliers, Mapping)
-        self.clip_groups = groups
-        self._clip_share, self._scales = CLIPPING[clipping]
-        self._bases = (beta_1, beta_2) if bias_correction else ()
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates two slots per variable and the two scalars of the last update."""
@@ -237,11 +142,6 @@ class AdamW(keras.optimizers.Optimizer):
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
-        self._groups = group_ids(self.clip_groups, [_path(v) for v in variables])
-        self.group_norms = {
-            name: scalar(dtype="float32", name=f"gradient_norm_{name}")
-            for name in self.clip_groups
-        }
 
     def nonfinite_variable(self) -> str | None:
         """Path of the first variable whose last gradient was not finite, or None."""
@@ -277,38 +177,39 @@ class AdamW(keras.optimizers.Optimizer):
         # Deviation: Keras clips in each replica before the gradients are summed, so two
         # replicas take another step than one. The order here is reduce, measure, clip.
         variables = [getattr(v, "value", v) for v in trainable_variables]
+        indices = [self._get_variable_index(v) for v in variables]
         # IndexedSlices become dense once, here: rows that occur twice count as their
         # sum in the norm, and no later use has to convert again.
-        indices = [self._get_variable_index(v) for v in variables]
-        groups = ClipGroups(self._limits, [self._groups[i] for i in indices])
-        gradients = self._clip_share(groups, [tf.convert_to_tensor(g) for g in grads])
+        gradients = [tf.convert_to_tensor(g) for g in grads]
+        if self.clipping == "per_replica":
+            gradients = self._clipped_share(gradients)
         reduced = self._all_reduce_sum_gradients(
             list(zip(gradients, variables, strict=True))
         )
         gradients = [gradient for gradient, _ in reduced]
-        squares = squared_norms(gradients)
-        norm = joint_norm(squares)
+        squares = _squared_norms(gradients)
+        norm = tf.sqrt(tf.reduce_sum(squares))
         # What is read between steps is kept in variables and not in logs: reading them
         # costs nothing until somebody does.
         bad = tf.logical_not(tf.math.is_finite(squares))
         first = tf.gather(tf.constant(indices), tf.argmax(tf.cast(bad, tf.int32)))
         self.gradient_norm.assign(norm)
         self.first_nonfinite.assign(tf.where(tf.reduce_any(bad), first, -1))
-        of_groups = groups.norms(squares)[1:]
-        for variable, value in zip(self.group_norms.values(), of_groups, strict=True):
-            variable.assign(value)
 
+        scale = tf.constant(1.0)
+        if self.clip_norm is not None and self.clipping == "after_reduction":
+            scale = tf.minimum(1.0, self.clip_norm / norm)
         # A gradient that is not finite becomes 0 without a branch, in which replicas
         # could not synchronize: multiply_no_nan makes 0 of NaN times a factor of 0.
-        finite = tf.math.is_finite(norm)
-        kept = functools.cache(lambda scale: tf.where(finite, scale.deref(), 0.0))
+        scale = tf.where(tf.math.is_finite(norm), scale, 0.0)
         gradients = [
-            tf.math.multiply_no_nan(g, tf.cast(kept(scale.ref()), g.dtype))
-            for g, scale in zip(gradients, self._scales(groups, squares), strict=True)
+            tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)) for g in gradients
         ]
         # The powers for bias correction; with powers of 0 the kernel corrects none.
-        step = tf.cast(self._iterations.value + 1, tf.float32)
-        powers = [base**step for base in self._bases] or [tf.zeros([]), tf.zeros([])]
+        powers = [tf.zeros([]), tf.zeros([])]
+        if self.bias_correction:
+            step = tf.cast(self._iterations.value + 1, tf.float32)
+            powers = [self.beta_1**step, self.beta_2**step]
         numbers = (*powers, self.beta_1, self.beta_2, self.epsilon)
         learning_rate = tf.cast(self.learning_rate, tf.float32)
 
@@ -337,6 +238,17 @@ class AdamW(keras.optimizers.Optimizer):
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables, tf.distribute.get_strategy(), updates
         )
+
+    def _clipped_share(self, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Clips one replica's share of the gradients, as the original did on TPUs."""
+        if self.clip_norm is None:
+            return gradients
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
+        scale = tf.minimum(1.0, self.clip_norm / replicas / norm)
+        # Unscaled if not finite: the guard after the reduction then names the variable.
+        scale = tf.where(tf.math.is_finite(norm), scale, 1.0)
+        return [g * tf.cast(scale, g.dtype) for g in gradients]
 
     def _update_variables(
         self, strategy: tf.distribute.Strategy, updates: Sequence[tuple]
@@ -390,8 +302,26 @@ class AdamW(keras.optimizers.Optimizer):
             "clipping": self.clipping,
             "exclude_from_weight_decay": list(self._no_decay_patterns),
             "learning_rate_multipliers": dict(self.learning_rate_multipliers),
-            "clip_groups": {n: [list(p), c] for n, (p, c) in self.clip_groups.items()},
         }
+
+    @classmethod
+    def from_config(cls, config: dict, **kwargs: Any) -> AdamW:
+        """Rebuilds an optimizer from ``get_config``."""
+        config = dict(config)
+        if groups := config.pop("clip_groups", None):
+            warnings.warn(
+                f"the saved optimizer clipped {', '.join(groups)} by a norm of its "
+                "own, which no longer exists: all gradients are clipped to clip_norm.",
+                stacklevel=2,
+            )
+        return super().from_config(config, **kwargs)
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Loads the state; older files end with the norms of clip groups."""
+        count = len(self.variables)
+        # Keras's store has no iterator.
+        names = [name for name in store.keys() if int(name) < count]  # noqa: SIM118
+        super().load_own_variables({name: store[name] for name in names})
 
 
 def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, float]:
@@ -406,15 +336,6 @@ def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, fl
                     f"{factors[_path(variable)]} and {factor}; list it once."
                 )
     return factors
-
-
-def _groups_by_path(
-    groups: Mapping[str, tuple[Sequence, float | None]] | None,
-) -> dict[str, tuple[list[str], float | None]]:
-    return {
-        name: ([m if isinstance(m, str) else _path(m) for m in members], norm)
-        for name, (members, norm) in (groups or {}).items()
-    }
 
 
 def _path(variable: keras.Variable | tf.Variable) -> str:

@@ -74,7 +74,7 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     assert row["flops"] == {"matmul": 0.0, "original": 0.0}
     assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
     config = fields.from_flat(chosen["pretrain"], PretrainConfig)
-    expected = build.model(config, 15).discriminator.get_weights()
+    expected = build.build_model(config, 15).discriminator.get_weights()
     got = keras.saving.load_model(tmp_path / "encoder.keras").get_weights()
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -67,7 +67,7 @@ def assert_sizes(name, config, model):
 def test_parameter_counts(name):
     """Tied embeddings and nothing else (pitfall 19 of docs/fidelity.md)."""
     config = config_of(name)
-    assert_sizes(name, config, build.model(config, VOCAB))
+    assert_sizes(name, config, build.build_model(config, VOCAB))
 
 
 def batch_of(config, rows, length):

@@ -11,7 +11,6 @@ from electra_tf.pretraining import (
     GumbelElectra,
     MaskedLM,
     ReinforceElectra,
-    TwoTowerElectra,
     TwoTowerGenerator,
     UnigramGenerator,
 )
@@ -69,9 +68,7 @@ FILES = {
         "sampling_dropout": False,
     },
     "sentence": {"sentence_weight": 1.0},
-    "separate_optimizers": {
-        "generator_learning_rate": 3e-4,
-    },
+    "separate_optimizers": {"generator_learning_rate": 3e-4},
     "sharing_all": {"sharing": "all", **_SAME_SIZE},
     "sharing_gdes": {"sharing": "gdes"},
     "sharing_nes": {"sharing": "nes"},
@@ -98,7 +95,7 @@ FILES = {
 # Those that are no plain Electra with a MaskedLM: classes, and the names of the phases.
 CLASSES = {
     "electric": (Electric, TwoTowerGenerator, ["electric"]),
-    "generator_two_tower": (TwoTowerElectra, TwoTowerGenerator, ["electra"]),
+    "generator_two_tower": (Electra, TwoTowerGenerator, ["electra"]),
     "generator_uniform": (Electra, UnigramGenerator, ["electra"]),
     "generator_unigram": (Electra, UnigramGenerator, ["electra"]),
     "gumbel": (GumbelElectra, MaskedLM, ["electra"]),

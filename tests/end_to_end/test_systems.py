@@ -146,8 +146,6 @@ def test_what_the_adversarial_training_logs(whole):
     # The baseline begins at ln 2 and moves.
     assert training[0]["reward_baseline"] == pytest.approx(np.log(2))
     assert training[-1]["reward_baseline"] != training[0]["reward_baseline"]
-    own = [row["generator_gradient_norm"] for row in rows(whole("gumbel")[0])[:-1]]
-    assert min(own) > 0
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def unfinished(home, **choices):
     flags = {**tiny_run.SIZES, "dropout": 0.0, **choices}
     config = fields.from_flat(fields.to_flat(PretrainConfig()) | flags, PretrainConfig)
     special_ids = build.special_ids(Vocabulary(TOKENS))
-    model = build.model(config, len(TOKENS), special_ids)
+    model = build.build_model(config, len(TOKENS), special_ids)
     # With slots, as in training; they are no weights of a network.
     model.compile(optimizer=AdamW(1e-3))
     model.optimizer.build(model.trainable_variables)

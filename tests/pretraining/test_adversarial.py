@@ -97,7 +97,7 @@ def test_reinforce_gradients_against_numpy():
     batch = tiny.batch()
     found = gradients(model, batch)
     oracle = Oracle(model, batch)
-    hidden = model.generator.encode(batch).numpy().astype(np.float64)
+    hidden = model.generator.predictions(batch).hidden.numpy().astype(np.float64)
     positions = oracle.value["masked_lm_positions"]
     states = np.take_along_axis(hidden, positions[..., None], 1)
     scores = (states @ model.baseline.reward_kernel.numpy())[..., 0]

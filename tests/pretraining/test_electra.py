@@ -173,16 +173,19 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     logs = model.evaluate(data, verbose=0, return_dict=True)
     labels, logits, everywhere, all_logits = [], [], [], []
     for batch in data:
-        asked = model.detection_labels(batch)
-        where = asked["is_asked"] & asked["is_replaceable"]
-        inputs = {**batch, "input_ids": asked["corrupted_ids"]}
-        labels += asked["is_replaced"][where].numpy().tolist()
+        found = model.examine(batch, seed=model.test_seed(batch))
+        in_loss = batch["input_mask"] > 0
+        if positions == "masked":
+            in_loss = found["is_masked"]
+        where = in_loss & found["is_replaceable"]
+        inputs = {**batch, "input_ids": found["corrupted_ids"]}
+        labels += found["is_replaced"][where].numpy().tolist()
         logits += model(inputs)[where].numpy().tolist()
-        everywhere += asked["is_replaced"][asked["is_asked"]].numpy().tolist()
-        all_logits += model(inputs)[asked["is_asked"]].numpy().tolist()
+        everywhere += found["is_replaced"][in_loss].numpy().tolist()
+        all_logits += model(inputs)[in_loss].numpy().tolist()
         ids = batch["input_ids"].numpy()
         expected = ~np.isin(ids, [tiny.PAD, tiny.CLS, tiny.SEP, tiny.MASK])
-        np.testing.assert_array_equal(asked["is_replaceable"], expected)
+        np.testing.assert_array_equal(found["is_replaceable"], expected)
     probabilities = tf.sigmoid(logits).numpy()
     assert len(labels) < len(everywhere) or positions == "masked"
     assert logs["replaceable_loss"] == pytest.approx(log_loss(labels, probabilities))

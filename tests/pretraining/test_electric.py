@@ -14,10 +14,9 @@ from electra_tf.pretraining import (
     CategoricalSampler,
     Electric,
     GreedySampler,
-    TwoTowerElectra,
     pseudo_log_likelihood,
 )
-from electra_tf.pretraining.electric import Noised, noise_logits
+from electra_tf.pretraining.electric import noise_logits
 from tests import tiny
 from tests.layers.helpers import randomize
 from tests.pretraining.test_two_tower import everywhere, gradients, numpy
@@ -41,14 +40,11 @@ class Originals:
         return masked_lm_ids
 
 
-def noised_row(log_noise, drawn):
-    """One row of real tokens with the given drawn positions."""
-    ids = tf.zeros([1, len(drawn)], tf.int32)
-    is_masked = tf.constant([drawn])
-    inputs = {"input_ids": ids, "input_mask": tf.ones_like(ids)}
-    log_noise = tf.constant([log_noise], tf.float32)
-    everywhere = tf.ones_like(is_masked)
-    return Noised(inputs, is_masked, is_masked, everywhere, log_noise)
+def logits_of_row(energies, log_noise, drawn):
+    """Of one row of real tokens with the given drawn positions."""
+    energies, log_noise = (tf.constant([x], tf.float32) for x in (energies, log_noise))
+    real = tf.ones([1, len(drawn)], tf.int32)
+    return noise_logits(energies, log_noise, tf.constant([drawn]), real)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +64,7 @@ def test_logit_is_bayes_rule():
     rng = np.random.default_rng(0)
     drawn = [False, True, False, False, True, False, False]
     energies, log_noise = rng.normal(size=7), -rng.gamma(2.0, size=7)
-    logits = noise_logits(
-        tf.constant([energies], tf.float32), noised_row(log_noise, drawn)
-    )
+    logits = logits_of_row(energies, log_noise, drawn)
     for t in range(7):
         expected = reference.noise_probability(
             energies[t], np.exp(log_noise[t]), num_noise=2, num_data=5
@@ -88,8 +82,8 @@ def test_the_loss_is_smallest_where_energies_are_those_of_the_data():
     def expected_loss(energies):
         total = 0.0
         for token in range(4):
-            row = noised_row(np.full(20, np.log(q[token])), drawn)
-            logits = noise_logits(tf.fill([1, 20], float(energies[token])), row)
+            log_q = np.full(20, np.log(q[token]))
+            logits = logits_of_row(np.full(20, energies[token]), log_q, drawn)
             noise = 1 / (1 + np.exp(-logits.numpy()[0, 0].astype(float)))
             total -= 17 * p[token] * np.log(1 - noise) + 3 * q[token] * np.log(noise)
         return total
@@ -104,10 +98,9 @@ def test_the_loss_is_smallest_where_energies_are_those_of_the_data():
 
 
 def test_rows_without_a_draw_or_without_tokens_are_finite():
-    row = noised_row(np.zeros(4), [False] * 4)
-    assert np.isfinite(noise_logits(tf.zeros([1, 4]), row)).all()
-    empty = row._replace(inputs={"input_mask": tf.zeros([1, 4], tf.int32)})
-    assert np.isfinite(noise_logits(tf.zeros([1, 4]), empty)).all()
+    zeros, no_draw = tf.zeros([1, 4]), tf.zeros([1, 4], tf.bool)
+    for real in (tf.ones([1, 4], tf.int32), tf.zeros([1, 4], tf.int32)):
+        assert np.isfinite(noise_logits(zeros, zeros, no_draw, real)).all()
 
 
 @pytest.mark.parametrize("select", ["tokens", "with_replacement"])
@@ -140,7 +133,7 @@ def test_a_draw_that_equals_the_original_is_noise():
     """
     batch = tiny.batch(LENGTHS)
     drawn = int(tf.reduce_sum(batch["masked_lm_weights"]))
-    for model_class, labels in ((Electric, drawn), (TwoTowerElectra, 0)):
+    for model_class, labels in ((Electric, drawn), (et.Electra, 0)):
         model = tiny.two_tower(model_class, sampler=Originals())
         found = model.examine(batch, seed=SEED)
         np.testing.assert_array_equal(found["corrupted_ids"], batch["input_ids"])

@@ -117,8 +117,15 @@ def test_temperature_follows_the_step_and_is_logged():
         np.testing.assert_array_equal(now, then)
 
 
-def test_scheduled_sampler_round_trips():
-    sampler = CategoricalSampler(ExponentialDecay(2.0, 1.0, 5.0), True)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        ExponentialDecay(2.0, 1.0, 5.0),
+        keras.optimizers.schedules.PolynomialDecay(2.0, 10, 1.0),
+    ],
+)
+def test_scheduled_sampler_round_trips(schedule):
+    sampler = CategoricalSampler(schedule, True)
     serialized = keras.saving.serialize_keras_object(sampler)
     restored = keras.saving.deserialize_keras_object(serialized)
     step = tf.constant(3)
@@ -134,8 +141,8 @@ def test_sampling_without_dropout_leaves_the_trained_pass_alone():
         model = tiny.electra(
             dropout=0.5, sampler=GreedySampler(), sampling_dropout=dropout
         )
-        logits, sampled, _ = model._corrupt(batch, tf.constant([1, 2]), training=True)
-        found[dropout] = logits.numpy(), sampled.numpy()
+        out = model.corrupt(batch, seed=tf.constant([1, 2]), training=True)
+        found[dropout] = out.predicted.logits.numpy(), out.sampled_ids.numpy()
     np.testing.assert_array_equal(found[True][0], found[False][0])
     clean = model.generator(batch, training=False).numpy().argmax(-1)
     np.testing.assert_array_equal(found[False][1], clean)

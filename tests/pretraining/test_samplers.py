@@ -85,6 +85,23 @@ def test_samples_follow_the_softmax(temperature):
     assert chi_square < 85.4  # 0.1 % point of chi-square with 49 degrees
 
 
+def test_draws_are_distributed_as_those_of_tf_random_categorical():
+    """Chi-square of homogeneity: 200,000 draws each, from 50 tokens."""
+    logits = tf.constant(np.random.default_rng(1).normal(size=50) * 2, tf.float32)
+    shape = [400, 500]
+    batched = tf.broadcast_to(logits, [*shape, 50])
+    ours = CategoricalSampler()(batched, tf.zeros(shape, tf.int32), SEED)
+    tf.random.set_seed(5)
+    theirs = tf.random.categorical(logits[tf.newaxis], 400 * 500)
+    one, two = (
+        np.bincount(np.ravel(drawn), minlength=50).astype(float)
+        for drawn in (ours, theirs)
+    )
+    seen = one + two > 0
+    chi_square = ((one - two)[seen] ** 2 / (one + two)[seen]).sum()
+    assert chi_square < 85.4  # 0.1 % point of chi-square with 49 degrees
+
+
 def test_samples_follow_the_softmax_in_mixed_precision():
     """Sampling stays exact under mixed bfloat16 (pitfall 16 of docs/fidelity.md).
 

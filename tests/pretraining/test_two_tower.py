@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.pretraining import TwoTowerElectra, TwoTowerGenerator
+from electra_tf.pretraining import TwoTowerGenerator
 from tests import tiny
 from tests.layers.helpers import randomize
 from tests.reference import two_tower as reference
@@ -18,7 +18,7 @@ SEED = tf.constant([1, 2])
 
 
 def make(**kwargs):
-    model = tiny.two_tower(TwoTowerElectra, **kwargs)
+    model = tiny.two_tower(et.Electra, **kwargs)
     randomize(model.trainable_variables, stddev=0.2)
     return model
 
@@ -59,8 +59,8 @@ def test_matches_definition():
     expected = reference_logits(generator, batch)
     real = batch["input_mask"].numpy() > 0
     np.testing.assert_allclose(generator(batch)[real], expected[real], atol=3e-5)
-    cloze = generator.cloze(batch)
-    np.testing.assert_allclose(cloze.mlm_logits[real], expected[real], atol=3e-5)
+    cloze = generator.predictions(batch)
+    np.testing.assert_allclose(cloze.logits[real], expected[real], atol=3e-5)
     log_q = np.take_along_axis(reference.log_softmax(expected), ids[..., None], 2)
     np.testing.assert_allclose(cloze.values[real], -log_q[..., 0][real], atol=3e-5)
     best = expected.argmax(-1) == ids
@@ -189,7 +189,7 @@ def test_accumulation_equals_the_whole_batch():
     results = []
     for steps in (1, 2):
         model = tiny.two_tower(
-            TwoTowerElectra,
+            et.Electra,
             dropout=0.1,
             num_layers=1,
             gradient_accumulation_steps=steps,
@@ -203,7 +203,7 @@ def test_accumulation_equals_the_whole_batch():
 
 @pytest.mark.slow
 def test_generator_trains_alone_and_survives_saving(tmp_path):
-    generator = tiny.two_tower(TwoTowerElectra).generator
+    generator = tiny.two_tower(et.Electra).generator
     generator.compile(optimizer=et.training.AdamW(3e-3))
     data = tiny.dataset(20)
     before = generator.evaluate(data, verbose=0, return_dict=True)

@@ -154,10 +154,10 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
 def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
     """A masked LM starts a discriminator, and the other way round; heads stay fresh."""
     sizes = (*SMALL, "--generator_hidden_size=0.5")
-    source = build.model(parse(*sizes, f"--objective={there}"), 61, (2, 3, 4))
+    source = build.build_model(parse(*sizes, f"--objective={there}"), 61, (2, 3, 4))
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
-    model = build.model(parse(*sizes, f"--objective={here}"), 61, (2, 3, 4))
+    model = build.build_model(parse(*sizes, f"--objective={here}"), 61, (2, 3, 4))
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
     ours, theirs = model.artifacts()["encoder"], source.artifacts()["encoder"]
@@ -183,10 +183,10 @@ def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
 )
 def test_a_generator_of_other_sizes_starts_anew(tmp_path, files, there, here):
     """The discriminator and the tables go on, against another generator."""
-    source = build.model(parse(*SMALL, f"--{there}"), 61, (2, 3, 4))
+    source = build.build_model(parse(*SMALL, f"--{there}"), 61, (2, 3, 4))
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
-    model = build.model(parse(*SMALL, f"--{here}"), 61, (2, 3, 4))
+    model = build.build_model(parse(*SMALL, f"--{here}"), 61, (2, 3, 4))
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
     wanted, found = values(source), values(model)
@@ -365,7 +365,7 @@ def test_plain_tables_do_not_fit_borrowed_ones(trained):
         ),
         generator=GeneratorConfig(generator_hidden_size=0.5, sharing="gdes"),
     )
-    model = build.model(config, tiny.VOCAB)
+    model = build.build_model(config, tiny.VOCAB)
     before = values(model)
     with pytest.raises(ValueError, match=r"plain tables.*--sharing=tied, nes"):
         warm_start.load(str(trained[0]), model)
@@ -376,12 +376,12 @@ def test_plain_tables_do_not_fit_borrowed_ones(trained):
 def test_missing_generator_is_named(tmp_path):
     frozen = ["--freeze_generator", "--sharing=nes"]
     config = parse(*SMALL, *frozen, f"--generator_init_from={tmp_path}")
-    model = build.model(config, tiny.VOCAB)
+    model = build.build_model(config, tiny.VOCAB)
 
     data = types.SimpleNamespace(vocabulary=None)
     with pytest.raises(ValueError, match=r"there is no .*generator\.keras"):
         warm_start.initialize(config, model, data, print)
-    other = build.model(parse(*SMALL, "--generator_hidden_size=0.5"), tiny.VOCAB)
+    other = build.build_model(parse(*SMALL, "--generator_hidden_size=0.5"), tiny.VOCAB)
     other.generator.save(tmp_path / "generator.keras")
     with pytest.raises(ValueError, match=r"does not fit.*--generator_hidden_size"):
         warm_start.initialize(config, model, data, print)

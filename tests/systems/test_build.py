@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf.pretraining import Electra
-from electra_tf.systems import build, rows
+from electra_tf.systems import build
 from tests import tiny
 from tests.flag_parsing import SMALL, parse
 
@@ -25,8 +24,7 @@ def config_of(name, *arguments, monkeypatch):
 
 def test_settings_of_the_flagfiles_arrive(monkeypatch):
     annealed = config_of("reinforce_annealed", monkeypatch=monkeypatch)
-    make = rows.TRAININGS["reinforce"].make(annealed, Electra)
-    mixture = make.keywords["adversarial_weight"]
+    mixture = build.adversarial_weight(annealed)
     shares = [float(mixture(step)) for step in (0, 650, 1300, 1950, 2600)]
     assert shares == [0, 0, 0.5, 1, 1]
     fast = config_of("fast_electra", monkeypatch=monkeypatch)
@@ -43,8 +41,7 @@ def test_settings_of_the_flagfiles_arrive(monkeypatch):
 
 def test_an_adversarial_part_that_begins_at_once():
     config = parse("--training=reinforce", "--adversarial_start=3")
-    make = rows.TRAININGS["reinforce"].make(config, Electra)
-    mixture = make.keywords["adversarial_weight"]
+    mixture = build.adversarial_weight(config)
     assert [float(mixture(step)) for step in (0, 2, 3, 4)] == [0, 0, 1, 1]
 
 
@@ -79,7 +76,7 @@ def test_generator_group_holds_what_only_the_generator_trains():
     own = {v.path for v in model.generator.trainable_variables} - shared
     assert own < set(members)
     assert len(members) == len(own) + 1
-    assert set(members.values()) == {0.2}
+    assert set(optimizer.learning_rate_multipliers.values()) == {0.2}
 
 
 @pytest.mark.parametrize("sharing", ["nes", "gdes"])

@@ -274,7 +274,7 @@ def count(variables):
 def test_weights_and_slots_are_those_of_the_model(sharing, objective):
     fraction = {"generator_hidden_size": 1.0} if sharing == "all" else {}
     config = config_of(sharing=sharing, objective=objective, **fraction)
-    parameters = count(build.model(config, V).trainable_variables)
+    parameters = count(build.build_model(config, V).trainable_variables)
     memory = costs.memory(config, V)
     assert memory["weights"] == memory["gradients"] == 4 * parameters
     assert memory["slots"] == 8 * parameters
@@ -284,7 +284,7 @@ def test_weights_and_slots_are_those_of_the_model(sharing, objective):
 @pytest.mark.parametrize("sharing", ["tied", "gdes"])
 def test_two_towers_are_two_encoders_and_a_wider_head(sharing):
     config = config_of(objective="electric", sharing=sharing)
-    model = build.model(config, V, special_ids=(2, 3))
+    model = build.build_model(config, V, special_ids=(2, 3))
     memory = costs.memory(config, V)
     assert memory["weights"] == 4 * count(model.trainable_variables)
     one = costs.memory(config_of(sharing=sharing), V)
@@ -305,7 +305,7 @@ def test_remat_keeps_the_inputs_of_layers_and_one_layer():
 
 def test_what_is_frozen_has_neither_gradient_nor_slots():
     frozen = config_of(**FROZEN)
-    model = build.model(frozen, V)
+    model = build.build_model(frozen, V)
     own = count(model.generator.trainable_variables)
     both = count(model.trainable_variables)
     memory = costs.memory(frozen, V)
@@ -383,4 +383,4 @@ def test_sizes_of_a_generator_that_is_not_built_are_not_checked(without):
     config = config_of(**sizes, **without)
     costs.check_fits(config, V)
     assert costs.run_flops(config, V) > 0
-    assert build.model(config, V, (2, 3, 4)).count_params() > 0
+    assert build.build_model(config, V, (2, 3, 4)).count_params() > 0

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config import fields
+from electra_tf.config import choices, fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.systems import build, rows
+from electra_tf.systems import build
 from tests import tiny
 from tests.strategy import cpus
 
@@ -47,7 +47,10 @@ BESIDES = {
 }
 SYSTEMS = {
     name: {kind: name, **BESIDES.get(name, {})}
-    for kind, table in (("objective", rows.OBJECTIVES), ("training", rows.TRAININGS))
+    for kind, table in (
+        ("objective", choices.OBJECTIVES),
+        ("training", choices.TRAININGS),
+    )
     for name in table
     if name != "joint"
 }
@@ -124,11 +127,11 @@ def test_two_devices_and_two_micro_batches_equal_one():
 
 
 def test_every_row_is_in_a_system():
-    for kind, table in (("sharing", rows.SHARINGS), ("training", rows.TRAININGS)):
+    for kind, table in (("sharing", choices.SHARINGS), ("training", choices.TRAININGS)):
         default = {"sharing": "tied", "training": "joint"}[kind]
         assert {x.get(kind, default) for x in SYSTEMS.values()} == set(table)
     assert {x.get("objective", "electra") for x in SYSTEMS.values()} == set(
-        rows.OBJECTIVES
+        choices.OBJECTIVES
     )
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import tensorflow as tf
 
-from electra_tf.systems.rows import metric_cards
 from electra_tf.training import sinks
+from electra_tf.training.cards import metric_cards
 
 WINDOW = {
     "loss": 25.11,

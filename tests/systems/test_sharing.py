@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
+from electra_tf.config import choices
 from electra_tf.config.pretraining import (
     DataConfig,
     EncoderConfig,
@@ -17,7 +18,7 @@ from electra_tf.config.pretraining import (
     PretrainConfig,
 )
 from electra_tf.layers import TextEmbedding
-from electra_tf.systems import build, costs, rows
+from electra_tf.systems import build, costs
 from electra_tf.training.checkpoints import (
     CheckpointStore,
     load_weights,
@@ -49,7 +50,7 @@ def config_of(sharing, objective="electra", **weights):
 
 
 def make(sharing, *args, **kwargs):
-    return build.model(config_of(sharing, *args, **kwargs), tiny.VOCAB)
+    return build.build_model(config_of(sharing, *args, **kwargs), tiny.VOCAB)
 
 
 def count(variables):
@@ -63,7 +64,7 @@ def test_initial_values_follow_the_config(sharing):
     )
     config = dataclasses.replace(config_of(sharing), encoder=encoder)
     keras.utils.set_random_seed(0)
-    model = build.model(config, tiny.VOCAB)
+    model = build.build_model(config, tiny.VOCAB)
     for network in (model.generator.encoder, model.discriminator):
         block = network.transformer.blocks[0]
         assert 0.18 < np.abs(block.intermediate_kernel).max() <= 0.2
@@ -76,14 +77,14 @@ def test_initial_values_follow_the_config(sharing):
 
 
 def test_every_sharing_is_tested():
-    assert set(SHARINGS) == rows.SHARINGS.keys()
+    assert set(SHARINGS) == set(choices.SHARINGS)
 
 
 @pytest.mark.parametrize("objective", ["electra", "replace_mlm", "all_tokens_mlm"])
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_parameter_counts_equal_the_arithmetic(sharing, objective):
     config = config_of(sharing, objective)
-    model = build.model(config, tiny.VOCAB)
+    model = build.build_model(config, tiny.VOCAB)
     counts = costs.parameters(config, tiny.VOCAB)
     assert count(model.trainable_variables) == counts["joint"]
     parts = {
@@ -281,20 +282,3 @@ def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
         model.discriminator.embeddings.word_table(),
         tied.discriminator.embeddings.word_embeddings,
     )
-
-
-@pytest.mark.parametrize("kind", rows.TABLES)
-def test_rows_and_the_names_of_flags_agree(kind):
-    table, names = rows.TABLES[kind]
-    assert table.keys() == names.keys()
-
-
-def test_rows_and_their_facts_agree():
-    for name, row in rows.OBJECTIVES.items():
-        assert (row.one_network is not None) == (name == "mlm")
-        assert (row.make is None) == (name == "mlm")
-
-
-def test_every_metric_has_one_card():
-    names = [card.name for card in rows.metric_cards()]
-    assert len(names) == len(set(names))
