@@ -74,15 +74,7 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
         jit_compile=finetuning.JIT_COMPILE["none"],
     )
     trainer = Trainer(model, rows, order, total_steps=STEPS)
-    watch = Watch(
-        evaluate=None,
-        greater_is_better=True,
-        patience=0,
-        keep_best=False,
-        log=lambda line: None,
-        record=lambda line: None,
-        log_steps=10,
-    )
+    watch = Watch(log=lambda line: None, record=lambda row: None, log_steps=10)
 
     def train() -> float:
         began = time.process_time()

@@ -79,13 +79,6 @@ class FinetuneRunConfig(Group):
         64, "Rows per batch when predicting.", min=1, resumable=True
     )
     log_steps: int = field(50, "Steps between progress lines.", min=1, resumable=True)
-    save_checkpoint_steps: int = field(
-        500,
-        "Steps between checkpoints, from which the same command goes on after a kill; "
-        "they are deleted when all seeds are done.",
-        min=1,
-        resumable=True,
-    )
     callback: tuple[str, ...] = callbacks()
     export_saved_model: bool = field(
         True, "Write saved_model/, for serving.", resumable=True

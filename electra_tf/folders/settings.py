@@ -14,7 +14,7 @@ from electra_tf.errors import UserError
 CONFIG = "config.json"
 _ABSENT = "(absent)"
 # Flags of earlier versions that decided nothing.
-_REMOVED = ("config.cache_dir",)
+_REMOVED = ("config.cache_dir", "config.save_checkpoint_steps")
 
 
 def check_same(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,16 +29,15 @@ from electra_tf.folders.finetuning import (
     MODEL,
     SEARCHED,
     SEARCHING,
-    SUBMISSION,
     FinetuningFolder,
 )
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.runs import finetuning_tasks, frozen
+from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
+from electra_tf.runs.finetuning_report import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.runs.trainer import Saving, Scorer, Trainer, Watch, brief
+from electra_tf.runs.trainer import Scorer, Trainer, Watch, brief
 from electra_tf.serving import export
-from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
@@ -60,13 +57,15 @@ from electra_tf.training.schedules import WarmupPolynomialDecay
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
 JIT_COMPILE = {"none": "auto", "mirrored": False}
-# The table of classes: how many at most, and the width of each column.
-_MOST_CLASSES_SHOWN = 20
-_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
+# Of the training examples, one in so many is what a search chooses on.
+_SEARCH_PERIOD = 5
+_FEWEST_TO_SEARCH = 50
+# Until then a trial shows nothing but its result.
+_QUIET_SECONDS = 60
 
 
 def main(config: FinetuneConfig) -> int:
-    """Runs as a command; returns its exit code: an error where every seed failed."""
+    """Runs as a command; returns its exit code: an error if every seed failed."""
     report = run(config, cli.say)
     if report is None:
         return cli.STOPPED
@@ -74,182 +73,161 @@ def main(config: FinetuneConfig) -> int:
     return cli.ERROR if failed else cli.OK
 
 
-def run(config: FinetuneConfig, log: Log) -> dict[str, Any] | None:
+def run(
+    config: FinetuneConfig, log: Log, task: Task | None = None
+) -> dict[str, Any] | None:
     """Trains all seeds, exports the best one, returns what results.json holds.
 
-    What an interrupted run has done is not done again. Returns None after a signal,
-    with a checkpoint saved.
+    ``task`` takes the place of ``--task``: an object of the caller's own class. What an
+    interrupted run has done is not done again. Returns None after a signal.
 
     Raises:
         ValueError: config, data, vocabulary or encoder are not what they should be, an
             export format cannot hold the model, or another process runs in the folder.
         OSError: a file is missing or cannot be written.
     """
-    if config.run.frozen:
-        return probe(config, log)
     began = time.monotonic()
+    if config.run.frozen:
+        return probe(read(config, log, task), log)
     if config.search.search:
-        config = searched(config, log)
+        config = searched(config, log, task)
         if config is None:
             return None
-    ready = prepare(config, log)
-    with files.owned(ready.folder.path):
-        trained = train(ready)
+    job = prepare(config, log, task)
+    with files.owned(job.inputs.folder.path):
+        trained = train(job)
         if trained is None:
             return None
-        report = finish(ready, trained)
+        report = finish(job, trained)
     took = cli.duration(time.monotonic() - began)
-    log(f"seed {report['exported_seed']} is in {ready.folder.path}; took {took}")
+    path = job.inputs.folder.path
+    log(f"seed {report['exported_seed']} is in {path}; took {took}")
     return report
 
 
-def probe(config: FinetuneConfig, log: Log) -> dict[str, Any]:
+def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
     """Trains linear layers on the frozen encoder; returns what results.json holds.
 
-    Its seeds are those of random encoders; a pretrained one has one score. Errors are
-    those of ``run``.
+    Its seeds are those of random encoders; a pretrained one has one score.
     """
-    task, folder = _task(config, log)
-    frozen.check(task)
-    start = pretrained(config, log)
-    chosen, data, baseline = _data(config, task, start, log)
-    about = _about(config, chosen, data, start.encoder)
-    # Half a run of the other kind is refused.
-    resumes = _resumes(config, folder, about)
-    is_random = config.run.init == "random"
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
-    main, results, probes = data.eval_splits[0], [], {}
+    data, folder = inputs.data, inputs.folder
+    frozen.check(data.task)
+    is_random = inputs.init == "random"
+    main, results, probes = inputs.main, [], {}
     with files.owned(folder.path):
-        if resumes:
-            folder.describe(about)
-        else:
-            about_encoder = chosen.max_seq_length, about, start.trained_length
-            folder.begin(data.task, start.tokenizer, *about_encoder)
-        for seed in seeds if is_random else seeds[:1]:
-            encoder = start.encoder
+        inputs.begin()
+        for seed in inputs.seeds if is_random else inputs.seeds[:1]:
+            encoder = inputs.start.encoder
             if is_random:
                 keras.utils.set_random_seed(seed)
                 encoder = fresh_copy(encoder)
-            found = frozen.scores(
+            scores = frozen.scores(
                 encoder,
                 data,
-                config.run.eval_batch_size,
+                inputs.eval_batch_size,
                 log,
-                folder.probes(seed, (main, data.task.main_metric)),
+                folder.probes(seed, main),
                 functools.partial(folder.keep_probes, seed),
             )
-            probes[seed] = found
+            probes[seed] = scores
             # Lines of a run that was killed here would be there twice.
             folder.forget(seed, step=0, epoch=0)
-            for name, by_split in found.items():
-                folder.record({"seed": seed, "probe": name, **by_split[main]})
-            results.append(SeedResult(seed, next(iter(found.values())), ""))
-        report = summary(results, baseline, (main, data.task.main_metric))
-        report |= {"task": task.name, "init": config.run.init, "probes": probes}
-        log(table(report))
+            for name, by_split in scores.items():
+                folder.record({"seed": seed, "probe": name, **by_split[main[0]]})
+            results.append(SeedResult(seed, next(iter(scores.values())), ""))
+        report = summary(results, inputs.baseline, main)
+        report |= {"task": data.task.name, "init": inputs.init, "probes": probes}
+        log(finetuning_report.table(report))
         folder.finish(report)
     return report
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """A run that is ready to be trained; nothing in its folder was replaced yet.
+class Inputs:
+    """What a run reads; nothing in its folder was replaced yet.
 
     Attributes:
+        settings: numbers after preset, task and flags.
+        baseline: scores of the majority baseline by evaluation split.
         described: flags and settings, for config.json.
-        resumes: whether it continues what is in the folder.
-        keeps: what stays there of what was before, if it does not.
-        save_steps: updates between checkpoints.
+        resumes: whether the run continues the one in the folder.
+        keep: outputs of the search before, which stay.
         init: what the encoder starts from, "pretrained" or "random".
-        trained_length: of the encoder before this run; None if unknown.
-        max_seq_length: most tokens of a row.
-        watch: what happens while a seed trains.
-        scorer: the float32 copy that is scored and exported.
-        baseline: scores by evaluation split of an answer that ignores the text.
-        exports: file name -> writes the model there: (model, task, path) to the
-            largest difference on a test batch, None where there can be none.
     """
 
     folder: FinetuningFolder
+    start: Pretrained
+    settings: Settings
+    data: TaskData
+    baseline: finetuning_report.Baseline
     described: Mapping[str, Any]
     resumes: bool
-    keeps: Sequence[str]
-    save_steps: int
+    keep: Sequence[str]
     init: str
-    trained_length: int | None
     seeds: range
-    tokenizer: WordPiece
-    max_seq_length: int
-    data: TaskData
+    eval_batch_size: int
+
+    @property
+    def main(self) -> tuple[str, str]:
+        """The evaluation split and the score that decide."""
+        return self.data.eval_splits[0], self.data.task.main_metric
+
+    @property
+    def lengths(self) -> tuple[int, int | None]:
+        """Most tokens of a row, and of pretraining if known."""
+        return self.settings.max_seq_length, self.start.trained_length
+
+    def begin(self) -> None:
+        """Describes the run in its folder, and replaces it unless it is resumed."""
+        if self.resumes:
+            self.folder.describe(self.described)
+            return
+        length, trained = self.lengths
+        self.folder.begin(
+            self.data.task,
+            self.start.tokenizer,
+            length,
+            self.described,
+            trained,
+            keep=self.keep,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that is ready to be trained.
+
+    Attributes:
+        scorer: the float32 copy that is scored and exported.
+        exports: file name -> writes the model there: (model, task, path) to the
+            largest difference on a test batch, None if there is no test.
+    """
+
+    inputs: Inputs
     trainer: Trainer
     watch: Watch
     scorer: Scorer
-    baseline: Mapping[str, Mapping[str, float]]
     exports: Mapping[str, Callable[[TaskModel, Task, str], float | None]]
     log: Log
 
-    @property
-    def task(self) -> Task:
-        """The task, which knows its labels."""
-        return self.data.task
 
-    @property
-    def main_split(self) -> str:
-        """The evaluation split that decides."""
-        return self.data.eval_splits[0]
-
-
-def prepare(config: FinetuneConfig, log: Log) -> Run:
-    """Reads, checks, tokenizes and builds all that a run needs; replaces no output.
-
-    Errors are those of ``run``.
-    """
-    more = _callbacks(config)
-    task, folder = _task(config, log)
-    strategy = equal_shares(config)
-    with strategy.scope():
-        start = pretrained(config, log)
-    chosen, data, baseline = _data(config, task, start, log)
-    with strategy.scope():
-        trainer = _trainer(config, start, chosen, data, log)
-    scorer = Scorer(trainer.model, config.run.eval_batch_size)
-    about = _about(config, chosen, data, start.encoder)
-    return Run(
-        folder=folder,
-        described=about,
-        resumes=_resumes(config, folder, about),
-        keeps=(*SEARCHED, SEARCHING) if config.search.search else (),
-        save_steps=config.run.save_checkpoint_steps,
-        init=config.run.init,
-        trained_length=start.trained_length,
-        seeds=range(config.run.seed, config.run.seed + config.run.seeds),
-        tokenizer=start.tokenizer,
-        max_seq_length=chosen.max_seq_length,
-        data=data,
-        trainer=trainer,
-        watch=_watch(config, folder, data, trainer, scorer, more, log),
-        scorer=scorer,
-        baseline=baseline,
-        exports=_exports(config, start.tokenizer, chosen.max_seq_length),
-        log=log,
-    )
-
-
-def _callbacks(
-    config: FinetuneConfig,
-) -> Sequence[Callable[[], keras.callbacks.Callback]]:
-    """What --callback names; what needs no data is refused here."""
+def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
+    """Reads, checks and tokenizes everything; errors are those of ``run``."""
     if config.run.export_onnx:
         export.require_onnx()
-    return named_callbacks(config.run.callback)
-
-
-def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
-    """The task, before any data is read, and the folder that is free for it."""
-    task = finetuning_tasks.task(config, log)
+    task = task or finetuning_tasks.task(config, log)
+    wanted = config.run
+    exports = wanted.export_saved_model or wanted.export_litert or wanted.export_onnx
+    if exports and type(task).serving_outputs is Task.serving_outputs:
+        raise UserError(
+            f"The task {task.name} has no serving_outputs, which exports need: pass "
+            "--noexport_saved_model."
+        )
     if config.recipe.head_init == "probe":
         frozen.check(task, "--head_init=probe")
-    folder = FinetuningFolder(Path(config.output_dir))
+    if config.run.frozen:
+        frozen.check(task)
+    folder = FinetuningFolder(Path(config.run.output_dir or f"runs/{task.name}"))
     folder.check(task.name, overwrite=config.run.overwrite)
     encoder = named(config.run.encoder).resolve()
     if folder.path.resolve() in (encoder, encoder.parent):
@@ -257,13 +235,8 @@ def _task(config: FinetuneConfig, log: Log) -> tuple[Task, FinetuningFolder]:
             f"--output_dir={folder.path} is where --encoder={config.run.encoder} lies, "
             "which the run would replace: set --output_dir to another folder."
         )
-    return task, folder
-
-
-def _data(
-    config: FinetuneConfig, task: Task, start: Pretrained, log: Log
-) -> tuple[Settings, TaskData, dict[str, dict[str, float]]]:
-    """The numbers of a run, its data, and the scores of not looking at it, by split."""
+    with equal_shares(config).scope():
+        start = pretrained(config, log)
     chosen = settings(config, task, start.encoder)
     if warning := untrained_positions(chosen, start):
         log(warning)
@@ -280,21 +253,43 @@ def _data(
         for split in data.eval_splits
     }
     log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
-    return chosen, data, baseline
-
-
-def _about(
-    config: FinetuneConfig, chosen: Settings, data: TaskData, encoder: TextEncoder
-) -> dict[str, Any]:
-    """Flags, settings, and hashes of what is read, for config.json."""
     digest = hashlib.sha256()
-    for weight in encoder.get_weights():
+    for weight in start.encoder.get_weights():
         digest.update(weight.tobytes())
-    return {
+    described = {
         "config": fields.to_flat(config),
         "settings": dataclasses.asdict(chosen),
         "data": {"encoder": digest.hexdigest()[:32], **data.keys},
     }
+    return Inputs(
+        folder=folder,
+        start=start,
+        settings=chosen,
+        data=data,
+        baseline=baseline,
+        described=described,
+        resumes=_resumes(config, folder, described),
+        keep=(*SEARCHED, SEARCHING) if config.search.search else (),
+        init=config.run.init,
+        seeds=range(config.run.seed, config.run.seed + config.run.seeds),
+        eval_batch_size=config.run.eval_batch_size,
+    )
+
+
+def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
+    """Reads and builds all that a run needs; replaces no output.
+
+    Errors are those of ``run``.
+    """
+    callbacks = named_callbacks(config.run.callback)
+    inputs = read(config, log, task)
+    with equal_shares(config).scope():
+        trainer = _trainer(config, inputs.start, inputs.settings, inputs.data, log)
+    scorer = Scorer(trainer.model, config.run.eval_batch_size)
+    watch = _watch(config, inputs.data, trainer, scorer, log, inputs.folder.record)
+    watch.more = callbacks
+    exports = _exports(config, inputs.start.tokenizer, inputs.settings.max_seq_length)
+    return Job(inputs, trainer, watch, scorer, exports, log)
 
 
 def _resumes(
@@ -537,12 +532,11 @@ def _trainer(
 
 def _watch(
     config: FinetuneConfig,
-    folder: FinetuningFolder,
     data: TaskData,
     trainer: Trainer,
     scorer: Scorer,
-    more: Sequence[Callable[[], keras.callbacks.Callback]],
     log: Log,
+    record: Callable[[Mapping[str, Any]], None],
 ) -> Watch:
     recipe = config.recipe
 
@@ -556,14 +550,13 @@ def _watch(
 
     chooses_epoch = recipe.early_stopping_patience or recipe.keep == "best"
     return Watch(
+        log=log,
+        record=record,
+        log_steps=config.run.log_steps,
         evaluate=evaluate if chooses_epoch else None,
         greater_is_better=data.task.greater_is_better,
         patience=recipe.early_stopping_patience,
         keep_best=recipe.keep == "best",
-        log=log,
-        record=folder.record,
-        log_steps=config.run.log_steps,
-        callbacks=more,
     )
 
 
@@ -585,85 +578,70 @@ def _exports(
     return {name: write for name, (is_wanted, write) in wanted.items() if is_wanted}
 
 
-# Of the training examples, one in so many is what a search chooses on.
-_SEARCH_PERIOD = 5
-_FEWEST_TO_SEARCH = 50
-# Until then a trial shows nothing but its result.
-_QUIET_SECONDS = 60
-
-
-def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
-    """The config with the values that --search found best; None after a signal.
+def searched(
+    config: FinetuneConfig, log: Log, task: Task | None = None
+) -> FinetuneConfig | None:
+    """Returns the config with the values that --search found best.
 
     Every trial trains on four fifths of the training examples and is scored on the
-    rest. The evaluation data is read, so that what is wrong with it is said before, and
-    not used. Errors are those of ``run``.
+    rest. The evaluation data is read, so that its errors come first, and not used.
+    Returns None after a signal. Errors are those of ``run``.
     """
-    # Of runs that search only.
+    # Only a search needs these.
     from electra_tf.config.search import axes
     from electra_tf.runs.search import Search, Trial, require
 
     require()
-    _callbacks(config)
-    task, folder = _task(config, log)
-    strategy = equal_shares(config)
-    start = pretrained(config, log)
-    chosen, whole, _ = _data(config, task, start, log)
-    about = _about(config, chosen, whole, start.encoder)
+    named_callbacks(config.run.callback)
+    inputs = read(config, log, task)
+    whole, start = inputs.data, inputs.start
     examples = [*whole.train, *whole.tuning]
     if len(examples) < _FEWEST_TO_SEARCH:
         raise UserError(
             f"{len(examples)} training examples are too few for --search, which holds "
             f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
         )
+    split = dataclasses.replace(
+        whole.task,
+        source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
+        eval_splits=("search",),
+        test_splits=(),
+    )
     data = TaskData(
-        dataclasses.replace(
-            whole.task,
-            source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
-            eval_splits=("search",),
-            test_splits=(),
-        ),
+        split,
         start.tokenizer,
-        chosen.max_seq_length,
+        inputs.settings.max_seq_length,
         train_fraction=1,
         seed=config.run.seed,
-        log=_unsaid,
+        log=_discard,
     )
     held_out, metric = data.examples["search"], data.task.main_metric
     baseline = data.task.baseline(data.train, held_out)
-    own = fields.to_flat(config) | dataclasses.asdict(chosen)
+    own = fields.to_flat(config) | dataclasses.asdict(inputs.settings)
     log(
         f"search: trains on {len(data.train)} training examples, chooses on "
         f"{len(held_out)} others"
     )
-    trials = folder.path / SEARCHING
+    trials = FinetuningFolder(inputs.folder.path / SEARCHING)
     # One for all, which is traced once: scores know no dropout.
-    model = data.task.build_model(start.encoder)
-    scorer = Scorer(model, config.run.eval_batch_size)
+    scorer = Scorer(data.task.build_model(start.encoder), inputs.eval_batch_size)
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
-        tried = config.trying(values)
-        with strategy.scope():
-            begun = pretrained(tried, _unsaid)
-            numbers = settings(tried, task, begun.encoder)
-            trainer = _trainer(tried, begun, numbers, data, _unsaid)
+        trial = config.trying(values)
+        with equal_shares(config).scope():
+            begun = pretrained(trial, _discard)
+            numbers = settings(trial, data.task, begun.encoder)
+            trainer = _trainer(trial, begun, numbers, data, _discard)
         began = time.monotonic()
 
-        def said(line: str) -> None:
+        def late(line: str) -> None:
             if time.monotonic() - began > _QUIET_SECONDS:
                 log(f"trial {number}  {line}")
 
-        watch = _watch(tried, folder, data, trainer, scorer, (), said)
-        watch = dataclasses.replace(watch, record=_unsaid)
-        state, failure = FinetuningFolder(trials).state(number), ""
-        with GracefulStop() as stop:
-            saving = Saving(state, tried.run.save_checkpoint_steps, stop, _unsaid)
-            try:
-                trainer.train(tried.run.seed, watch, saving)
-            except FloatingPointError as error:
-                failure = str(error)
-        if stop.requested:
-            log(f"{stop.requested}: {SAVED_AND_STOPPED}")
+        watch = _watch(trial, data, trainer, scorer, late, _discard)
+        folder = FinetuningFolder(trials.path / f"trial-{number}")
+        failure = _trained(trainer, trial.run.seed, watch, folder, log)
+        if failure is None:
             return None
         scorer.model.set_weights(trainer.model.get_weights())
         data.tune(scorer.outputs)
@@ -673,13 +651,12 @@ def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
         return Trial(values, scores[metric], failure)
 
     flags = axes(config.search.search, own)
-    with files.owned(folder.path):
-        if not _resumes(config, FinetuningFolder(trials), about):
-            numbers = chosen.max_seq_length, about, start.trained_length
-            folder.begin(data.task, start.tokenizer, *numbers)
+    with files.owned(inputs.folder.path):
+        if not _resumes(config, trials, inputs.described):
+            dataclasses.replace(inputs, resumes=False, keep=()).begin()
             # Its checkpoints last: with them it counts as begun.
-            FinetuningFolder(trials).describe(about)
-            FinetuningFolder(trials).checkpoints.mkdir()
+            trials.describe(inputs.described)
+            trials.checkpoints.mkdir()
         search = Search(
             axes=flags,
             first={axis.name: own[axis.name] for axis in flags},
@@ -688,39 +665,47 @@ def searched(config: FinetuneConfig, log: Log) -> FinetuneConfig | None:
             metric=metric,
             greater_is_better=data.task.greater_is_better,
             about={"trained_on": len(data.train), "held_out": len(held_out)},
-            folder=folder.path,
+            folder=inputs.folder.path,
             log=log,
         )
         done = search(attempt)
     if done is None:
         return None
     best = done[search.best(done)]
-    named = ", ".join(f"--{name}={value:.3g}" for name, value in best.values.items())
+    flags_text = ", ".join(f"--{n}={value:.3g}" for n, value in best.values.items())
     log(
-        f"search: {named} has the best {metric}, {best.score:.2f}; the first trial has "
-        f"{done[0].score:.2f}. Now all training examples:"
+        f"search: {flags_text} has the best {metric}, {best.score:.2f}; the first "
+        f"trial has {done[0].score:.2f}. Now all training examples:"
     )
     # With --search, so that the same command goes on with this run.
     values = fields.to_flat(config.trying(best.values))
     return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
 
 
-def _unsaid(*_: Any) -> None:
-    """Takes what nobody wants to hear."""
+def _discard(*_: Any) -> None:
+    """A log function that discards its lines."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SeedResult:
-    """Scores of one seed by evaluation split and name, and why it counts as failed."""
-
-    seed: int
-    scores: Mapping[str, Mapping[str, float]]
-    failure: str  # Empty for a seed that did not fail.
+def _trained(
+    trainer: Trainer, seed: int, watch: Watch, folder: FinetuningFolder, log: Log
+) -> str | None:
+    """Trains a seed; returns why it diverged, "" if it did not, None after a signal."""
+    failure = ""
+    with GracefulStop() as stop:
+        try:
+            trainer.train(seed, watch, folder, stop)
+        except FloatingPointError as error:
+            # Other seeds may do better; this one is scored as it is.
+            failure = str(error)
+    if stop.requested:
+        log(f"{stop.requested}: {SAVED_AND_STOPPED}")
+        return None
+    return failure
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """All seeds, and the first of those with the best main score.
+    """Results of all seeds, and the first of those with the best main score.
 
     ``answers`` are those of the best seed by evaluation split, as far as they are
     known.
@@ -731,106 +716,97 @@ class Trained:
     answers: Mapping[str, Any]
 
 
-def train(ready: Run) -> Trained | None:
-    """Trains and scores every seed that is not done, from its newest checkpoint on.
+def train(job: Job) -> Trained | None:
+    """Trains and scores every seed that is not done.
 
     Begins by replacing what the folder held, unless that is resumed. The scorer gets
     the weights of the best seed. Returns None after a signal.
     """
-    folder, task, main = ready.folder, ready.task, ready.main_split
-    if ready.resumes:
-        folder.describe(ready.described)
-    else:
-        about = ready.max_seq_length, ready.described, ready.trained_length
-        folder.begin(task, ready.tokenizer, *about, keep=ready.keeps)
+    inputs, folder, data = job.inputs, job.inputs.folder, job.inputs.data
+    inputs.begin()
+    (split, metric), better = inputs.main, data.task.greater_is_better
     results = [
         SeedResult(done["seed"], done["scores"], done["failure"])
-        for done in folder.done((main, task.main_metric))
+        for done in folder.done(inputs.main)
     ]
     if results:
-        ready.log(f"{len(results)} of {len(ready.seeds)} seeds are done")
+        job.log(f"{len(results)} of {len(inputs.seeds)} seeds are done")
 
     def best() -> int:
-        scores = (each.scores[main][task.main_metric] for each in results)
-        better = task.greater_is_better
+        scores = (result.scores[split][metric] for result in results)
         ranks = [rank(score, greater_is_better=better) for score in scores]
         return results[ranks.index(max(ranks))].seed
 
     answers: dict[str, Any] = {}
-    for seed in ready.seeds[len(results) :]:
-        with GracefulStop() as stop:
-            forget = functools.partial(folder.forget, seed)
-            saving = Saving(folder.state(seed), ready.save_steps, stop, forget)
-            failure = ""
-            try:
-                ready.trainer.train(seed, ready.watch, saving)
-            except FloatingPointError as error:
-                # The other seeds may do better; this one is scored as it is.
-                failure = str(error)
-        if stop.requested:
-            ready.log(f"{stop.requested}: {SAVED_AND_STOPPED}")
+    for seed in inputs.seeds[len(results) :]:
+        failure = _trained(job.trainer, seed, job.watch, folder, job.log)
+        if failure is None:
             return None
-        ready.scorer.model.set_weights(ready.trainer.model.get_weights())
-        result, known = _scored(ready, seed, failure)
+        job.scorer.model.set_weights(job.trainer.model.get_weights())
+        result, own_answers = _scored(job, seed, failure)
         results.append(result)
         if best() == seed:
-            answers = known
-            _weights(ready, seed).save(seed)
-        # After its weights: what this says is not done again.
+            answers = own_answers
+            _weights(job, seed).save(seed)
+        # After its weights: a seed with this file is not trained again.
         folder.finish_seed(dataclasses.asdict(result), best())
-    if _weights(ready, best()).restore_latest() is None:
+    if _weights(job, best()).restore_latest() is None:
         raise FileNotFoundError(
             f"{folder.weights(best())} does not hold the weights of seed {best()}, "
             "which is done: put them back, or pass --overwrite to start anew."
         )
-    ready.data.tune(ready.scorer.outputs)
+    data.tune(job.scorer.outputs)
     return Trained(results, best(), answers)
 
 
-def _weights(ready: Run, seed: int) -> CheckpointStore:
+def _weights(job: Job, seed: int) -> CheckpointStore:
     """Keeps the trained weights of a seed, in and for the scorer's model."""
     return CheckpointStore(
-        ready.folder.weights(seed), named_variables(ready.scorer.model), log=ready.log
+        job.inputs.folder.weights(seed),
+        named_variables(job.scorer.model),
+        log=job.log,
     )
 
 
-def _scored(ready: Run, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
+def _scored(job: Job, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
     """Scores the weights that the scorer has; the result, and answers by split."""
-    data, main = ready.data, ready.main_split
-    data.tune(ready.scorer.outputs)
-    task, answers, scores = ready.task, {}, {}
+    data, (main, _) = job.inputs.data, job.inputs.main
+    data.tune(job.scorer.outputs)
+    task, answers, scores = data.task, {}, {}
     for split in data.eval_splits:
-        answers[split] = data.answers(split, ready.scorer.outputs)
+        answers[split] = data.answers(split, job.scorer.outputs)
         scores[split] = task.score(answers[split], data.examples[split])
-        ready.folder.record({"seed": seed, "split": split, **scores[split]})
-    failure = failure or task.failure(answers[main], scores[main], ready.baseline[main])
-    ready.log(f"seed {seed}  {brief(scores[main])}")
+        job.inputs.folder.record({"seed": seed, "split": split, **scores[split]})
+    baseline = job.inputs.baseline[main]
+    failure = failure or task.failure(answers[main], scores[main], baseline)
+    job.log(f"seed {seed}  {brief(scores[main])}")
     if failure:
-        ready.log(f"seed {seed}  FAILED: {failure}")
+        job.log(f"seed {seed}  FAILED: {failure}")
     return SeedResult(seed, scores, failure), answers
 
 
-def finish(ready: Run, trained: Trained) -> dict[str, Any]:
+def finish(job: Job, trained: Trained) -> dict[str, Any]:
     """Writes predictions, exports and the report; returns what results.json holds."""
-    folder, task, main = ready.folder, ready.task, ready.main_split
-    report = summary(trained.results, ready.baseline, (main, task.main_metric))
+    inputs, data, model = job.inputs, job.inputs.data, job.scorer.model
+    folder, task, (main, _) = inputs.folder, data.task, inputs.main
+    report = summary(trained.results, inputs.baseline, inputs.main)
     report |= {"task": task.name, "exported_seed": trained.best_seed}
-    report["init"] = ready.init
-    ready.log(table(report))
-    answers = dict(trained.answers) or {
-        main: ready.data.answers(main, ready.scorer.outputs)
-    }
-    report |= _judged(ready, answers[main])
+    report["init"] = inputs.init
+    job.log(finetuning_report.table(report))
+    answers = dict(trained.answers)
+    for split in data.examples:
+        if split not in answers:
+            answers[split] = data.answers(split, job.scorer.outputs)
+    report |= finetuning_report.examine(data, answers[main], job.log)
     if len(report["failed_seeds"]) == len(trained.results):
-        ready.log("every seed failed: the exit code is that of an error")
+        job.log("every seed failed; exiting with code 1")
     # With what was tuned.
-    about = ready.max_seq_length, ready.trained_length
-    folder.describe_task(task, ready.tokenizer, *about)
-    _predict(ready, answers)
-    models.save(ready.scorer.model, folder.path / MODEL)
-    for name, write in ready.exports.items():
-        difference = write(ready.scorer.model, task, str(folder.path / name))
-        ready.log(
+    folder.describe_task(task, inputs.start.tokenizer, *inputs.lengths)
+    finetuning_report.write_predictions(data, answers, folder.path)
+    models.save(model, folder.path / MODEL)
+    for name, write in job.exports.items():
+        difference = write(model, task, str(folder.path / name))
+        job.log(
             f"saved model for serving: {folder.path / name}"
             if difference is None
             else f"{name}: at most {difference:.1g} from the model on a test batch"
@@ -841,139 +817,5 @@ def finish(ready: Run, trained: Trained) -> dict[str, Any]:
 
     # After all that is needed: results.json says that the run is finished.
     folder.finish(report, task_card(folder, report))
-    try:
-        pictured = answers[main], ready.data.examples[main]
-        task.picture(*pictured, str(folder.path))
-        if len(trained.results) > 1:
-            plots.seeds(
-                {
-                    each.seed: each.scores[main][task.main_metric]
-                    for each in trained.results
-                },
-                report["failed_seeds"],
-                ready.baseline[main][task.main_metric],
-                f"{task.name} {task.main_metric}",
-                str(folder.path),
-            )
-    except Exception as error:
-        # A picture that cannot be drawn is no reason to lose a trained model.
-        said = " ".join(str(error).split())[:200]
-        ready.log(f"warning: a picture is missing: {type(error).__name__} {said}")
+    finetuning_report.draw(data, answers[main], report, folder.path, job.log)
     return report
-
-
-def _judged(ready: Run, answers: Any) -> dict[str, Any]:
-    """What the scores of the exported seed are worth, said and for results.json."""
-    task, data, main = ready.task, ready.data, ready.main_split
-    examples, name = data.examples[main], task.main_metric
-    found = task.details_of(answers, examples)
-    intervals, above = task.noise(answers, examples, data.train)
-    if classes := found.get("classes"):
-        ready.log(_class_table(classes))
-        error = found["calibration_error"]
-        ready.log(f"calibration error of the probabilities {100 * error:.1f} %")
-    if task.tunes:
-        ready.log(f"threshold {task.threshold:g}")
-    counts = {main: len(examples), "train": len(data.train)}
-    found |= {"intervals": intervals, "above_baseline": above, "examples": counts}
-    if name in above:
-        low, high = intervals[name]
-        better = above[name][0] if task.greater_is_better else -above[name][1]
-        told = "above" if task.greater_is_better else "below"
-        not_ = "" if better > 0 else "not "
-        found["verdict"] = f"{not_}{told} the baseline beyond noise"
-        ready.log(
-            f"{name} has the 95 % interval {low:.2f} to {high:.2f} on {len(examples)} "
-            f"examples: {found['verdict']}"
-        )
-    return found
-
-
-def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
-    """Precision, recall, F1 and support of the most frequent classes."""
-    frequent = sorted(classes, key=lambda label: -classes[label]["support"])
-    width = max(map(len, (*frequent[:_MOST_CLASSES_SHOWN], "label")))
-    lines = [f"{'label'.ljust(width)}  precision  recall      F1  support"]
-    for label in frequent[:_MOST_CLASSES_SHOWN]:
-        row = classes[label]
-        shares = (f"{100 * row[n]:{w}.2f}" for n, w in _COLUMNS.items())
-        lines.append(f"{label.ljust(width)}  {'  '.join(shares)}  {row['support']:7d}")
-    return "\n".join(lines)
-
-
-def _predict(ready: Run, known: Mapping[str, Any]) -> None:
-    """Writes predictions and submissions of all splits; ``known`` are answered."""
-    folder = ready.folder.path
-    for split, examples in ready.data.examples.items():
-        answers = known.get(split)
-        if answers is None:
-            answers = ready.data.answers(split, ready.scorer.outputs)
-        # The main split's file has the short name.
-        suffix = "" if split == ready.main_split else f"_{split}"
-        path = str(folder / f"predictions{suffix}.tsv")
-        ready.task.write(answers, examples, path)
-        ready.task.submit(answers, examples, split, str(folder / SUBMISSION))
-
-
-def summary(
-    results: Sequence[SeedResult],
-    baseline: Mapping[str, Mapping[str, float]],
-    main: tuple[str, str],
-) -> dict[str, Any]:
-    """Returns median, mean and standard deviation over seeds, by split and score.
-
-    All seeds count, failed ones too: leaving them out would flatter the recipe.
-    ``main`` names the split and the score that decide.
-    """
-
-    def over_seeds(split: str, name: str) -> dict[str, float]:
-        values = [result.scores[split][name] for result in results]
-        std = 0.0
-        if len(values) > 1:
-            # ``statistics`` fails on NaN.
-            finite = np.isfinite(values).all()
-            std = statistics.stdev(values) if finite else math.nan
-        return {
-            "median": float(np.median(values)),
-            "mean": statistics.fmean(values),
-            "std": std,
-            "min": float(np.min(values)),
-            "max": float(np.max(values)),
-            "baseline": baseline[split][name],
-        }
-
-    splits = {
-        split: {name: over_seeds(split, name) for name in names}
-        for split, names in results[0].scores.items()
-    }
-    return {
-        "main_split": main[0],
-        "main_metric": main[1],
-        "summary": splits,
-        "seeds": [dataclasses.asdict(result) for result in results],
-        "failed_seeds": [result.seed for result in results if result.failure],
-    }
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """Formats the seeds as a table for the terminal, the main split only."""
-    split = report["main_split"]
-    names = list(report["summary"][split])
-    rows = [["seed", *names, ""]]
-    for result in report["seeds"]:
-        values = [f"{result['scores'][split][name]:.2f}" for name in names]
-        failure = f"failed: {result['failure']}" if result["failure"] else ""
-        rows.append([str(result["seed"]), *values, failure])
-    # One seed has no spread.
-    over_seeds = ("median", "mean", "std") if len(report["seeds"]) > 1 else ()
-    for kind in (*over_seeds, "baseline"):
-        values = [f"{report['summary'][split][name][kind]:.2f}" for name in names]
-        rows.append([kind, *values, ""])
-    width, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    lines = [f"{split}, main score {report['main_metric']}:"]
-    for first, *values, failure in rows:
-        cells = [value.rjust(w) for value, w in zip(values, widths, strict=True)]
-        lines.append("  ".join([first.ljust(width), *cells, failure]).rstrip())
-    if failed := report["failed_seeds"]:
-        lines.append(f"{len(failed)} of {len(report['seeds'])} seeds failed")
-    return "\n".join(lines)

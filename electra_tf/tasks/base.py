@@ -1,4 +1,4 @@
-"""What a task is: five questions, and the feature rows that pass between them.
+"""The protocol of tasks, and the feature rows that pass between its methods.
 
 Letters: R feature rows, B batch, S sequence, C classes.
 """
@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
@@ -129,18 +130,17 @@ class Rows:
 
 
 class Task:
-    """A task is an object that answers five questions.
+    """A task: how data is read and tokenized, the head, its loss, and the metrics.
 
-    1. ``examples``: what is there to answer, and what are the right answers?
-    2. ``featurize``: how does a network read it?
-    3. ``build_model``: which network, which loss?
-    4. ``score``: how good are the answers (after ``decode``, which makes answers from
-       the outputs of the network)?
-    5. ``write``: how are they handed in?
+    A subclass has ``kind``, ``main_metric`` and the methods ``examples`` (or the
+    attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode`` and ``score``.
+    ``serving_inputs`` and ``serving_outputs`` are needed for exports; all else has a
+    default. A saved model loads once the module of the subclass is imported, if it is
+    a dataclass whose fields are in ``to_json``.
 
     Attributes:
         name: on the command line and in files.
-        kind: what task.json calls this sort of task.
+        kind: name of the class in task.json.
         source: reads a split: its name to a list of examples.
         eval_splits: splits with labels; the first one decides.
         test_splits: splits without labels, for ``write``; missing ones are left out.
@@ -267,12 +267,12 @@ class Task:
         raise NotImplementedError
 
     def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of the best answer that does not look at the text."""
-        raise NotImplementedError
+        """Returns the scores of the majority baseline; empty if there is none."""
+        return {}
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
-        """Says why a training run counts as failed; empty if it does not."""
-        raise NotImplementedError
+        """Returns why a training run counts as failed, or ""."""
+        return ""
 
     def details_of(self, answers: Any, examples: Examples) -> dict[str, Any]:
         """Returns what else the answers tell: scores by class, calibration."""
@@ -288,8 +288,14 @@ class Task:
         return {}, {}
 
     def write(self, answers: Any, examples: Examples, path: str) -> None:
-        """Writes answers to ``path``, .tsv, whose end the task may replace."""
-        raise NotImplementedError
+        """Writes answers to ``path``, .tsv, whose suffix the task may replace."""
+        with files.open_new(path) as file:
+            file.write("id\tprediction\n")
+            for number, (example, answer) in enumerate(
+                zip(examples, answers, strict=True)
+            ):
+                name = getattr(example, "id", number)
+                file.write(f"{name}\t{' '.join(str(answer).split())}\n")
 
     def submit(
         self, answers: Any, examples: Examples, split: str, folder: str

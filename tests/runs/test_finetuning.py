@@ -17,7 +17,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.finetuning import OUTPUTS, FinetuningFolder
 from electra_tf.folders.task_card import task_facts
 from electra_tf.runs import finetuning
-from electra_tf.runs.finetuning import SeedResult, summary
+from electra_tf.runs.finetuning_report import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TASKS
 from electra_tf.runs.trainer import Trainer, Watch
 from electra_tf.tasks import Classification, glue, glue_task
@@ -52,10 +52,6 @@ def table(path, examples):
 
 def watch(**values):
     defaults = {
-        "evaluate": None,
-        "greater_is_better": True,
-        "patience": 0,
-        "keep_best": False,
         "log": lambda line: None,
         "record": lambda values: None,
         "log_steps": 2,
@@ -238,7 +234,7 @@ def test_a_run_leaves_everything(finished):
     _, folder, _ = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *(".lock", "cache", "config.json", "confusion_matrix.png", "labels.txt"),
+        *(".lock", "config.json", "confusion_matrix.png", "labels.txt"),
         *(
             "metrics.jsonl",
             "model.keras",
@@ -248,7 +244,7 @@ def test_a_run_leaves_everything(finished):
         ),
         *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
     }
-    assert names - set(OUTPUTS) == {"cache", ".lock"}
+    assert names - set(OUTPUTS) == {".lock"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"
     lines = (folder / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "id\tlabel\tprediction\tp(neg)\tp(pos)"
@@ -288,11 +284,11 @@ def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     )
     held = list(reachable(ready))
     assert any(value is ready.trainer.model for value in held)
-    assert any(value is ready.tokenizer for value in held)
+    assert any(value is ready.inputs.start.tokenizer for value in held)
     groups = (FinetuneConfig, *(group for _, group in fields.groups(FinetuneConfig)))
     assert not [value for value in held if isinstance(value, groups)]
-    # Nothing is written before the training but tokenized data.
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {"cache"}
+    # Nothing is written before the training.
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

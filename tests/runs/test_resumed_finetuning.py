@@ -1,4 +1,4 @@
-"""Fine-tuning that is interrupted goes on to the same bits, seed by seed and inside."""
+"""Fine-tuning that is interrupted goes on to the same bits, from its last epoch."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
-from electra_tf.runs.trainer import Saving, Trainer
+from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification
 from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW, WarmupPolynomialDecay
@@ -50,7 +50,7 @@ def trainer():
 
 
 def watched(trainer, folder, *, killed_at=None, **values):
-    """A watch that keeps the best epoch, and where it saves."""
+    """A watch that keeps the best epoch, and its folder."""
     scores = {1: 50.0, 2: 70.0, 3: 60.0, 4: 65.0}
     home = FinetuningFolder(folder)
     folder.mkdir(exist_ok=True)
@@ -68,18 +68,13 @@ def watched(trainer, folder, *, killed_at=None, **values):
         score = scores[-(-step // 3)]
         return score, {"accuracy": score}
 
-    def forget(step, epoch):
-        home.forget(SEED, step, epoch)
-
     options = {
         "evaluate": evaluate,
         "keep_best": True,
         "record": record,
         "log_steps": 1,
     }
-    stop = GracefulStop()
-    saving = Saving(home.state(SEED), values.pop("every", 2), stop, forget)
-    return watch(**{**options, **values}), saving, home, seen
+    return watch(**{**options, **values}), home, seen
 
 
 def without_speed(folder):
@@ -90,55 +85,38 @@ def without_speed(folder):
 @pytest.fixture(scope="module")
 def undisturbed(trainer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    watching, saving, _, seen = watched(trainer, folder)
-    trainer.train(SEED, watching, saving)
+    watching, home, seen = watched(trainer, folder)
+    trainer.train(SEED, watching, home)
     assert seen == [3, 6, 9, 11]
     return weights(trainer), without_speed(folder)
 
 
 @pytest.mark.parametrize(
     "killed_at",
-    [3, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 5, 7, 10))],
+    [5, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4, 7, 10))],
 )
-def test_killed_at_a_step_and_resumed(trainer, undisturbed, tmp_path, killed_at):
-    watching, saving, _, _ = watched(trainer, tmp_path, killed_at=killed_at)
+def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_at):
+    watching, home, _ = watched(trainer, tmp_path, killed_at=killed_at)
     with pytest.raises(Killed):
-        trainer.train(SEED, watching, saving)
+        trainer.train(SEED, watching, home)
     # Another seed in between: nothing of it may stay.
     trainer.reset(9)
-    watching, saving, _, _ = watched(trainer, tmp_path)
-    trainer.train(SEED, watching, saving)
-    np.testing.assert_array_equal(weights(trainer), undisturbed[0])
-    assert without_speed(tmp_path) == undisturbed[1]
-
-
-@pytest.mark.slow
-def test_a_checkpoint_at_the_end_of_an_epoch_is_evaluated_once(
-    trainer, undisturbed, tmp_path
-):
-    """Killed in an evaluation, whose checkpoint was written before."""
-
-    def killed():
-        raise Killed
-
-    first, saving, _, _ = watched(trainer, tmp_path, evaluate=killed, every=3)
-    with pytest.raises(Killed):
-        trainer.train(SEED, first, saving)
-    again, saving, _, seen = watched(trainer, tmp_path, every=3)
-    trainer.train(SEED, again, saving)
-    assert seen == [3, 6, 9, 11]
+    watching, home, seen = watched(trainer, tmp_path)
+    trainer.train(SEED, watching, home)
+    finished = (killed_at - 1) // 3
+    assert seen == [3, 6, 9, 11][finished:]
     np.testing.assert_array_equal(weights(trainer), undisturbed[0])
     assert without_speed(tmp_path) == undisturbed[1]
 
 
 def test_a_seed_that_had_stopped_early_trains_no_step(trainer, tmp_path):
-    first, saving, _, seen = watched(trainer, tmp_path, patience=1)
-    trainer.train(SEED, first, saving)
+    first, home, seen = watched(trainer, tmp_path, patience=1)
+    trainer.train(SEED, first, home)
     assert seen == [3, 6, 9]
     kept = weights(trainer)
     trainer.reset(9)
-    again, saving, _, seen = watched(trainer, tmp_path, patience=1)
-    trainer.train(SEED, again, saving)
+    again, home, seen = watched(trainer, tmp_path, patience=1)
+    trainer.train(SEED, again, home)
     assert seen == []
     np.testing.assert_array_equal(weights(trainer), kept)
 
@@ -146,22 +124,22 @@ def test_a_seed_that_had_stopped_early_trains_no_step(trainer, tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_a_signal_saves_within_a_step(trainer, undisturbed, tmp_path, number):
-    _, saving, home, _ = watched(trainer, tmp_path, every=1000)
+def test_a_signal_stops_within_a_step(trainer, undisturbed, tmp_path, number):
+    home = FinetuningFolder(tmp_path)
 
     def record(row):
         home.record(row)
         if row.get("step") == 4:
             signal.raise_signal(number)
 
-    first, _, _, seen = watched(trainer, tmp_path, record=record)
-    with saving.stop:
-        trainer.train(SEED, first, saving)
-    assert saving.stop.requested == number.name
+    first, _, seen = watched(trainer, tmp_path, record=record)
+    with GracefulStop() as stop:
+        trainer.train(SEED, first, home, stop)
+    assert stop.requested == number.name
     assert seen == [3]
     assert int(trainer.model.optimizer.iterations.numpy()) == 4
-    again, saving, _, _ = watched(trainer, tmp_path)
-    trainer.train(SEED, again, saving)
+    again, home, _ = watched(trainer, tmp_path)
+    trainer.train(SEED, again, home)
     np.testing.assert_array_equal(weights(trainer), undisturbed[0])
     assert without_speed(tmp_path) == undisturbed[1]
 
@@ -183,7 +161,6 @@ def values(tmp_path_factory):
         "keep": "best",
         "max_seq_length": 16,
         "train_batch_size": 8,
-        "save_checkpoint_steps": 3,
         "log_steps": 1,
         "export_saved_model": False,
     }
@@ -310,10 +287,10 @@ def test_killed_at_several_places_ends_as_undisturbed(values, tmp_path):
     assert_ended(done)
     state = folder / "checkpoints"
     places = [
-        (lambda: (state / "seed-0" / "ckpt-3.index").exists(), signal.SIGKILL),
-        (lambda: (state / "seed-0" / "ckpt-9.index").exists(), signal.SIGTERM),
+        (lambda: (state / "seed-0" / "ckpt-4.index").exists(), signal.SIGKILL),
+        (lambda: (state / "seed-0" / "ckpt-8.index").exists(), signal.SIGTERM),
         (lambda: (state / "done-0.json").exists(), signal.SIGKILL),
-        (lambda: (state / "seed-1" / "ckpt-6.index").exists(), signal.SIGKILL),
+        (lambda: (state / "seed-1" / "ckpt-4.index").exists(), signal.SIGKILL),
         (lambda: (state / "done-1.json").exists(), signal.SIGTERM),
         (lambda: (state / "done-2.json").exists(), signal.SIGKILL),
         (lambda: (folder / "model.keras").exists(), signal.SIGKILL),

@@ -1,0 +1,167 @@
+"""Reports of fine-tuning: scores over seeds, their noise, predictions and pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from electra_tf.cli import Log
+from electra_tf.folders.finetuning import SUBMISSION
+from electra_tf.runs.finetuning_tasks import TaskData
+from electra_tf.tasks import plots
+
+# The table of classes: how many at most, and the width of each column.
+_MOST_CLASSES_SHOWN = 20
+_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
+Baseline = Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedResult:
+    """Scores of one seed by evaluation split and name, and why it counts as failed."""
+
+    seed: int
+    scores: Mapping[str, Mapping[str, float]]
+    failure: str  # Empty for a seed that did not fail.
+
+
+def summary(
+    results: Sequence[SeedResult],
+    baseline: Baseline,
+    main: tuple[str, str],
+) -> dict[str, Any]:
+    """Returns median, mean and standard deviation over seeds, by split and score.
+
+    All seeds count, failed ones too: leaving them out would flatter the recipe.
+    ``main`` names the split and the score that decide.
+    """
+
+    def over_seeds(split: str, name: str) -> dict[str, float]:
+        values = [result.scores[split][name] for result in results]
+        std = 0.0
+        if len(values) > 1:
+            # ``statistics`` fails on NaN.
+            finite = np.isfinite(values).all()
+            std = statistics.stdev(values) if finite else math.nan
+        return {
+            "median": float(np.median(values)),
+            "mean": statistics.fmean(values),
+            "std": std,
+            "min": float(np.min(values)),
+            "max": float(np.max(values)),
+            # Not every task has one.
+            "baseline": baseline[split].get(name, math.nan),
+        }
+
+    splits = {
+        split: {name: over_seeds(split, name) for name in names}
+        for split, names in results[0].scores.items()
+    }
+    return {
+        "main_split": main[0],
+        "main_metric": main[1],
+        "summary": splits,
+        "seeds": [dataclasses.asdict(result) for result in results],
+        "failed_seeds": [result.seed for result in results if result.failure],
+    }
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """Formats the seeds as a table for the terminal, the main split only."""
+    split = report["main_split"]
+    names = list(report["summary"][split])
+    rows = [["seed", *names, ""]]
+    for result in report["seeds"]:
+        values = [f"{result['scores'][split][name]:.2f}" for name in names]
+        failure = f"failed: {result['failure']}" if result["failure"] else ""
+        rows.append([str(result["seed"]), *values, failure])
+    # One seed has no spread.
+    over_seeds = ("median", "mean", "std") if len(report["seeds"]) > 1 else ()
+    for kind in (*over_seeds, "baseline"):
+        values = [f"{report['summary'][split][name][kind]:.2f}" for name in names]
+        rows.append([kind, *values, ""])
+    width, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [f"{split}, main score {report['main_metric']}:"]
+    for first, *values, failure in rows:
+        cells = [value.rjust(w) for value, w in zip(values, widths, strict=True)]
+        lines.append("  ".join([first.ljust(width), *cells, failure]).rstrip())
+    if failed := report["failed_seeds"]:
+        lines.append(f"{len(failed)} of {len(report['seeds'])} seeds failed")
+    return "\n".join(lines)
+
+
+def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
+    """Compares the answers to the main split with its labels, for results.json.
+
+    Returns scores by class, calibration, confidence intervals and the verdict against
+    the baseline, as far as the task has them.
+    """
+    task, main = data.task, data.eval_splits[0]
+    examples, name = data.examples[main], task.main_metric
+    report = task.details_of(answers, examples)
+    intervals, above = task.noise(answers, examples, data.train)
+    if classes := report.get("classes"):
+        log(_class_table(classes))
+        error = report["calibration_error"]
+        log(f"calibration error of the probabilities {100 * error:.1f} %")
+    if task.tunes:
+        log(f"threshold {task.threshold:g}")
+    counts = {main: len(examples), "train": len(data.train)}
+    report |= {"intervals": intervals, "above_baseline": above, "examples": counts}
+    if name in above:
+        low, high = intervals[name]
+        better = above[name][0] if task.greater_is_better else -above[name][1]
+        side = "above" if task.greater_is_better else "below"
+        not_ = "" if better > 0 else "not "
+        report["verdict"] = f"{not_}{side} the baseline beyond noise"
+        log(
+            f"{name} has the 95 % interval {low:.2f} to {high:.2f} on {len(examples)} "
+            f"examples: {report['verdict']}"
+        )
+    return report
+
+
+def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
+    """Precision, recall, F1 and support of the most frequent classes."""
+    frequent = sorted(classes, key=lambda label: -classes[label]["support"])
+    width = max(map(len, (*frequent[:_MOST_CLASSES_SHOWN], "label")))
+    lines = [f"{'label'.ljust(width)}  precision  recall      F1  support"]
+    for label in frequent[:_MOST_CLASSES_SHOWN]:
+        row = classes[label]
+        shares = (f"{100 * row[n]:{w}.2f}" for n, w in _COLUMNS.items())
+        lines.append(f"{label.ljust(width)}  {'  '.join(shares)}  {row['support']:7d}")
+    return "\n".join(lines)
+
+
+def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) -> None:
+    """Writes predictions and submissions of all splits."""
+    for split, examples in data.examples.items():
+        suffix = "" if split == data.eval_splits[0] else f"_{split}"
+        path = str(folder / f"predictions{suffix}.tsv")
+        data.task.write(answers[split], examples, path)
+        data.task.submit(answers[split], examples, split, str(folder / SUBMISSION))
+
+
+def draw(
+    data: TaskData, answers: Any, report: Mapping[str, Any], folder: Path, log: Log
+) -> None:
+    """Draws the task's picture and the scores of the seeds; logs what fails."""
+    task, main = data.task, data.eval_splits[0]
+    metric = task.main_metric
+    seeds = {each["seed"]: each["scores"][main][metric] for each in report["seeds"]}
+    baseline = report["summary"][main][metric]["baseline"]
+    try:
+        task.picture(answers, data.examples[main], str(folder))
+        if len(seeds) > 1:
+            label = f"{task.name} {metric}"
+            plots.seeds(seeds, report["failed_seeds"], baseline, label, str(folder))
+    except Exception as error:
+        # A picture that cannot be drawn is no reason to lose a trained model.
+        message = " ".join(str(error).split())[:200]
+        log(f"warning: a picture is missing: {type(error).__name__} {message}")

@@ -1,0 +1,82 @@
+"""A task of a user's own class: trained as an argument, saved and loaded again."""
+
+import dataclasses
+import json
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.runs import finetuning
+from electra_tf.tasks import ClassificationHead, Rows, Task, saved
+from electra_tf.tasks.base import keras_reduction
+from electra_tf.tasks.batching import Outputs
+from electra_tf.tasks.encoding import encode_texts
+from tests.tasks import common
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Praise(Task):
+    """Whether a text is positive: the methods that have no default, and no more."""
+
+    name: str = "praise"
+    source: Any = None
+    cut: float = 0.5
+
+    kind = "praise"
+    main_metric = "hits"
+
+    def featurize(self, examples, tokenizer, max_seq_length, *, training=False):
+        texts = [[example.texts[0] for example in examples]]
+        inputs, owner = encode_texts(tokenizer, texts, max_seq_length)
+        labels = np.array([[example.label == "pos"] for example in examples], "float32")
+        pad_id = tokenizer.vocabulary.pad_id
+        return Rows(inputs, {"positive": labels}, owner, pad_id=pad_id)
+
+    def head(self, encoder):
+        return ClassificationHead(encoder.hidden_size, 1, pooling="mean")
+
+    def loss(self, reduction="sum"):
+        reduction = keras_reduction(reduction)
+        return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
+
+    def decode(self, outputs, rows, examples):
+        return [1 / (1 + np.exp(-logit[0])) > self.cut for logit in outputs]
+
+    def score(self, answers, examples):
+        labels = [example.label == "pos" for example in examples]
+        return {"hits": 100 * float(np.mean(np.equal(answers, labels)))}
+
+    def to_json(self):
+        return super().to_json() | {"cut": self.cut}
+
+
+def test_a_task_of_ones_own_trains_and_loads(tmp_path):
+    encoder = str(common.save_pretrained(tmp_path / "encoder", dropout=0.0))
+    dev = common.sentiment(12, offset=32)
+    task = Praise(source=common.splits(train=common.sentiment(32), dev=dev), cut=0.4)
+    values = {"encoder": encoder, "output_dir": str(tmp_path / "out"), "epochs": 2.0}
+    values |= {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 3e-3}
+
+    def run(**others):
+        config = fields.from_flat({**values, **others}, FinetuneConfig)
+        return finetuning.run(config, lambda line: None, task)
+
+    with pytest.raises(ValueError, match=r"no serving_outputs.*--noexport_saved_model"):
+        run()
+    report = run(export_saved_model=False)
+    home = FinetuningFolder(tmp_path / "out")
+    loaded = saved.from_json(home.about())
+    assert isinstance(loaded, Praise)
+    assert (loaded.name, loaded.cut) == ("praise", 0.4)
+    rows = loaded.featurize(dev, home.tokenizer(), 16)
+    answers = loaded.decode(Outputs(home.load(), 5)(rows), rows, dev)
+    assert loaded.score(answers, dev) == report["seeds"][0]["scores"]["dev"]
+    results = json.loads((home.path / "results.json").read_text())
+    assert results["summary"]["dev"]["hits"]["baseline"] is None
+    lines = (home.path / "predictions.tsv").read_text().splitlines()
+    assert len(lines) == 1 + len(dev)
