@@ -25,7 +25,7 @@ class Praise(Task):
 
     name: str = "praise"
     source: Any = None
-    cut: float = 0.5
+    limit: float = 0.5
 
     kind = "praise"
     main_metric = "hits"
@@ -45,20 +45,20 @@ class Praise(Task):
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
     def decode(self, outputs, rows, examples):
-        return [1 / (1 + np.exp(-logit[0])) > self.cut for logit in outputs]
+        return [1 / (1 + np.exp(-logit[0])) > self.limit for logit in outputs]
 
     def score(self, answers, examples):
         labels = [example.label == "pos" for example in examples]
         return {"hits": 100 * float(np.mean(np.equal(answers, labels)))}
 
     def to_json(self):
-        return super().to_json() | {"cut": self.cut}
+        return super().to_json() | {"limit": self.limit}
 
 
 def test_a_task_of_ones_own_trains_and_loads(tmp_path):
     encoder = str(common.save_pretrained(tmp_path / "encoder", dropout=0.0))
     dev = common.sentiment(12, offset=32)
-    task = Praise(source=common.splits(train=common.sentiment(32), dev=dev), cut=0.4)
+    task = Praise(source=common.splits(train=common.sentiment(32), dev=dev), limit=0.4)
     values = {"encoder": encoder, "output_dir": str(tmp_path / "out"), "epochs": 2.0}
     values |= {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 3e-3}
 
@@ -72,7 +72,7 @@ def test_a_task_of_ones_own_trains_and_loads(tmp_path):
     home = FinetuningFolder(tmp_path / "out")
     loaded = saved.from_json(home.about())
     assert isinstance(loaded, Praise)
-    assert (loaded.name, loaded.cut) == ("praise", 0.4)
+    assert (loaded.name, loaded.limit) == ("praise", 0.4)
     rows = loaded.featurize(dev, home.tokenizer(), 16)
     answers = loaded.decode(Outputs(home.load(), 5)(rows), rows, dev)
     assert loaded.score(answers, dev) == report["seeds"][0]["scores"]["dev"]
