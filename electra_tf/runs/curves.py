@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,7 +94,7 @@ def _draw(
     baselines: Baselines,
 ) -> None:
     """Draws one panel: curves, held-out points, baselines, legend."""
-    for card, color in zip(cards, _COLORS, strict=False):
+    for card, color in zip(cards, itertools.cycle(_COLORS), strict=False):
         name = card.name
         steps, values = series(rows, name)
         axis.plot(steps, panel.scale * values, color=color, linewidth=1.3)

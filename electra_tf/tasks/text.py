@@ -141,6 +141,18 @@ class TextTask(Task):
         lengths = (sum(map(len, pieces)) for pieces in zip(*encoded, strict=True))
         return [max(0, length - room) for length in lengths]
 
+    def gold(self, examples: Examples) -> np.ndarray:
+        """Returns the labels that ``compare`` takes, one row per example."""
+        return self.targets(examples)
+
+    def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
+        """Returns the scores of answers against ``gold``."""
+        raise NotImplementedError
+
+    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+        """Returns the official metrics by name; see ``Task.score``."""
+        return self.compare(answers, self.gold(examples))
+
     def constant(self, train_examples: Examples) -> np.ndarray:
         """Returns the one answer to everything that fits the training data best."""
         raise NotImplementedError
@@ -158,12 +170,12 @@ class TextTask(Task):
         # Read where a run is finished only.
         from electra_tf.tasks import noise
 
-        answers = np.asarray(answers)
+        answers, gold = np.asarray(answers), self.gold(examples)
         same = np.stack([self.constant(train_examples)] * len(examples))
 
         def scores(rows: np.ndarray) -> tuple[Scores, Scores]:
-            chosen = [examples[row] for row in rows]
-            return self.score(answers[rows], chosen), self.score(same, chosen)
+            chosen = gold[rows]
+            return self.compare(answers[rows], chosen), self.compare(same, chosen)
 
         return noise.intervals(scores, len(examples))
 
@@ -335,10 +347,10 @@ class Classification(LabeledTask):
         """Returns probabilities, float32 [N, C]."""
         return tf.nn.softmax(self.pooled(outputs, rows)).numpy()
 
-    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+    def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         """Returns the scores of ``score_names``, in percent."""
-        compared = self.targets(examples), np.argmax(answers, axis=1)
-        return {name: 100 * SCORES[name](*compared) for name in self.score_names}
+        given = np.argmax(answers, axis=1)
+        return {name: 100 * SCORES[name](gold, given) for name in self.score_names}
 
     def constant(self, train_examples: Examples) -> np.ndarray:
         """Returns the training data's shares of the classes."""
@@ -466,9 +478,9 @@ class MultiLabel(LabeledTask):
         """Returns probabilities, float32 [N, C]."""
         return tf.sigmoid(self.pooled(outputs, rows)).numpy()
 
-    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+    def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         """Returns micro and macro F1 and the share of entirely right answers."""
-        labels, given = self.targets(examples) == 1, answers >= self.threshold
+        labels, given = gold == 1, answers >= self.threshold
         micro, macro = metrics.multilabel_f1(labels, given)
         exact = float(np.mean(np.all(labels == given, axis=1)))
         shares = {"micro_f1": micro, "macro_f1": macro, "exact_match": exact}
@@ -572,13 +584,16 @@ class Regression(TextTask):
         low, high = self.label_range
         return self.pooled(outputs, rows)[:, 0] * (high - low) + low
 
-    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
+    def gold(self, examples: Examples) -> np.ndarray:
+        """Returns the labels on their own scale, float64 [N]."""
+        return np.array([example.label for example in examples], np.float64)
+
+    def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         """Returns correlations in percent, and the mean squared error of labels."""
-        labels = [example.label for example in examples]
         return {
-            "pearson": 100 * metrics.pearson(labels, answers),
-            "spearman": 100 * metrics.spearman(labels, answers),
-            "mse": float(np.mean(np.square(np.subtract(labels, answers)))),
+            "pearson": 100 * metrics.pearson(gold, answers),
+            "spearman": 100 * metrics.spearman(gold, answers),
+            "mse": float(np.mean(np.square(gold - answers))),
         }
 
     def constant(self, train_examples: Examples) -> np.ndarray:
