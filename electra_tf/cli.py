@@ -44,8 +44,6 @@ _LONGEST_FLAG = 100
 _MOST_FLAGFILES = 1000
 
 Log = Callable[[str], None]
-# Names of the modules of ``--plugin``, for processes that this one starts.
-_PLUGINS = "ELECTRA_TF_PLUGINS"
 # Set to 1, it shows the traceback of errors meant for users too.
 _DEBUG = "ELECTRA_TF_DEBUG"
 # Where the shipped flagfiles are: inside the installed package, whose neighbors may
@@ -108,8 +106,6 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     # Libraries that log through absl report problems only; --verbosity reports more.
     logging.set_verbosity(logging.WARNING)
     with clear_errors():
-        # First, since plugins register names that flags may have.
-        arguments = load_plugins(arguments)
         config_class = command.config
         if isinstance(config_class, str):
             config_class = imported(config_class)
@@ -205,28 +201,6 @@ def reason(error: Exception) -> str:
     # Which function and which operation it was stands before and after.
     said = (found or telling or [type(error).__name__])[0]
     return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", said) or said
-
-
-def load_plugins(arguments: Sequence[str] = ()) -> list[str]:
-    """Imports the modules of ``--plugin``, which register rows from outside.
-
-    A module is looked for in the current folder too. Processes that this one starts
-    (the workers of a comparison) find the names in their environment. Returns the other
-    arguments. Raises ValueError: a module cannot be imported.
-    """
-    inherited = filter(None, os.environ.get(_PLUGINS, "").split(","))
-    given = [text for text in arguments if text.startswith("--plugin=")]
-    names = [text.partition("=")[2] for text in given]
-    names = list(dict.fromkeys([*inherited, *names]))
-    if names and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except (ImportError, ValueError) as error:
-            raise UserError(f"--plugin={name} cannot be imported: {error}.") from error
-        os.environ[_PLUGINS] = ",".join(names)
-    return [text for text in arguments if text not in given]
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
@@ -437,8 +411,6 @@ def help_text(config_class: type, *, texts: str = "", width: int | None = None) 
         "Any command\n"
         "  --flagfile=FILE  read flags from FILE, one per line; later flags win. The\n"
         "      shipped ones are found by name from any folder: configs/small.cfg\n"
-        "  --plugin=MODULE  import MODULE first, which registers objectives or other\n"
-        "      rows of yours (docs/extending.md); may be given several times\n"
         "  --help, --helpfull, --version  this text; also absl's own flags; the version"
     )
     return "\n\n".join(parts)

@@ -16,7 +16,7 @@ from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
 from electra_tf.__main__ import main as command
 from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
-from electra_tf.config.pretraining import OBJECTIVES, PretrainConfig
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -194,26 +194,6 @@ def test_the_list_of_commands():
     assert wrong.stderr == (
         "error: no command 'pretain'. Did you mean pretrain? See --help.\n"
     )
-
-
-def test_plugins_are_imported_first(tmp_path, monkeypatch):
-    """Here and in the processes that a command starts, which have no flag for it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("ELECTRA_TF_PLUGINS", "")
-    (tmp_path / "my_rows.py").write_text(
-        "from electra_tf.config.pretraining import OBJECTIVES\n"
-        "OBJECTIVES['mine'] = 'a row of mine'\n"
-    )
-    monkeypatch.delitem(sys.modules, "my_rows", raising=False)
-    monkeypatch.setitem(OBJECTIVES, "mine", "")
-    assert cli.load_plugins(["--a=1", "--plugin=my_rows", "b"]) == ["--a=1", "b"]
-    assert OBJECTIVES["mine"] == "a row of mine"
-    del sys.modules["my_rows"]
-    cli.load_plugins()
-    assert "my_rows" in sys.modules
-    with pytest.raises(ValueError, match="--plugin=no_such_rows cannot be imported"):
-        cli.load_plugins(["--plugin=no_such_rows"])
 
 
 def test_version():

@@ -145,7 +145,7 @@ CONFIGS = (
 def test_flags_that_docs_name_exist():
     leaves = (leaf for config in CONFIGS for _, leaf in fields.fields(config))
     known = {fields.flag_name(leaf) for leaf in leaves}
-    known |= FOREIGN_FLAGS | {"flagfile", "help", "plugin"} | _benchmark_flags()
+    known |= FOREIGN_FLAGS | {"flagfile", "help"} | _benchmark_flags()
     for doc in DOCS:
         for name in re.findall(r"(?<![\w-])--(\w+)", doc.read_text()):
             assert name in known or name.removeprefix("no") in known, (doc.name, name)

@@ -224,7 +224,6 @@ _KINDS = {"finetuning": _finetuned, "pairs": _paired}
 
 def main() -> int:
     """Runs the job that stdin holds."""
-    cli.load_plugins()
     job = json.loads(sys.stdin.buffer.readline())
 
     def end_with_parent() -> None:

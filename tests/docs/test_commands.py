@@ -14,9 +14,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCRIPTS = {"run_pretraining.py": "pretrain", "run_finetuning.py": "finetune"}
 COMMAND = re.compile(r"python (?:-m electra_tf (\w+)|(run_\w+\.py))([^|<>&]*)")
-# What stands for something else, flags of a plugin, and a file that a diff there makes
-# (test_extending.py).
-LEFT_OUT = ("...", "--help", "--plugin", "$", "configs/medium.cfg")
+# What stands for something else, and a file that a diff makes (test_extending.py).
+LEFT_OUT = ("...", "--help", "$", "configs/medium.cfg")
 
 
 def command_lines(text):
