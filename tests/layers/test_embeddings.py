@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
 from electra_tf.layers.embeddings import TABLES
-from tests.layers.helpers import check_compiles, check_config, randomize
+from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
 
 IDS = tf.constant([[1, 2, 3, 4], [5, 6, 7, 0]])
@@ -198,15 +198,3 @@ def test_dtype_policy():
     assert output.dtype == tf.bfloat16
     exact = make()(IDS, SEGMENTS)
     np.testing.assert_allclose(tf.cast(output, tf.float32), exact, rtol=2**-8)
-
-
-def test_config():
-    restored = check_config(
-        TextEmbedding(11, 6, max_positions=5, num_segments=3, dropout=0.2, name="words")
-    )
-    assert restored.num_segments == 3
-    assert restored.name == "words"
-    for kind in (DeltaEmbedding, SharedWordEmbedding):
-        restored = check_config(kind(TextEmbedding(11, 6), dropout=0.2, name="own"))
-        assert restored.lender.vocab_size == 11
-        assert restored.dropout == 0.2

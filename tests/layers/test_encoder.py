@@ -7,7 +7,6 @@ from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
 from tests.layers.helpers import (
     check_compiles,
-    check_config,
     randomize,
 )
 from tests.reference import encoder as reference
@@ -314,12 +313,6 @@ def test_errors():
         TextEncoder(TextEmbedding(11, 8), num_layers=1, hidden_size=8, num_heads=3)
     with pytest.raises(ValueError, match="position table of 9 rows"):
         make()({"input_ids": np.zeros((1, 10), np.int32)})
-
-
-def test_config():
-    restored = check_config(make(dropout=0.2, seed=5))
-    assert restored.seed == 5
-    assert restored.intermediate_size == 32
 
 
 @keras.saving.register_keras_serializable(package="electra_tf_tests")

@@ -127,12 +127,6 @@ def test_initial_values():
     assert 0.9 * bound < np.abs(head.prediction_kernel).max() <= bound
 
 
-def test_config():
-    check_config(ReplacedTokenHead(8))
-    restored = check_config(MaskedLMHead(TextEmbedding(11, 6), layer_norm_epsilon=1e-6))
-    assert restored.embeddings.vocab_size == 11
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.15, 0.5])
 def test_dropout_rate_and_scale_are_exact(rate):
     ones = tf.ones([1000, 2000])

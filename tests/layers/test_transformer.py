@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TransformerEncoder, TransformerEncoderBlock
-from tests.layers.helpers import check_compiles, check_config, randomize
+from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
 from tests.reference import two_tower
 
@@ -196,9 +196,3 @@ def test_errors():
         TransformerEncoderBlock(16, 2, attention_dropout=-0.1)
     with pytest.raises(ValueError, match="needs a seed"):
         make_block()(hidden(), MASK, training=True)
-
-
-def test_config():
-    check_config(TransformerEncoderBlock(16, 2, dropout=0.2, activation="relu"))
-    restored = check_config(TransformerEncoder(2, 8, 2, 16, attention_dropout=0.3))
-    assert restored.blocks[1].attention_dropout == 0.3
