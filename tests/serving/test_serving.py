@@ -415,8 +415,8 @@ def test_batches_without_texts_or_without_words_are_answered(kind):
         columns = {name: tf.constant(texts, tf.string) for name in names}
         return {len(tensor) for tensor in serve(**columns).values()}
 
-    assert sizes(module.serve, ["", " \t"], task.text_names) == {2}
-    assert sizes(module.serve, [], task.text_names) == {0}
+    assert sizes(module.answer, ["", " \t"], task.text_names) == {2}
+    assert sizes(module.answer, [], task.text_names) == {0}
     assert sizes(module.serve_examples, [], ["examples"]) == {0}
 
 
