@@ -104,7 +104,7 @@ def judge(
     number and of ``seed``; the samples also of ``batch_size``.
     """
     vocabulary, detector = inspector.vocabulary, detector or inspector.detector
-    rate = mask_rate or inspector.flags.get("mask_rate", 0.15)
+    rate = inspector.flags.get("mask_rate", 0.15) if mask_rate is None else mask_rate
     temperature = inspector.flags.get("temperature", 1.0)
     sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]

@@ -46,6 +46,8 @@ def test_corruption_touches_what_is_masked_and_is_judged(inspector, text):
     own = judged.corruptions(inspector, text.counts)["own generator"]
     found = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
     again = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
+    with pytest.raises(ValueError, match="mask_rate must be"):
+        judged.judge(inspector, text.rows, own, mask_rate=0.0)
     np.testing.assert_array_equal(found.shown, again.shown)
     assert found.is_replaced.any()
     assert (found.is_masked | ~found.is_replaced).all()
