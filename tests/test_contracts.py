@@ -73,6 +73,7 @@ CALLS = {
 }
 ELSEWHERE = {
     "AdamW": "tests/training/test_optimizers.py",
+    "FitSchedule": "tests/api/test_text_models.py",
     "WarmupPolynomialDecay": "tests/training/test_schedules.py",
     "TextClassifier": "tests/api/test_text_models.py",
     "TokenClassifier": "tests/api/test_text_models.py",

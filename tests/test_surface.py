@@ -139,7 +139,7 @@ NAMES = {
         "make_batch",
         "split_words",
     ],
-    "electra_tf.training": ["AdamW", "WarmupPolynomialDecay"],
+    "electra_tf.training": ["AdamW", "FitSchedule", "WarmupPolynomialDecay"],
 }
 
 
@@ -316,6 +316,9 @@ EXAMPLES = {
     ),
     "LinearChange": lambda: pretraining.LinearChange(0.0, 0.5, 10, begin=3),
     "ExponentialDecay": lambda: pretraining.ExponentialDecay(2.0, 1.0, 5.0),
+    "FitSchedule": lambda: et.training.FitSchedule(
+        0.01, warmup_proportion=0.2, assigned=0.5
+    ),
     "WarmupPolynomialDecay": lambda: et.training.WarmupPolynomialDecay(
         1e-3,
         10,

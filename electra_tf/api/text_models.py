@@ -1,14 +1,13 @@
-"""Keras models that take texts: preprocessing inside, answers out.
+"""Keras models that take texts: the preprocessing and the answers are inside.
 
-A ``TaskModel`` of ``tasks`` with the tokenizer and the task beside it, so that ``fit``,
-``evaluate`` and ``predict`` read strings and one ``.keras`` file holds everything.
-
-Letters: N texts, B batch, R rows, S sequence.
+Letters: N texts, B batch, R rows, S sequence, C labels.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import dataclasses
+import itertools
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,45 +19,119 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.api.labels import LabelLookup, label_names
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
-from electra_tf.api.texts import SentenceVectors, columns_of, plain, text_of
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.api.texts import (
+    Batches,
+    SentenceVectors,
+    columns_of,
+    is_missing,
+    plain,
+    text_of,
+)
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
+from electra_tf.features import ENCODER_INPUTS
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.runs import finetuning
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved, squad
-from electra_tf.tasks.base import Example, Scores, Task
+from electra_tf.tasks.base import Example, Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.heads import TaskModel
-from electra_tf.tasks.sentences import Sentence, SentenceSource, TagSet
+from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
+from electra_tf.tasks.sentences import Sentence, SentenceSource, TagSet, split_words
 from electra_tf.tasks.squad import Question
 from electra_tf.tasks.tables import TableSource
+from electra_tf.training.optimizers import AdamW
+from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 
-# Texts, labels and weights of a batch; the last two may be None.
-_Batch = tuple[dict[str, list[str]], list[Any] | None, np.ndarray | None]
+_OPTIONS = ("dropout", "attention_dropout", "head_dropout", "mixed_precision", "seed")
+# Callbacks that set the learning rate themselves.
+_RATE_CALLBACKS = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
+_Columns = dict[str, list[str]]
+# Texts, labels and sample weights; the last two may be None.
+_Table = tuple[_Columns, list[Any] | None, np.ndarray | None]
+
+
+class Preprocessor:
+    """Tokenizes and packs texts into the inputs of a task model.
+
+    Training, evaluation, prediction and the SavedModel do the same.
+
+    Attributes:
+        tokenizer: a ``WordPiece``.
+        max_seq_length: maximal number of tokens of a row, special ones included.
+        text_names: names of the texts.
+    """
+
+    def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
+        self.task = task
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.text_names = tuple(task.text_names)
+
+    def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
+        """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
+        words = self.task.kind == "tagging"
+        columns = columns_of(texts, self.text_names, words=words)
+        tensors = {
+            # JSON can hold halves of surrogate pairs, UTF-8 cannot.
+            name: tf.constant([t.encode("utf-8", "ignore") for t in column], tf.string)
+            for name, column in columns.items()
+        }
+        inputs = self.task.serving_inputs(
+            self.tokenizer, self.max_seq_length, **tensors
+        )
+        return {name: inputs[name] for name in ENCODER_INPUTS}
+
+    def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
+        """Returns the feature rows of examples of the task."""
+        return self.task.featurize(
+            examples, self.tokenizer, self.max_seq_length, training=training
+        )
+
+
+@dataclasses.dataclass
+class _Feed:
+    """Preprocessed batches, the number of them (None: unknown), and a lost error."""
+
+    dataset: tf.data.Dataset
+    count: int | None
+    error: Exception | None = None
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class PercentAccuracy(keras.metrics.SparseCategoricalAccuracy):
+    """Accuracy in percent, the unit of all scores of this library."""
+
+    def result(self) -> tf.Tensor:
+        """Returns the accuracy so far, from 0 to 100."""
+        return 100 * super().result()
 
 
 class TextModel(TaskModel):
     """A task model that takes texts; the base of the three public classes.
 
-    Called as a layer it is a ``TaskModel``: token ids in, what the head says out.
+    ``fit``, ``evaluate``, ``predict``, ``train_on_batch``, ``test_on_batch`` and
+    ``predict_on_batch`` have Keras's arguments and preprocess texts first. Called as a
+    layer the model maps token ids to the outputs of its head.
 
     Args:
-        encoder: a ``TextEncoder``.
-        head: what the task puts on it.
-        task: what ``Task.to_json`` says, and under "columns" how tables are read.
+        encoder: a ``TextEncoder``; also the attribute ``backbone``.
+        head: the layer that the task puts on it.
+        task: ``Task.to_json``, and under "columns" the column names of tables.
         vocabulary: all tokens, in the order of their ids.
         lower_case: whether texts are lower-cased.
         strip_accents: whether accents are removed, too.
-        max_seq_length: most tokens of a row, special ones included.
+        max_seq_length: maximal number of tokens of a row, special ones included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
 
     Examples:
@@ -67,15 +140,14 @@ class TextModel(TaskModel):
         True
         >>> model.encode(["one text", "another one"], pooling="cls").shape
         (2, 256)
-        >>> (inputs,) = next(iter(model.preprocess(["one text"])))  # of a batch
+        >>> inputs = next(iter(model.preprocess(["one text"])))  # of a batch
         >>> model(inputs).shape
         TensorShape([1, 2])
     """
 
-    # Kinds of tasks that the class takes, and what each wants as labels.
+    # Kinds of tasks of the class.
     kinds: ClassVar[tuple[str, ...]] = ()
-    # Whether ``compile_default`` was the last to compile.
-    _has_default = False
+    _reads_words: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -101,11 +173,16 @@ class TextModel(TaskModel):
                 f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
                 f"{self._task.kind}: load the model with electra_tf.load."
             )
+        self._lookup = LabelLookup(self.labels)
         self.tokenizer = WordPiece(
             Vocabulary(self.vocabulary),
             lower_case=lower_case,
             strip_accents=strip_accents,
         )
+        self.preprocessor = Preprocessor(self._task, self.tokenizer, max_seq_length)
+        # Made at the first use; Keras reads all properties when it saves.
+        self._predictor: Predictor | None = None
+        self._vectors: SentenceVectors | None = None
 
     @classmethod
     def _on_preset(
@@ -115,11 +192,12 @@ class TextModel(TaskModel):
         max_seq_length: int | None,
         **options: Any,
     ) -> Self:
-        """The model of a task on a pretrained encoder, compiled.
+        """Returns the model of a task on a pretrained encoder, compiled.
 
         ``make`` gets the options of the head.
         """
-        seed, head_dropout = options.pop("seed", 0), options.pop("head_dropout", 0.1)
+        seed, head_dropout = options.pop("seed", None), options.pop("head_dropout", 0.1)
+        state = random.getstate()
         encoder, tokenizer, trained = encoder_and_tokenizer(preset, **options)
         task = make({"name": cls.__name__, "source": None, "dropout": head_dropout})
         most = encoder.embeddings.max_positions
@@ -129,8 +207,16 @@ class TextModel(TaskModel):
                 f"max_seq_length is {length}, but {preset} has {most} positions: give "
                 f"{most} or less."
             )
-        keras.utils.set_random_seed(seed)
-        return cls.of(encoder, task.head(encoder), task.to_json(), tokenizer, length)
+        number = random.randrange(2**31) if seed is None else seed
+        # Keras draws the seeds of initializers from this generator.
+        random.seed(number)
+        about, head = task.to_json(), task.head(encoder)
+        model = cls.of(encoder, head, about, tokenizer, length, seed=number)
+        random.setstate(state)
+        if seed is None:
+            # As after any layer of Keras, the next one is another.
+            random.random()
+        return model
 
     @classmethod
     def of(
@@ -140,8 +226,9 @@ class TextModel(TaskModel):
         task: Mapping[str, Any],
         tokenizer: WordPiece,
         max_seq_length: int,
+        seed: int = 0,
     ) -> Self:
-        """The model of these parts, compiled with ``compile_default``."""
+        """Returns the model of these parts, compiled with ``compile_default``."""
         model = cls(
             encoder,
             head,
@@ -150,13 +237,14 @@ class TextModel(TaskModel):
             lower_case=tokenizer.lower_case,
             strip_accents=tokenizer.strip_accents,
             max_seq_length=max_seq_length,
+            seed=seed,
         )
         model.compile_default()
         return model
 
     @classmethod
     def load(cls, source: str | os.PathLike) -> Self:
-        """``electra_tf.load``, which must give a model of this class, else ValueError.
+        """Loads as ``electra_tf.load``; raises ValueError for another class.
 
         ``source`` is the folder of a fine-tuning run, or a ``.keras`` file that
         ``save`` wrote.
@@ -170,38 +258,308 @@ class TextModel(TaskModel):
             )
         return found
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """``keras.Model.compile``; what it is given is what ``fit`` uses."""
-        super().compile(*args, **kwargs)
-        self._has_default = False
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as a saved model was; Keras leaves that to custom models."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
-    def compile_default(self, steps: int | None = None) -> None:
+    def compile_default(self) -> None:
         """Compiles with the recipe of a fine-tuning run without flags.
 
         That is the task's loss, the mean over the batch, and ELECTRA's AdamW clipped to
-        norm 1, with a lower rate for lower layers; warm-up over a tenth of ``steps``
-        and a linear decay to 0 at their end. Without ``steps`` the rate is constant,
-        until ``fit`` knows them. Call ``compile`` for others.
+        norm 1, with lower rates for lower layers and a ``FitSchedule``.
         """
-        flags = {"max_seq_length": self.max_seq_length}
-        config = fields.from_flat(flags, FinetuneConfig)
-        chosen = finetuning.settings(config, self._task, self.encoder)
-        optimizer = finetuning.optimizer(config.recipe, chosen, self, steps)
-        metrics = self._task.keras_metrics()
-        self.compile(
-            optimizer=optimizer, loss=self._task.loss(chosen.reduction), **metrics
+        recipe, size = RECIPES["paper"], encoder_size(self.encoder.hidden_size)
+        optimizer = AdamW(
+            FitSchedule(recipe.learning_rate[size]),
+            weight_decay=recipe.weight_decay,
+            learning_rate_multipliers=layerwise_multipliers(
+                self, recipe.layerwise_decay[size], recipe.layerwise_exponent
+            ),
         )
-        self._has_default = True
+        self.compile(
+            optimizer=optimizer,
+            loss=self._task.loss(recipe.reduction),
+            metrics=self._default_metrics(),
+        )
+
+    def _default_metrics(self) -> list[keras.metrics.Metric] | None:
+        return None
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns the arguments of ``compile``."""
+        config = super().get_compile_config()
+        return {**config, "schedule": "as compiled"} if config else {}
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as the saved model was, with the optimizer's variables built."""
+        config = dict(config)
+        is_as_compiled = config.pop("schedule", None)
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        rate = getattr(self.optimizer, "_learning_rate", None)
+        if not is_as_compiled and isinstance(rate, WarmupPolynomialDecay):
+            # Up to version 0.2, `fit` compiled a schedule that ended with the call.
+            self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
+        self._build_optimizer()
+
+    def _build_optimizer(self) -> None:
+        """Creates the variables of the optimizer, for what is trained now."""
+        optimizer = self.optimizer
+        if optimizer is None or optimizer.built:
+            return
+        if isinstance(optimizer, AdamW):
+            trained = {variable.path for variable in self.trainable_variables}
+            frozen = {variable.path for variable in self.variables} - trained
+            optimizer.learning_rate_multipliers = {
+                path: factor
+                for path, factor in optimizer.learning_rate_multipliers.items()
+                if path not in frozen
+            }
+        with self.distribute_strategy.scope():
+            optimizer.build(self.trainable_variables)
+
+    def save_own_variables(self, store: dict[str, Any]) -> None:
+        """Saves the dropout stream, so that a loaded model trains as this one would."""
+        store["dropout"] = self.seed_generator.state.numpy()
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Restores the dropout stream; files of version 0.2 lack it."""
+        if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
+            self.seed_generator.state.assign(np.array(store["dropout"]))
+
+    @property
+    def backbone(self) -> TextEncoder:
+        """The ``TextEncoder``, under keras-hub's name."""
+        return self.encoder
 
     @property
     def text_names(self) -> tuple[str, ...]:
         """Names of the texts that the model reads."""
-        return self._task.text_names
+        return tuple(self._task.text_names)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the labels in the order of the outputs; empty if there are none."""
+        return ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model on token ids; raises ValueError for strings."""
+        inputs = args[0] if args else kwargs.get("inputs")
+        for leaf in keras.tree.flatten(inputs):
+            if _is_text(leaf):
+                raise UserError(
+                    "The model is called on token ids: use predict for answers, or "
+                    "model(model.preprocessor(texts)) for logits."
+                )
+        return super().__call__(*args, **kwargs)
+
+    # Input.
+
+    def preprocess(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        *,
+        shuffle: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns batches for ``fit``: inputs, or (inputs, targets[, weights]).
+
+        Texts are a list, an array or a Series of strings (of tuples or dictionaries if
+        the model reads several texts), a DataFrame or a dictionary of columns; or
+        batches from a ``tf.data.Dataset``, a ``keras.utils.PyDataset`` or a generator,
+        which bring their labels.
+
+        Raises:
+            ValueError: texts or labels are not what the model needs, or the dataset is
+                not batched.
+        """
+        return self._feed(x, y, sample_weight, batch_size, shuffle=shuffle).dataset
+
+    def _feed(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        *,
+        shuffle: bool = False,
+        class_weight: Mapping[Any, float] | None = None,
+    ) -> _Feed:
+        """Returns the batches of ``preprocess``.
+
+        A dataset that ``preprocess`` returned is passed on.
+        """
+        if isinstance(x, tf.data.Dataset) and _is_encoded(x.element_spec):
+            return _Feed(x, Batches(x).count)
+        weigh = self._class_weights(class_weight)
+        if Batches.has(x):
+            if y is not None or sample_weight is not None or batch_size is not None:
+                raise UserError(
+                    "A dataset or generator has batches with labels and weights inside:"
+                    " leave out y, sample_weight and batch_size."
+                )
+            batches = Batches(x, shuffle=shuffle)
+
+            def generate() -> Iterator[tuple]:
+                for element in batches:
+                    rows = self._rows(*self._table(*element), weigh)
+                    if len(rows):
+                        yield self._batch(rows, np.arange(len(rows)))
+
+            first, count = batches.first(), batches.count
+            if first is None:
+                raise UserError("There is not a single text: the dataset is empty.")
+            rows = self._rows(*self._table(*first), weigh)
+            if self._task.kind == "question_answering":
+                # Batches without a usable answer are left out.
+                return self._generated(generate, rows, None, count)
+            return self._generated(generate, rows, count, count)
+        table = self._table(x, y, sample_weight)
+        return self._table_feed(table, batch_size, shuffle=shuffle, weigh=weigh)
+
+    def _table_feed(
+        self,
+        table: _Table,
+        batch_size: int | None,
+        *,
+        shuffle: bool = False,
+        weigh: np.ndarray | None = None,
+    ) -> _Feed:
+        """Returns the batches of texts in memory."""
+        size, rows = _batch_size(batch_size), self._rows(*table, weigh)
+        if not len(rows):
+            raise UserError(
+                "There is not a single text that can be trained on: every answer lacks "
+                "tokens. Check the data, and the vocabulary."
+            )
+        steps = 0 if self.optimizer is None else int(self.optimizer.iterations)
+        order = np.random.default_rng([self.seed, steps])
+
+        def shuffled() -> Iterator[tuple]:
+            numbers = np.arange(len(rows))
+            if shuffle:
+                order.shuffle(numbers)
+            for start in range(0, len(rows), size):
+                yield self._batch(rows, numbers[start : start + size])
+
+        count = -(-len(rows) // size)
+        return self._generated(shuffled, rows, count, count)
+
+    def _generated(
+        self,
+        generate: Callable[[], Iterator[tuple]],
+        rows: Rows,
+        certain: int | None,
+        count: int | None,
+    ) -> _Feed:
+        """Returns a dataset with the structure of the batches of ``rows``.
+
+        ``certain`` is the number of batches that TensorFlow checks.
+        """
+        batch = self._batch(rows, np.arange(min(len(rows), 1)))
+        specs = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), batch
+        )
+
+        def guarded() -> Iterator[tuple]:
+            try:
+                yield from generate()
+            except Exception as error:
+                # TensorFlow reports it as text, in pages of traceback.
+                feed.error = error
+                raise
+
+        data = tf.data.Dataset.from_generator(guarded, output_signature=specs)
+        if certain is not None:
+            data = data.apply(tf.data.experimental.assert_cardinality(certain))
+        feed = _Feed(data.prefetch(2), count)
+        return feed
+
+    def _table(self, x: Any, y: Any, sample_weight: Any) -> _Table:
+        """Returns texts, labels and weights of equal lengths; the last may be None."""
+        columns = columns_of(x, self.text_names, words=self._reads_words)
+        size = len(next(iter(columns.values())))
+        if not size:
+            raise UserError("There is not a single text.")
+        labels = None if y is None else self._labels_of(y)
+        weights = None
+        if sample_weight is not None:
+            weights = np.array(plain(sample_weight, "sample_weight"), np.float32)
+            if weights.ndim != 1 or not np.all(np.isfinite(weights)):
+                raise UserError(
+                    "sample_weight must be one finite number for each text."
+                )
+            if labels is None:
+                raise UserError("sample_weight needs labels.")
+        for what, given in (("labels", labels), ("weights", weights)):
+            if given is not None and len(given) != size:
+                raise UserError(f"{size} texts, but {len(given)} {what}.")
+        return columns, labels, weights
+
+    def _labels_of(self, y: Any) -> list[Any]:
+        """Returns labels, one for each text."""
+        if hasattr(y, "columns") and len(y.columns) == 1:
+            y = y[y.columns[0]]
+        return plain(y, "labels")
+
+    def _rows(
+        self,
+        columns: _Columns,
+        labels: list[Any] | None,
+        weights: np.ndarray | None,
+        weigh: np.ndarray | None,
+    ) -> Rows:
+        """Returns rows with weights; ``weigh`` are those of the classes, [C]."""
+        rows = self._featurize(columns, labels)
+        if weigh is not None and labels is not None:
+            by_class = weigh[rows.targets["label"]]
+            own = by_class if rows.weights is None else rows.weights * by_class
+            rows = dataclasses.replace(rows, weights=own.astype(np.float32))
+        if weights is None:
+            return rows
+        own, given = rows.weights, weights[rows.example]
+        if isinstance(own, np.ndarray):
+            given *= own
+        elif own is not None:
+            # Ragged: one weight for each token.
+            values = own.values * np.repeat(given, own.lengths)
+            given = dataclasses.replace(own, values=values)
+        return dataclasses.replace(rows, weights=given)
+
+    def _featurize(self, columns: _Columns, labels: list[Any] | None) -> Rows:
+        raise NotImplementedError
+
+    def _batch(self, rows: Rows, chosen: np.ndarray) -> Any:
+        """Returns what Keras reads of some rows: inputs, targets, weights."""
+        length = int(rows.lengths[chosen].max(initial=1))
+        if rows.targets:
+            # A training step compiles for every length that occurs: there are few.
+            step = -(-self.max_seq_length // 4)
+            length = min(-(-length // step) * step, self.max_seq_length)
+        return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
+
+    def _class_weights(self, given: Mapping[Any, float] | None) -> np.ndarray | None:
+        if given is None:
+            return None
+        if self._task.kind != "classification":
+            raise UserError(
+                f"class_weight is for classification, not {self._task.kind}."
+            )
+        weights = np.ones([len(self.labels)], np.float32)
+        for label, weight in given.items():
+            try:
+                weights[self._lookup.index(label, 0)] = weight
+            except UserError as error:
+                raise UserError(f"class_weight: {error}") from error
+        return weights
+
+    @contextlib.contextmanager
+    def _errors_of(self, *feeds: _Feed | None) -> Iterator[None]:
+        """Raises the error of preprocessing in the place of TensorFlow's."""
+        try:
+            yield
+        except (tf.errors.OpError, StopIteration):
+            for feed in feeds:
+                if feed is not None and feed.error is not None:
+                    raise feed.error from None
+            raise
 
     # Training.
 
@@ -209,238 +567,324 @@ class TextModel(TaskModel):
         self,
         x: Any = None,
         y: Any = None,
-        batch_size: int = 32,
-        *,
-        sample_weight: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
         validation_data: Any = None,
         shuffle: bool = True,
-        **kwargs: Any,
+        class_weight: Mapping[Any, float] | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
     ) -> keras.callbacks.History:
-        """``keras.Model.fit`` on texts.
+        """``keras.Model.fit`` on texts; see ``preprocess`` for ``x`` and ``y``.
 
-        A model that was not compiled by hand is trained as a fine-tuning run trains it:
-        the rate warms up and falls to 0 with the last step of this call, and another
-        call begins anew. Of a dataset that does not know its length, without
-        ``steps_per_epoch``, the rate is constant.
+        A ``FitSchedule`` warms up and decays to 0 within this call, also in a later
+        call. It is off if a callback of Keras sets the rate, if the number of steps is
+        not known (a generator without ``steps_per_epoch``), and once a number is
+        assigned to ``optimizer.learning_rate``. The optimizer keeps its state.
 
-        Args:
-            x: a batched ``tf.data.Dataset`` of (texts, labels) or (texts, labels,
-                weights); or texts, as ``preprocess`` takes them.
-            y: labels, where ``x`` are texts.
-            batch_size: texts of a batch, where ``x`` is no dataset.
-            sample_weight: float [N], where ``x`` is no dataset.
-            validation_data: a dataset, or (texts, labels).
-            shuffle: whether texts come in another order in every epoch; a dataset
-                has its own.
-            **kwargs: ``epochs``, ``callbacks`` and so on, as Keras has them.
+        Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """
-        data = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
-        if validation_data is not None:
-            given = validation_data
-            parts = given if isinstance(given, tuple) else (given,)
-            weights = parts[2] if len(parts) == 3 else None
-            validation_data = self.preprocess(*parts[:2], weights, batch_size)
-        if self._has_default:
-            per_epoch = kwargs.get("steps_per_epoch") or int(data.cardinality())
-            epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
-            self.compile_default(max(per_epoch * epochs, 0) or None)
-        return super().fit(
-            data, validation_data=validation_data, shuffle=False, **kwargs
-        )
+        validation_size = validation_batch_size or batch_size
+        if validation_split and validation_data is None:
+            table, held_out = self._split(x, y, sample_weight, validation_split)
+            weigh = self._class_weights(class_weight)
+            feed = self._table_feed(table, batch_size, shuffle=shuffle, weigh=weigh)
+            validation = self._table_feed(held_out, validation_size)
+        else:
+            feed = self._feed(
+                *(x, y, sample_weight, batch_size),
+                shuffle=shuffle,
+                class_weight=class_weight,
+            )
+            validation = self._validation(validation_data, validation_size)
+        _check_labeled(feed, "fit")
+        self._build_optimizer()
+        per_epoch = steps_per_epoch or feed.count
+        schedule = getattr(self.optimizer, "_learning_rate", None)
+        given = getattr(callbacks, "callbacks", callbacks) or ()
+        sets_rate = any(isinstance(each, _RATE_CALLBACKS) for each in given)
+        if isinstance(schedule, FitSchedule) and per_epoch and not sets_rate:
+            total = per_epoch * max(epochs - initial_epoch, 0)
+            schedule.start(int(self.optimizer.iterations), total)
+        try:
+            with self._errors_of(feed, validation):
+                return super().fit(
+                    feed.dataset,
+                    epochs=epochs,
+                    verbose=verbose,
+                    callbacks=callbacks,
+                    validation_data=validation and validation.dataset,
+                    shuffle=False,
+                    initial_epoch=initial_epoch,
+                    steps_per_epoch=steps_per_epoch,
+                    validation_steps=validation_steps,
+                    validation_freq=validation_freq,
+                )
+        finally:
+            if isinstance(schedule, FitSchedule):
+                schedule.stop()
 
-    def preprocess(
+    def _split(
+        self, x: Any, y: Any, sample_weight: Any, share: float
+    ) -> tuple[_Table, _Table]:
+        """Returns the texts to train on, and the last ones, to validate on."""
+        if Batches.has(x):
+            raise UserError("validation_split needs texts in memory, not batches.")
+        columns, labels, weights = self._table(x, y, sample_weight)
+        size = len(next(iter(columns.values())))
+        cut = int(size * (1 - share))
+        if not 0 < cut < size:
+            raise UserError(
+                f"validation_split={share} of {size} texts leaves none to train on or "
+                "none to validate on."
+            )
+
+        def part(rows: slice) -> _Table:
+            texts = {name: column[rows] for name, column in columns.items()}
+            return (
+                texts,
+                labels and labels[rows],
+                None if weights is None else weights[rows],
+            )
+
+        return part(slice(cut)), part(slice(cut, None))
+
+    def _validation(self, data: Any, batch_size: int | None) -> _Feed | None:
+        if data is None:
+            return None
+        if Batches.has(data):
+            return self._feed(data)
+        if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+            raise UserError(
+                "validation_data must be (texts, labels), (texts, labels, weights) or "
+                "a dataset."
+            )
+        x, y, weights = (*data, None)[:3]
+        return self._feed(x, y, weights, batch_size)
+
+    def train_on_batch(
         self,
         x: Any,
         y: Any = None,
         sample_weight: Any = None,
-        batch_size: int = 32,
-        *,
-        shuffle: bool = False,
-    ) -> tf.data.Dataset:
-        """Batches as ``keras.Model.fit`` reads them: token ids, targets, weights.
+        class_weight: Mapping[Any, float] | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """``keras.Model.train_on_batch`` on texts."""
+        batch = self._one_batch(x, y, sample_weight, class_weight)
+        self._build_optimizer()
+        return super().train_on_batch(*batch, return_dict=return_dict)
 
-        Texts are a list of strings (of tuples or dictionaries where the model reads
-        several), an array, or a dictionary of columns. See the class for labels.
-
-        Raises:
-            ValueError: texts or labels are not what the model wants, or the dataset is
-                not batched.
-        """
-        batches = self._batches(x, y, sample_weight, batch_size, shuffle)
-        first = next(iter(batches()), None)
-        if first is None:
-            raise UserError("There is not a single text.")
-        specs = tf.nest.map_structure(
-            lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
-            self._features(*first),
-        )
-
-        def generate() -> Iterator[tuple]:
-            for batch in batches():
-                yield self._features(*batch)
-
-        data = tf.data.Dataset.from_generator(generate, output_signature=specs)
-        count = int(x.cardinality()) if isinstance(x, tf.data.Dataset) else -1
-        if not isinstance(x, tf.data.Dataset):
-            texts = next(iter(columns_of(x, self.text_names).values()))
-            count = -(-len(texts) // batch_size)
-        if count >= 0:
-            data = data.apply(tf.data.experimental.assert_cardinality(count))
-        return data.prefetch(2)
-
-    def _batches(
-        self, x: Any, y: Any, weights: Any, batch_size: int, shuffle: bool
-    ) -> Callable[[], Iterator[_Batch]]:
-        """A function that yields the batches of one epoch."""
-        if isinstance(x, tf.data.Dataset):
-            leaves = tf.nest.flatten(x.element_spec)
-            if any(spec.shape.rank == 0 for spec in leaves):
-                raise UserError(
-                    "The dataset has single texts: give dataset.batch(32), or another "
-                    "size."
-                )
-            return lambda: map(self._of_dataset, x.as_numpy_iterator())
-        columns = columns_of(x, self.text_names)
-        size = len(next(iter(columns.values())))
-        labels = None if y is None else self._rows_of(y)
-        weights = None if weights is None else np.asarray(weights, np.float32)
-        for what, given in (("labels", labels), ("weights", weights)):
-            if given is not None and len(given) != size:
-                raise UserError(f"{size} texts, but {len(given)} {what}.")
-        source = random.Random(self.seed)
-
-        def batches() -> Iterator[_Batch]:
-            order = list(range(size))
-            if shuffle:
-                source.shuffle(order)
-            for start in range(0, size, batch_size):
-                at = order[start : start + batch_size]
-                yield (
-                    {name: [texts[i] for i in at] for name, texts in columns.items()},
-                    labels and [labels[i] for i in at],
-                    None if weights is None else weights[at],
-                )
-
-        return batches
-
-    def _of_dataset(self, element: Any) -> _Batch:
-        # A dataset has no lists: a tuple is (texts, labels), a dictionary is texts.
-        is_whole = isinstance(element, tuple)
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(element)
-        if not is_whole:
-            x, y = element, None
-        return (
-            columns_of(x, self.text_names),
-            y if y is None else self._rows_of(y),
-            weights,
-        )
-
-    def _rows_of(self, labels: Any) -> list[Any]:
-        """Labels one by one."""
-        return plain(labels)
-
-    def _features(
+    def test_on_batch(
         self,
-        texts: Mapping[str, list[str]],
-        labels: list[Any] | None,
-        weights: np.ndarray | None,
-    ) -> tuple:
-        """What Keras reads of a batch: inputs, targets, weights."""
-        is_training = labels is not None
-        examples = self._examples(texts, labels)
-        rows = self._task.featurize(
-            examples, self.tokenizer, self.max_seq_length, training=is_training
-        )
-        length = int(rows.lengths.max())
-        if is_training:
-            # A training step compiles for every length that occurs: there are few.
-            step = -(-self.max_seq_length // 4)
-            length = min(-(-length // step) * step, self.max_seq_length)
-        inputs, targets, own = make_batch(rows, np.arange(len(rows)), length)
-        if weights is not None:
-            given = np.asarray(weights, np.float32)[rows.example]
-            # One of each row, for one or for each of its tokens.
-            own = given if own is None else (own.T * given).T
-        return tuple(part for part in (inputs, targets, own) if part is not None)
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """``keras.Model.test_on_batch`` on texts."""
+        batch = self._one_batch(x, y, sample_weight)
+        return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def _examples(
-        self, texts: Mapping[str, list[str]], labels: list[Any] | None
-    ) -> list[Any]:
-        """What the task calls an example, of each text."""
-        raise NotImplementedError
+    def predict_on_batch(self, x: Any) -> Any:
+        """Returns the outputs of the head, such as logits, for one batch of texts."""
+        inputs, *_ = self._one_batch(x)
+        return super().predict_on_batch(inputs)
+
+    def _one_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+    ) -> tuple:
+        if isinstance(x, Mapping) and "input_ids" in x:
+            return x, y, sample_weight
+        if Batches.has(x):
+            raise UserError("A single batch is needed, not a dataset or a generator.")
+        weigh = self._class_weights(class_weight)
+        rows = self._rows(*self._table(x, y, sample_weight), weigh)
+        batch = self._batch(rows, np.arange(len(rows)))
+        return keras.utils.unpack_x_y_sample_weight(batch)
 
     # Answers.
 
-    def predict(self, x: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        """Answers as a server gives them, a dictionary for each text.
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> list[dict[str, Any]]:
+        """Returns the answers that the SavedModel gives, a dictionary for each text.
 
-        ``x`` are texts as in ``preprocess``, or a dataset of them. For the numbers,
-        call the model on token ids.
+        ``predict_proba`` returns probabilities as an array, ``predict_on_batch`` the
+        outputs of the head. Arguments are Keras's; "auto" shows no progress.
         """
-        if isinstance(x, tf.data.Dataset):
-            columns = [self._of_dataset(each)[0] for each in x.as_numpy_iterator()]
-            texts = {n: [t for each in columns for t in each[n]] for n in columns[0]}
-        else:
-            texts = columns_of(x, self.text_names)
-        names, columns = texts.keys(), zip(*texts.values(), strict=True)
-        rows = [dict(zip(names, row, strict=True)) for row in columns]
-        found: list[dict[str, Any]] = []
-        for start in range(0, len(rows), batch_size):
-            found += self._predictor(rows[start : start + batch_size])
-        return found
+        batches, count = self._text_batches(x, batch_size)
+        count = steps if count is None or steps is None else min(steps, count)
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            verbose = 0 if verbose == "auto" else int(verbose)
+            callbacks = keras.callbacks.CallbackList(
+                callbacks,
+                add_progbar=verbose > 0,
+                verbose=verbose,
+                epochs=1,
+                steps=count,
+                model=self,
+            )
+        answers: list[dict[str, Any]] = []
+        callbacks.on_predict_begin()
+        for number, columns in enumerate(itertools.islice(batches, steps)):
+            callbacks.on_predict_batch_begin(number)
+            rows = zip(*columns.values(), strict=True)
+            named = [dict(zip(columns, row, strict=True)) for row in rows]
+            found = self._served(named) if named else []
+            answers += found
+            callbacks.on_predict_batch_end(number, {"outputs": found})
+        callbacks.on_predict_end()
+        return answers
 
-    @functools.cached_property
-    def _predictor(self) -> Predictor:
-        module = export.ServingModule(
-            self, self._task, self.tokenizer, self.max_seq_length
+    def _text_batches(
+        self, x: Any, batch_size: int | None
+    ) -> tuple[Iterator[_Columns], int | None]:
+        """Returns batches of texts, and the number of them if it is known."""
+        if Batches.has(x):
+            batches = Batches(x)
+            texts = (self._columns(element) for element, _, _ in batches)
+            return texts, batches.count
+        columns, size = self._columns(x), _batch_size(batch_size)
+        total = len(next(iter(columns.values())))
+        slices = (
+            {name: column[start : start + size] for name, column in columns.items()}
+            for start in range(0, total, size)
         )
-        return Predictor(module)
+        return slices, -(-total // size)
 
-    def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+    def _columns(self, x: Any) -> _Columns:
+        return columns_of(x, self.text_names, words=self._reads_words)
+
+    def _all_columns(self, x: Any) -> _Columns:
+        """Returns all texts of whatever has them."""
+        batches, _ = self._text_batches(x, None)
+        columns: _Columns = {name: [] for name in self.text_names}
+        for batch in batches:
+            for name, texts in batch.items():
+                columns[name] += texts
+        return columns
+
+    def _served(self, rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+        if self._predictor is None:
+            module = export.ServingModule(
+                self, self._task, self.tokenizer, self.max_seq_length
+            )
+            self._predictor = Predictor(module)
+        return self._predictor(rows)
+
+    def predict_proba(self, x: Any, batch_size: int | None = None) -> Any:
+        """Returns the probabilities of the labels, in the order of ``labels``.
+
+        float32 [N, C]; of a ``TokenClassifier``, a list of arrays [words, C]. Raises
+        ValueError if the task has no labels.
+        """
+        raise UserError(
+            f"A model for {self._task.kind} has no probabilities of labels."
+        )
+
+    def _outputs(self, x: Any, batch_size: int | None) -> tuple[list[Any], Rows, int]:
+        """Returns the outputs of all rows, the rows, and the number of texts."""
+        columns = self._all_columns(x)
+        size = len(next(iter(columns.values())))
+        if not size:
+            return [], Rows({}, {}, np.zeros([0], np.int64)), 0
+        rows = self._featurize(columns, None)
+        return Outputs(self, _batch_size(batch_size))(rows), rows, size
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Scores a table as fine-tuning runs do, or evaluates texts as Keras does.
 
         Args:
             x: path of a table; or texts, or a dataset, as in ``fit``.
-            y: labels, where ``x`` are texts.
-            **kwargs: for a table, ``batch_size`` and the names of its columns:
-                ``text`` and ``label``, ``word_column`` and ``tag_column``; by default
-                those of the run that the model comes from. Else what
-                ``keras.Model.evaluate`` takes.
+            y: labels, if ``x`` are texts.
+            batch_size: number of texts of a batch.
+            verbose: as in Keras, like the following arguments.
+            sample_weight: float [N].
+            steps: number of batches.
+            callbacks: Keras callbacks.
+            return_dict: whether metrics are returned by name.
+            **kwargs: for a table, the names of its columns: ``text`` and ``label``,
+                ``word_column`` and ``tag_column``; by default those of the run that
+                the model comes from.
 
         Returns:
-            For a table, the official scores by name; else what Keras returns.
+            For a table, the official scores by name, in percent; else what Keras
+            returns: the loss, and the accuracy in percent.
         """
-        # What ``fit`` has made of its validation data.
-        if "_use_cached_eval_dataset" in kwargs:
-            return super().evaluate(x, **kwargs)
         if isinstance(x, str | os.PathLike):
-            return self._score(Path(x), **kwargs)
-        size = kwargs.pop("batch_size", 32)
-        data = self.preprocess(x, y, kwargs.pop("sample_weight", None), size)
-        return super().evaluate(data, **kwargs)
+            return self._score(Path(x), _batch_size(batch_size), **kwargs)
+        options = {
+            "verbose": verbose,
+            "steps": steps,
+            "callbacks": callbacks,
+            "return_dict": return_dict,
+            **kwargs,
+        }
+        # The validation data of ``fit`` is preprocessed.
+        if kwargs.get("_use_cached_eval_dataset"):
+            return super().evaluate(x, y, sample_weight=sample_weight, **options)
+        feed = self._feed(x, y, sample_weight, batch_size)
+        _check_labeled(feed, "evaluate")
+        with self._errors_of(feed):
+            return super().evaluate(feed.dataset, **options)
 
-    def _score(self, path: Path, batch_size: int = 64, **columns: Any) -> Scores:
+    def _score(self, path: Path, batch_size: int, **columns: Any) -> Scores:
         if not path.exists():
             raise FileNotFoundError(f"No table {path}.")
         read = {**self.task.get("columns", {}), **columns}
         examples = self._read(path, read)
-        rows = self._task.featurize(examples, self.tokenizer, self.max_seq_length)
+        rows = self.preprocessor.rows(examples, training=False)
         outputs = Outputs(self, batch_size)(rows)
         return self._task.score(self._task.decode(outputs, rows, examples), examples)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> list[Any]:
-        """The examples of a file."""
+        """Returns the examples of a file."""
         raise NotImplementedError
 
     def encode(
         self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
     ) -> np.ndarray:
-        """Vectors of texts, float32 [N, D]; see ``SentenceVectors``."""
-        return self._vectors(texts, pooling, layer, batch_size)
-
-    @functools.cached_property
-    def _vectors(self) -> SentenceVectors:
-        return SentenceVectors(self.encoder, self.tokenizer, self.max_seq_length)
+        """Returns vectors of texts, float32 [N, D]; see ``SentenceVectors``."""
+        if self._vectors is None:
+            self._vectors = SentenceVectors(
+                self.encoder, self.tokenizer, self.max_seq_length
+            )
+        options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
+        is_list = isinstance(texts, list | tuple) and bool(texts)
+        if is_list and not self._reads_words and isinstance(texts[0], str | tuple):
+            # A single text or a pair, whatever the model reads otherwise.
+            return self._vectors(texts, **options)
+        columns = self._all_columns(texts)
+        names = tuple(columns)
+        return self._vectors(tuple(columns.values()), **options, names=names)
 
     # Files.
 
@@ -448,6 +892,7 @@ class TextModel(TaskModel):
         self,
         filepath: str | os.PathLike,
         format: str = "tf_saved_model",
+        verbose: Any = None,
         *,
         precision: str | None = None,
     ) -> float | None:
@@ -455,8 +900,10 @@ class TextModel(TaskModel):
 
         ``format`` is "tf_saved_model", which takes raw strings, or "litert" or "onnx",
         which take token ids. Arguments, result and errors are those of
-        ``serving.export_saved_model``, ``export_litert`` and ``export_onnx``.
+        ``serving.export_saved_model``, ``export_litert`` and ``export_onnx``;
+        ``verbose`` has no effect.
         """
+        del verbose
         path = str(filepath)
         if format == "tf_saved_model":
             return export.export_saved_model(
@@ -471,12 +918,51 @@ class TextModel(TaskModel):
         return others[format](self, self._task, path)
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a value holds strings, or is a table or a dataset."""
+    if not hasattr(value, "dtype"):
+        return not isinstance(value, int | float | None)
+    kind = getattr(value.dtype, "kind", "")
+    return kind in ("U", "S", "O") or "str" in str(value.dtype)
+
+
+def _is_encoded(element: Any) -> bool:
+    """Whether an element of a dataset has token ids already."""
+    x = element[0] if isinstance(element, tuple) else element
+    return isinstance(x, Mapping) and "input_ids" in x
+
+
+def _check_labeled(feed: _Feed, method: str) -> None:
+    if not isinstance(feed.dataset.element_spec, tuple):
+        raise UserError(f"{method} needs labels: give y, or batches with labels.")
+
+
+def _batch_size(given: int | None) -> int:
+    if given is None:
+        return 32
+    if not isinstance(given, int | np.integer) or given < 1:
+        raise UserError(f"batch_size must be a positive integer, got {given!r}.")
+    return int(given)
+
+
+def _check_options(options: Mapping[str, Any], *more: str) -> None:
+    known = (*_OPTIONS, *more)
+    for name in options:
+        if name not in known:
+            hint = " Give labels=, the names of the classes." if "class" in name else ""
+            raise UserError(
+                f"Unknown option {name!r}; known are {', '.join(known)}.{hint}"
+            )
+
+
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TextClassifier(TextModel):
-    """Classes, any number of labels, or a number, of a text or of a pair.
+    """Classifies a text or a pair: one label, any number of labels, or a number.
 
-    Labels are names or numbers of classes; with several at a time, tuples of names or
-    rows of 0 and 1; of a regression, numbers.
+    Labels are names; or numbers, which are labels if any label is a number, and else
+    positions in the list of labels. With several labels at a time, rows are lists of
+    labels, or one number from 0 to 1 for each label. Labels of a regression are
+    numbers within ``label_range``.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -487,6 +973,8 @@ class TextClassifier(TextModel):
         >>> history = model.fit(texts, labels, epochs=2, verbose=0)
         >>> [answer["label"] for answer in model.predict(["I liked it."])]
         ['good']
+        >>> model.predict_proba(["I liked it."]).shape
+        (1, 2)
     """
 
     kinds = ("classification", "multilabel", "regression")
@@ -495,7 +983,7 @@ class TextClassifier(TextModel):
     def from_preset(
         cls,
         preset: str | os.PathLike,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Any] | None = None,
         *,
         kind: str = "classification",
         pair: bool = False,
@@ -504,7 +992,7 @@ class TextClassifier(TextModel):
         max_seq_length: int | None = None,
         **options: Any,
     ) -> Self:
-        """A classifier with a new head, compiled, on a pretrained encoder.
+        """Returns a classifier with a new head, compiled, on a pretrained encoder.
 
         Args:
             preset: folder of a pretraining run or an import, a folder or name that
@@ -512,70 +1000,92 @@ class TextClassifier(TextModel):
             labels: names of the classes, in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
             pair: whether there are two texts.
-            pooling: what the head reads, see ``tasks.ClassificationHead``.
+            pooling: input of the head, see ``tasks.ClassificationHead``.
             label_range: smallest and largest label of a regression.
-            max_seq_length: most tokens of a row; None: 128, or what the encoder has.
+            max_seq_length: maximal number of tokens of a row; None: 128, or fewer if
+                the encoder has fewer positions.
             **options: ``dropout``, ``attention_dropout``, ``head_dropout``,
-                ``mixed_precision`` ("none" or "bfloat16") and ``seed``.
+                ``mixed_precision`` ("none" or "bfloat16"; default: Keras's policy) and
+                ``seed`` of the head, of dropout and of the order of texts (default:
+                drawn from Keras's).
 
         Raises:
-            ValueError: an argument is not one of these, or the encoder is damaged.
+            ValueError: an argument is invalid, or the encoder is damaged.
             OSError: there is no such encoder.
         """
+        _check_options(options)
         if kind not in cls.kinds:
             raise UserError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
-        names = tuple(map(str, labels or ()))
-        least = {"classification": 2, "multilabel": 1, "regression": 0}[kind]
-        if len(set(names)) < max(least, len(names)):
-            raise UserError(
-                f"labels are {', '.join(names) or 'missing'}; a {kind} wants at least "
-                f"{least} different ones."
-            )
-        own = {"labels": names}
         if kind == "regression":
-            if label_range is None:
-                raise UserError("A regression wants label_range, such as (0.0, 5.0).")
-            own = {"label_range": tuple(map(float, label_range))}
+            if labels is not None:
+                raise UserError("A regression has no labels: give label_range alone.")
+            own = {"label_range": _label_range(label_range)}
+        else:
+            least = 2 if kind == "classification" else 1
+            own = {"labels": label_names(labels, "labels", least)}
 
         def make(head: dict[str, Any]) -> Task:
             return saved.kinds()[kind](pair=pair, pooling=pooling, **own, **head)
 
         return cls._on_preset(preset, make, max_seq_length, **options)
 
-    def _examples(
-        self, texts: Mapping[str, list[str]], labels: list[Any] | None
-    ) -> list[Example]:
-        rows = list(zip(*texts.values(), strict=True))
-        given = [None] * len(rows) if labels is None else labels
-        return [
-            Example(str(number), row, label if label is None else self._label(label))
-            for number, (row, label) in enumerate(zip(rows, given, strict=True))
-        ]
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the labels in the order of the outputs; empty for a regression."""
+        return getattr(self._task, "labels", None) or ()
 
-    def _label(self, value: Any) -> Any:
-        if self._task.kind == "regression":
-            return float(value)
+    def _default_metrics(self) -> list[keras.metrics.Metric] | None:
+        if self._task.kind == "classification":
+            return [PercentAccuracy(name="accuracy")]
+        return None
+
+    def _labels_of(self, y: Any) -> list[Any]:
+        if self._task.kind == "multilabel" and hasattr(y, "columns"):
+            if sorted(map(str, y.columns)) != sorted(self.labels):
+                raise UserError(
+                    f"The columns of y are {', '.join(map(str, y.columns))}, not the "
+                    f"labels {', '.join(self.labels)}."
+                )
+            names = {str(name): name for name in y.columns}
+            columns = [plain(y[names[name]], name) for name in self.labels]
+            return [list(row) for row in zip(*columns, strict=True)]
+        return super()._labels_of(y)
+
+    def _featurize(self, columns: _Columns, labels: list[Any] | None) -> Rows:
+        texts = zip(*columns.values(), strict=True)
+        examples = [Example(str(number), row) for number, row in enumerate(texts)]
+        rows = self.preprocessor.rows(examples, training=labels is not None)
+        if labels is None:
+            return rows
+        targets = self._targets(labels)[rows.example]
+        return dataclasses.replace(rows, targets={"label": targets})
+
+    def _targets(self, labels: list[Any]) -> np.ndarray:
+        """Returns targets: int32 [N], or float32 [N, C] or, of a regression, [N, 1]."""
         if self._task.kind == "multilabel":
-            values = plain(value)
-            if values and not isinstance(values[0], str | bytes):
-                if len(values) != len(self._task.labels):
-                    raise UserError(
-                        f"A row of labels has {len(values)} numbers; the model has "
-                        f"{len(self._task.labels)} labels."
-                    )
-                pairs = zip(self._task.labels, values, strict=True)
-                return tuple(name for name, flag in pairs if flag)
-            return tuple(text_of(name, "labels") for name in values)
-        if isinstance(value, str | bytes):
-            return text_of(value, "labels")
-        if isinstance(value, list) and len(value) == 1:
-            (value,) = value
-        if int(value) != value or not 0 <= value < len(self._task.labels):
+            rows = [self._lookup.several(value, n) for n, value in enumerate(labels)]
+            return np.stack(rows)
+        if self._task.kind == "classification":
+            numbers = [self._lookup.index(value, n) for n, value in enumerate(labels)]
+            return np.array(numbers, np.int32)
+        low, high = self._task.label_range
+        values = np.array([_number(value, n) for n, value in enumerate(labels)])
+        for row in np.flatnonzero((values < low) | (values > high)):
             raise UserError(
-                f"The label {value} is no class: give one of "
-                f"{', '.join(self._task.labels)}, or 0 to {len(self._task.labels) - 1}."
+                f"Row {row}: the label {values[row]:g} is outside of label_range "
+                f"({low:g}, {high:g})."
             )
-        return self._task.labels[int(value)]
+        scaled = (values - low) / (high - low)
+        return scaled.astype(np.float32)[:, np.newaxis]
+
+    def predict_proba(self, x: Any, batch_size: int | None = None) -> np.ndarray:
+        """Returns the probability of each label, float32 [N, C]."""
+        if self._task.kind == "regression":
+            return super().predict_proba(x, batch_size)
+        outputs, rows, size = self._outputs(x, batch_size)
+        if not size:
+            return np.zeros([0, len(self.labels)], np.float32)
+        return self._task.decode(outputs, rows, [None] * size)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> list[Example]:
         if path.is_dir() and self._task.name in glue.ROWS:
@@ -597,42 +1107,70 @@ class TextClassifier(TextModel):
         return source("eval")
 
 
+def _label_range(given: Any) -> tuple[float, float]:
+    if given is None:
+        raise UserError("A regression needs label_range, such as (0.0, 5.0).")
+    try:
+        low, high = map(float, given)
+    except (TypeError, ValueError):
+        low = high = float("nan")
+    if not -np.inf < low < high < np.inf:
+        raise UserError(
+            f"label_range must be a smaller and a larger number, got {given!r:.100}."
+        )
+    return low, high
+
+
+def _number(value: Any, row: int) -> float:
+    if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
+        (value,) = value
+    try:
+        number = float("nan") if is_missing(value) else float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not np.isfinite(number):
+        raise UserError(f"Row {row}: the label {value!r:.100} is not a finite number.")
+    return number
+
+
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TokenClassifier(TextModel):
-    """One tag per word; a text has spaces between its words.
+    """Assigns one tag to each word.
 
-    Labels are the tags of each text: a string with spaces between them, or a list of
-    names. Long texts become several rows.
+    A text is a list of words, or a string in which ASCII white space separates them.
+    Labels are the tags of each text: a list, or a string of names with spaces between
+    them. A number is a tag or a position, as in ``TextClassifier``. Long texts become
+    several rows.
 
     Examples:
         >>> model = et.TokenClassifier.from_preset("mini", ["O", "B-PER", "I-PER"])
         >>> tags = ["B-PER I-PER O O", ["B-PER", "O"]]  # in one string, or in a list
         >>> history = model.fit(["Ada Lovelace wrote it", "Ada wrote"], tags, verbose=0)
-        >>> len(model.predict(["Ada wrote"])[0]["tags"])  # one for each word
+        >>> len(model.predict([["Ada", "wrote"]])[0]["tags"])  # one for each word
         2
     """
 
     kinds = ("tagging",)
+    _reads_words = True
 
     @classmethod
     def from_preset(
         cls,
         preset: str | os.PathLike,
-        tags: Sequence[str],
+        tags: Sequence[Any],
         *,
         metric: str | None = None,
         max_seq_length: int | None = None,
         **options: Any,
     ) -> Self:
-        """A tagger with a new head, compiled, on a pretrained encoder.
+        """Returns a tagger with a new head, compiled, on a pretrained encoder.
 
         ``tags`` are the names of all tags; ``metric`` is "f1" of their spans, which is
-        the default where "O" is one of them, or "accuracy". Else as
-        ``TextClassifier.from_preset``.
+        the default if "O" is one of them, or "accuracy". The other arguments and errors
+        are those of ``TextClassifier.from_preset``.
         """
-        names = tuple(map(str, tags))
-        if len(set(names)) < max(2, len(names)):
-            raise UserError(f"tags are {', '.join(names)}; give two different ones.")
+        _check_options(options)
+        names = label_names(tags, "tags", 2)
         metric = metric or ("f1" if "O" in names else "accuracy")
         if metric not in ("f1", "accuracy"):
             raise UserError(f"metric is {metric!r}; allowed are f1 and accuracy.")
@@ -643,26 +1181,54 @@ class TokenClassifier(TextModel):
 
         return cls._on_preset(preset, make, max_seq_length, **options)
 
-    def _examples(
-        self, texts: Mapping[str, list[str]], labels: list[Any] | None
-    ) -> list[Sentence]:
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the tags in the order of the outputs."""
+        return self._task.tags.learned
+
+    def _featurize(self, columns: _Columns, labels: list[Any] | None) -> Rows:
         sentences = []
-        for number, text in enumerate(texts["text"]):
-            words, tags = tuple(text.split()), None
+        for number, text in enumerate(columns["text"]):
+            words, tags = tuple(split_words(text)), None
             if labels is not None:
-                tags = labels[number]
-                if isinstance(tags, str | bytes):
-                    tags = text_of(tags, "tags").split()
-                tags = tuple(text_of(tag, "tags") for tag in tags)
-                if len(tags) != len(words):
-                    raise UserError(
-                        f"{len(words)} words but {len(tags)} tags: {text[:100]!r}."
-                    )
+                tags = self._tags(labels[number], len(words), number, text)
             sentences.append(Sentence(str(number), words, tags, (), ()))
-        if labels is not None:
-            # An unknown tag has no number to learn.
+        if labels is not None and self._task.tags.rewritten:
             self._task.tags.check(sentences, span_tags=False, unknown=False)
-        return sentences
+        return self.preprocessor.rows(sentences, training=labels is not None)
+
+    def _tags(self, given: Any, size: int, row: int, text: str) -> tuple[str, ...]:
+        if is_missing(given):
+            raise UserError(f"Row {row} has no tags (they are {given!r}).")
+        if isinstance(given, str | bytes):
+            given = split_words(text_of(given, "tags"))
+        given = plain(given, "tags")
+        if len(given) != size:
+            raise UserError(
+                f"Row {row}: {size} words but {len(given)} tags: {text[:100]!r}."
+            )
+        if not size:
+            raise UserError(f"Row {row} has no words.")
+        if self._task.tags.rewritten:
+            # The names of the data are not those that are learned.
+            return tuple(text_of(tag, "tags") for tag in given)
+        return tuple(self.labels[self._lookup.index(tag, row)] for tag in given)
+
+    def predict_proba(self, x: Any, batch_size: int | None = None) -> list[np.ndarray]:
+        """Returns the probability of each tag, float32 [words, C] for each text.
+
+        A word without tokens has NaN.
+        """
+        outputs, rows, size = self._outputs(x, batch_size)
+        counts = (
+            [len(split_words(t)) for t in self._all_columns(x)["text"]] if size else []
+        )
+        found = [np.full([n, len(self.labels)], np.nan, np.float32) for n in counts]
+        for row, logits in enumerate(outputs):
+            word = rows.notes["word"][row]
+            at = np.flatnonzero(word >= 0)
+            found[rows.example[row]][word[at]] = tf.nn.softmax(logits[at]).numpy()
+        return found
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> list[Sentence]:
         is_pos = self._task.main_metric == "accuracy" and path.suffix == ".conllu"
@@ -677,11 +1243,11 @@ class TokenClassifier(TextModel):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class QuestionAnswering(TextModel):
-    """The part of a context that answers a question, or none.
+    """Finds the part of a context that answers a question, or none.
 
-    Texts are ``question`` and ``context``. Labels are a dictionary of columns,
-    ``answer`` and, if it is known, ``start``, the first character of the answer in its
-    context; or a list of answers. An empty answer says that there is none.
+    Texts are ``question`` and ``context``. Labels are columns, ``answer`` and, if it is
+    known, ``start``, the first character of the answer in its context; or a list of
+    answers. An empty answer means that there is none.
 
     Examples:
         >>> model = et.QuestionAnswering.from_preset("mini", max_query_length=16)
@@ -705,13 +1271,15 @@ class QuestionAnswering(TextModel):
         max_seq_length: int | None = None,
         **options: Any,
     ) -> Self:
-        """A model with a new head, compiled, on a pretrained encoder.
+        """Returns a model with a new head, compiled, on a pretrained encoder.
 
         ``unanswerable`` allows questions without answer. Lengths are those of
-        ``tasks.QuestionAnswering``; else as ``TextClassifier.from_preset``.
+        ``tasks.QuestionAnswering``, the other arguments and errors those of
+        ``TextClassifier.from_preset``.
         """
         if "head_dropout" in options:
             raise UserError("The head of question answering has no dropout.")
+        _check_options(options)
 
         def make(head: dict[str, Any]) -> Task:
             head.pop("dropout")
@@ -726,41 +1294,55 @@ class QuestionAnswering(TextModel):
 
         return cls._on_preset(preset, make, max_seq_length, **options)
 
-    def _rows_of(self, labels: Any) -> list[tuple[str, int | None]]:
-        columns = labels if isinstance(labels, Mapping) else {"answer": labels}
-        answers = [text_of(each, "answers") for each in plain(columns["answer"])]
-        starts = (
-            plain(columns["start"]) if "start" in columns else [None] * len(answers)
-        )
+    def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
+        is_table = isinstance(y, Mapping) or hasattr(y, "columns")
+        names = list(y) if is_table else ["answer"]
+        if "answer" not in names:
+            raise UserError(
+                f"The labels need a column answer; the columns are {', '.join(names)}."
+            )
+        values = y["answer"] if is_table else y
+        answers = [
+            text_of(value, f"answers (row {row})")
+            for row, value in enumerate(plain(values, "answers"))
+        ]
+        starts = [None] * len(answers)
+        if "start" in names:
+            starts = plain(y["start"], "start")
+        if len(starts) != len(answers):
+            raise UserError(f"{len(answers)} answers, but {len(starts)} starts.")
         return list(zip(answers, starts, strict=True))
 
-    def _examples(
-        self, texts: Mapping[str, list[str]], labels: list[Any] | None
-    ) -> list[Question]:
-        found = []
-        columns = zip(texts["question"], texts["context"], strict=True)
-        for number, (question, context) in enumerate(columns):
+    def _featurize(self, columns: _Columns, labels: list[Any] | None) -> Rows:
+        questions = []
+        pairs = zip(columns["question"], columns["context"], strict=True)
+        for number, (question, context) in enumerate(pairs):
             answers = None
             if labels is not None:
-                answers = self._located(*labels[number], context)
-            found.append(Question(str(number), question, context, answers))
-        return found
+                answers = self._located(*labels[number], context, number)
+            questions.append(Question(str(number), question, context, answers))
+        return self.preprocessor.rows(questions, training=labels is not None)
 
     def _located(
-        self, answer: str, start: int | None, context: str
+        self, answer: str, start: Any, context: str, row: int
     ) -> tuple[tuple[str, int], ...]:
         if not answer:
             if not self._task.unanswerable:
                 raise UserError(
-                    "A question has no answer: build the model with unanswerable=True, "
-                    "or leave the question out."
+                    f"Row {row}: a question has no answer: build the model with "
+                    "unanswerable=True, or leave the question out."
                 )
             return ()
-        at = context.find(answer) if start is None else int(start)
+        if start is None:
+            at = context.find(answer)
+        elif is_missing(start) or start != int(start):
+            raise UserError(f"Row {row}: start is {start!r}, not a whole number.")
+        else:
+            at = int(start)
         if at < 0 or not context.startswith(answer, at):
             raise UserError(
-                f"The answer {answer[:80]!r} does not stand at character {at} of its "
-                "context; starts count characters from 0."
+                f"Row {row}: the answer {answer[:80]!r} does not stand at character "
+                f"{at} of its context; starts count characters from 0."
             )
         return ((answer, at),)
 
@@ -783,18 +1365,16 @@ _COLUMNS = {
 
 
 def load_text_model(source: str | os.PathLike) -> TextModel | None:
-    """A fine-tuned model, compiled; None if ``source`` holds none.
+    """Returns a fine-tuned model, compiled; None if ``source`` holds none.
 
-    ``source`` is a ``.keras`` file of one of the three classes, the folder of a
-    finished fine-tuning run, or what ``electra-tf convert`` reads. Errors are those of
-    ``load``.
+    ``source`` is a ``.keras`` file of one of the three classes, which is compiled as it
+    was saved; the folder of a finished fine-tuning run; or any source of
+    ``electra-tf convert``. Errors are those of ``load``.
     """
     path = Path(source)
     if path.suffix == models.KERAS and path.name != "encoder.keras":
         hint = "Give the folder of the run, which has its vocabulary."
-        model = models.load(path, TextModel, hint)
-        model.compile_default()
-        return model
+        return models.load(path, TextModel, hint, compile=True)
     with folder_of(source) as folder:
         return _of_run(folder) if (folder / TASK).is_file() else None
 

@@ -1,13 +1,16 @@
-"""Texts as people have them, and vectors of them.
+"""Texts in the forms that users have them, and sentence embeddings.
 
 Letters: N texts, B batch, S sequence, D hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -19,68 +22,213 @@ from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
 from electra_tf.tasks.heads import POOLINGS
+from electra_tf.tasks.sentences import split_words
 
-# Poolings that have no weights of their own.
+# Poolings without weights.
 VECTORS = ("cls", "mean")
+# One batch: texts, labels and sample weights; the last two may be None.
+Element = tuple[Any, Any, Any]
 
 
-def columns_of(texts: Any, names: Sequence[str]) -> dict[str, list[str]]:
-    """Texts by name, as strings.
+def columns_of(
+    texts: Any, names: Sequence[str], *, words: bool = False
+) -> dict[str, list[str]]:
+    """Returns texts as one list of strings for each of the ``names``.
 
-    ``texts`` are rows in a list (strings, tuples or dictionaries), or columns: an array
-    or tensor of one, a tuple in the order of ``names``, or a dictionary. ValueError:
-    they are something else, or a column is missing.
+    Args:
+        texts: rows in a list, an array, a tensor or a Series: strings, tuples in the
+            order of ``names``, or dictionaries. Or columns: a tuple in the order of
+            ``names``, a dictionary or a DataFrame.
+        names: names of the texts that the model reads.
+        words: whether a row may be a list of words, which are joined by spaces.
+
+    Raises:
+        ValueError: a column is missing, a value is not a string, or the columns have
+            different lengths.
     """
-    if isinstance(texts, list):
-        if all(isinstance(row, Mapping) for row in texts):
-            texts = {name: [row.get(name) for row in texts] for name in names}
-        elif texts and all(isinstance(row, tuple | list) for row in texts):
-            texts = tuple(zip(*texts, strict=True))
+    texts = _named(texts)
+    if not isinstance(texts, Mapping | tuple):
+        rows = plain(texts, " and ".join(names))
+        if rows and all(isinstance(row, Mapping) for row in rows):
+            texts = {name: [row.get(name) for row in rows] for name in names}
+        elif rows and not words and all(isinstance(row, tuple | list) for row in rows):
+            texts = _transposed(rows, names)
+        else:
+            texts = ([],) * len(names) if not rows else (rows,)
+    elif isinstance(texts, tuple) and len(names) == 1 and len(texts) != 1:
+        texts = (list(texts),) if _is_rows(texts, words) else texts
     if isinstance(texts, Mapping):
         if missing := [name for name in names if name not in texts]:
             raise UserError(
-                f"The model wants {' and '.join(names)}, but {', '.join(missing)} is "
-                f"missing; given are {', '.join(map(str, texts))}."
+                f"The model needs {' and '.join(names)}, but {', '.join(missing)} is "
+                f"missing; the columns are {', '.join(map(str, texts))}."
             )
         texts = tuple(texts[name] for name in names)
-    columns = texts if isinstance(texts, tuple) else (texts,)
-    if len(columns) != len(names):
+    if len(texts) != len(names):
         raise UserError(
-            f"The model wants {' and '.join(names)}; {len(columns)} column(s) of texts "
-            "were given."
+            f"The model needs {' and '.join(names)}, but got {len(texts)} column(s) of "
+            "texts."
         )
-    named = zip(names, columns, strict=True)
-    return {name: _strings(column, name) for name, column in named}
+    columns = {
+        name: _strings(column, name, words)
+        for name, column in zip(names, texts, strict=True)
+    }
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise UserError(f"The columns have different lengths: {sizes}.")
+    return columns
 
 
-def plain(values: Any) -> list[Any]:
-    """A column of an array, a tensor (also ragged) or a sequence, as a list."""
-    for method in ("to_list", "numpy", "tolist"):
+def _named(table: Any) -> Any:
+    """Returns a DataFrame, or a table of pyarrow or datasets, as a dictionary."""
+    for attribute in ("columns", "column_names"):
+        names = getattr(table, attribute, None)
+        if names is not None and not isinstance(table, Mapping):
+            names = [names] if isinstance(names, str) else list(names)
+            if names and isinstance(names[0], str):
+                return {name: table[name] for name in names}
+    return table
+
+
+def _transposed(rows: list[Any], names: Sequence[str]) -> tuple:
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise UserError(
+                f"Row {number} has {len(row)} texts, and row 0 has {len(rows[0])}."
+            )
+    del names
+    return tuple(zip(*rows, strict=True))
+
+
+def _is_rows(values: tuple, words: bool) -> bool:
+    kinds = str | bytes | (list | tuple | np.ndarray if words else str)
+    return all(isinstance(value, kinds) for value in values)
+
+
+def plain(values: Any, name: str) -> list[Any]:
+    """Returns a column (array, tensor, Series or sequence) as a list.
+
+    Raises ValueError, with the ``name`` of the column, for a single value.
+    """
+    for method in ("to_list", "to_pylist", "numpy", "tolist"):
         if hasattr(values, method):
-            return plain(getattr(values, method)())
+            return plain(getattr(values, method)(), name)
+    is_single = isinstance(values, str | bytes | Mapping | Set)
+    if is_single or not isinstance(values, Iterable):
+        raise UserError(
+            f"{name} must be a list of values; put a single one into [...]. Got "
+            f"{values!r:.100}."
+        )
     return list(values)
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for no value: None, NaN, NaT or pandas.NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
 def text_of(value: Any, name: str) -> str:
-    """A string, from itself or from UTF-8 bytes; ValueError of anything else."""
+    """Returns a string, decoding UTF-8 bytes; raises ValueError for anything else."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "ignore")
     if not isinstance(value, str):
-        raise UserError(f"{name} must be texts, got {value!r:.200}.")
+        raise UserError(f"{name} must be strings, got {value!r:.200}.")
     return value
 
 
-def _strings(column: Any, name: str) -> list[str]:
-    if isinstance(column, str | bytes):
-        raise UserError(f"{name} must be a list of texts; put one into [...].")
-    return [text_of(value, name) for value in plain(column)]
+def _strings(column: Any, name: str, words: bool) -> list[str]:
+    strings = []
+    for row, value in enumerate(plain(column, name)):
+        if words and isinstance(value, list | tuple | np.ndarray):
+            value = joined_words(value, row)
+        strings.append(text_of(value, f"{name} (row {row})"))
+    return strings
+
+
+def joined_words(words: Sequence[Any], row: int) -> str:
+    """Joins words by spaces; raises ValueError if that would split one of them."""
+    strings = [text_of(word, f"words of row {row}") for word in words]
+    for word in strings:
+        if split_words(word) != [word]:
+            raise UserError(f"Row {row}: {word!r} is not a single word.")
+    return " ".join(strings)
+
+
+class Batches:
+    """Batches of a ``tf.data.Dataset``, a ``PyDataset`` or a generator.
+
+    A tuple is (texts, labels) or (texts, labels, sample weights); anything else is
+    texts. ``count`` is the number of batches of an epoch, None if it is not known.
+    """
+
+    def __init__(self, source: Any, *, shuffle: bool = False):
+        self._source = source
+        self._shuffle = shuffle
+        self.count: int | None = None
+        if isinstance(source, tf.data.Dataset):
+            leaves = tf.nest.flatten(source.element_spec)
+            if any(leaf.shape.rank == 0 for leaf in leaves):
+                raise UserError(
+                    "The dataset has single texts: give dataset.batch(32), or another "
+                    "size."
+                )
+            count = int(source.cardinality())
+            self.count = count if count >= 0 else None
+        elif isinstance(source, keras.utils.PyDataset):
+            self.count = source.num_batches
+
+    @staticmethod
+    def has(source: Any) -> bool:
+        """Whether ``source`` is one of these."""
+        kinds = tf.data.Dataset | keras.utils.PyDataset | Iterator
+        return isinstance(source, kinds)
+
+    def __iter__(self) -> Iterator[Element]:
+        for element in self._elements():
+            x, y, weights = element, None, None
+            if isinstance(element, tuple):
+                x, y, weights = keras.utils.unpack_x_y_sample_weight(element)
+            yield x, y, weights
+
+    def _elements(self) -> Iterator[Any]:
+        if isinstance(self._source, tf.data.Dataset):
+            yield from self._source.as_numpy_iterator()
+        elif isinstance(self._source, keras.utils.PyDataset):
+            numbers = range(self.count) if self.count else itertools.count()
+            if self._shuffle and self.count:
+                numbers = random.sample(numbers, self.count)
+            for number in numbers:
+                yield self._source[int(number)]
+            self._source.on_epoch_end()
+        else:
+            # Not ``yield from``, which would close the user's generator.
+            for element in self._source:  # noqa: UP028
+                yield element
+
+    def first(self) -> Element | None:
+        """Returns the first batch, which is not lost to the next iteration."""
+        if isinstance(self._source, Iterator):
+            first = next(self._source, None)
+            if first is not None:
+                self._source = itertools.chain([first], self._source)
+        else:
+            first = next(self._elements(), None)
+        return None if first is None else next(iter(Batches(iter([first]))))
+
+
+def names_of(texts: Any) -> tuple[str, ...]:
+    """Names of the columns of ``texts`` that are passed to an encoder: one or two."""
+    columns = isinstance(texts, tuple) and not _is_rows(texts, words=False)
+    pairs = isinstance(texts, list) and bool(texts) and isinstance(texts[0], tuple)
+    return ("text", "text_pair") if columns or pairs else ("text",)
 
 
 class SentenceVectors:
-    """One vector of each text, from the states of an encoder.
+    """Computes one vector of each text from the hidden states of an encoder.
 
-    ``max_seq_length`` is the most tokens that are read of a text, special ones
-    included.
+    A text is cut to ``max_seq_length`` tokens, special ones included.
 
     Examples:
         >>> mini = et.load("mini")
@@ -97,20 +245,26 @@ class SentenceVectors:
         self._traced: dict[tuple[str, int], _Vectors] = {}
 
     def __call__(
-        self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
+        self,
+        texts: Any,
+        pooling: str = "mean",
+        layer: int = -1,
+        batch_size: int = 64,
+        names: Sequence[str] | None = None,
     ) -> np.ndarray:
-        """Vectors of texts, float32 [N, D].
+        """Computes the vectors of texts, float32 [N, D].
 
         Args:
-            texts: strings; or pairs of them, which are read together.
+            texts: strings, or pairs of strings, as in ``columns_of``.
             pooling: "mean" of all tokens, special ones included, or "cls", the vector
                 of [CLS].
-            layer: which states: 0 is what goes into the first block, k what comes out
-                of the k-th; negative ones count from the last.
-            batch_size: texts at a time; no vector depends on it, but for rounding.
+            layer: index of the hidden states: 0 is the input of the first block, k the
+                output of block k; negative numbers count from the last.
+            batch_size: number of texts of a batch; it changes vectors by rounding only.
+            names: names of the texts; None: one text, or a pair if rows are tuples.
 
         Raises:
-            ValueError: an argument is not one of these.
+            ValueError: an argument is invalid.
         """
         blocks = self._encoder.num_layers
         if pooling not in VECTORS:
@@ -120,11 +274,7 @@ class SentenceVectors:
                 f"layer is {layer}; the encoder has {blocks} blocks: give 0 (what goes "
                 f"into the first) to {blocks}, or a negative one."
             )
-        is_pairs = isinstance(texts, tuple) or (
-            isinstance(texts, list) and texts and isinstance(texts[0], tuple)
-        )
-        names = ("text", "text_pair") if is_pairs else ("text",)
-        columns = list(columns_of(texts, names).values())
+        columns = list(columns_of(texts, names or names_of(texts)).values())
         if not columns[0]:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
         inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
@@ -136,7 +286,7 @@ class SentenceVectors:
 
 
 class _Vectors:
-    """An encoder and a pooling as ``Outputs`` wants a model."""
+    """An encoder with pooling, in the form of a model for ``Outputs``."""
 
     def __init__(self, encoder: TextEncoder, pooling: str, layer: int):
         _, pool = POOLINGS[pooling]

@@ -419,7 +419,7 @@ def word_rows(
     *,
     split: bool,
 ) -> WordRows:
-    """Fills rows with as many whole words as fit; a sentence has at least one.
+    """Fills rows with as many whole words as fit; a sentence has at least one row.
 
     Without ``split``, the rest of a sentence that does not fit in one row is left out.
     """
@@ -431,7 +431,7 @@ def word_rows(
         # Of a word longer than a row, only the first piece decides anyway.
         parts = [next(pieces)[:limit] for _ in sentence]
         rows = fill_rows([len(part) for part in parts], limit)
-        for row in range(rows[-1] + 1 if split else 1):
+        for row in range(rows.max(initial=0) + 1 if split else 1):
             row_ids, row_words = [vocabulary.cls_id], [-1]
             for word in np.flatnonzero(rows == row):
                 row_ids.extend(parts[word])

@@ -4,6 +4,6 @@ Every class works alone in a plain `keras.Model.fit`.
 """
 
 from electra_tf.training.optimizers import AdamW
-from electra_tf.training.schedules import WarmupPolynomialDecay
+from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 
-__all__ = ["AdamW", "WarmupPolynomialDecay"]
+__all__ = ["AdamW", "FitSchedule", "WarmupPolynomialDecay"]

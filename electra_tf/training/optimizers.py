@@ -23,6 +23,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
+from electra_tf.training.schedules import FitSchedule
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
@@ -142,6 +143,19 @@ class AdamW(keras.optimizers.Optimizer):
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
+
+    @property
+    def learning_rate(self) -> tf.Tensor | keras.Variable:
+        """The present learning rate; a ``FitSchedule`` can be set to a number, too."""
+        return self._get_current_learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: float | Schedule | Callable) -> None:
+        """Sets a rate or, unless the rate is a number, a schedule."""
+        if isinstance(self._learning_rate, FitSchedule) and not callable(learning_rate):
+            self._learning_rate.assign(learning_rate)
+        else:
+            keras.optimizers.Optimizer.learning_rate.fset(self, learning_rate)
 
     def nonfinite_variable(self) -> str | None:
         """Path of the first variable whose last gradient was not finite, or None."""

@@ -92,3 +92,84 @@ class WarmupPolynomialDecay(
             return rate
         warmup = tf.cast(step, tf.float32) / float(self.warmup_steps)
         return rate * tf.minimum(1.0, warmup)
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule):
+    """Warm-up and linear decay to 0 over one call of ``fit``, constant outside of it.
+
+    ``start`` begins the schedule of ``WarmupPolynomialDecay`` at a step, ``stop`` ends
+    it. ``assign`` sets another rate, which then is constant: with ``AdamW``, that is
+    ``optimizer.learning_rate = rate``.
+
+    Args:
+        learning_rate: peak.
+        warmup_proportion: part of the steps that warms up, rounded down to whole steps.
+        assigned: the rate that was assigned, None for none.
+
+    Examples:
+        >>> rate = et.training.FitSchedule(1e-3)
+        >>> rate.start(step=50, total_steps=100)
+        >>> [round(float(rate(step)), 5) for step in (50, 60, 100, 150)]
+        [0.0, 0.0009, 0.0005, 0.0]
+        >>> rate.stop()
+        >>> round(float(rate(150)), 5)
+        0.001
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        warmup_proportion: float = 0.1,
+        assigned: float | None = None,
+    ):
+        super().__init__()
+        self.learning_rate = learning_rate
+        self.warmup_proportion = warmup_proportion
+        # Variables, because a train step that is traced reads them.
+        self._first, self._total, self._warmup = (
+            keras.Variable(0, dtype="int64", trainable=False, name=name)
+            for name in ("first_step", "total_steps", "warmup_steps")
+        )
+        self._assigned = keras.Variable(
+            -1.0 if assigned is None else assigned,
+            dtype="float32",
+            trainable=False,
+            name="assigned",
+        )
+
+    @property
+    def assigned(self) -> float | None:
+        """The rate that was assigned, None for none."""
+        value = float(self._assigned.numpy())
+        return None if value < 0 else value
+
+    def start(self, step: int, total_steps: int) -> None:
+        """Begins a warm-up and a decay of ``total_steps`` at ``step``."""
+        self._first.assign(step)
+        self._total.assign(total_steps)
+        self._warmup.assign(int(self.warmup_proportion * total_steps))
+
+    def stop(self) -> None:
+        """Makes the rate constant."""
+        self._total.assign(0)
+
+    def assign(self, learning_rate: float) -> None:
+        """Sets a constant rate."""
+        self._assigned.assign(learning_rate)
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """Returns the float32 scalar rate of update number ``step``, from 0."""
+        first, total, warmup = (
+            tf.convert_to_tensor(variable.value)
+            for variable in (self._first, self._total, self._warmup)
+        )
+        done = tf.cast(step, tf.int64) - first
+        left = tf.cast(tf.clip_by_value(total - done, 0, total), tf.float32)
+        rate = self.learning_rate * left / tf.cast(tf.maximum(total, 1), tf.float32)
+        share = tf.cast(done, tf.float32) / tf.cast(tf.maximum(warmup, 1), tf.float32)
+        rate *= tf.where(warmup > 0, tf.minimum(share, 1.0), 1.0)
+        rate = tf.where(total > 0, rate, self.learning_rate)
+        assigned = tf.convert_to_tensor(self._assigned.value)
+        return tf.where(assigned < 0, rate, assigned)

@@ -183,7 +183,7 @@ def test_what_cannot_be_loaded_is_said(runs, tuned, pretrained, tmp_path):
         tuned.encode(["a"], "max")
     with pytest.raises(ValueError, match="the encoder has 2 blocks"):
         tuned.encode(["a"], layer=3)
-    with pytest.raises(ValueError, match="must be a list of texts"):
+    with pytest.raises(ValueError, match="text must be a list of values"):
         tuned.predict("a")
     with pytest.raises(FileNotFoundError, match="No table"):
         tuned.evaluate(tmp_path / "none.csv")

@@ -1,0 +1,175 @@
+"""Label names, and the label that a value of the user stands for."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from electra_tf.api.texts import is_missing, plain, text_of
+from electra_tf.errors import UserError
+from electra_tf.tasks.tables import did_you_mean
+
+_BOOLEANS = {"False": False, "True": True, "false": False, "true": True}
+
+
+def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
+    """Returns the names of labels that the user lists, in their order.
+
+    ``values`` is a list, a tuple, an array or a Series of strings, numbers or booleans.
+    Whole floats are named as integers are, as in tables. Raises ValueError, with the
+    name of the ``argument``, for anything else, for a name that appears twice, and for
+    fewer than ``least`` names.
+    """
+    if values is None:
+        raise UserError(f"{argument} are missing: list at least {least}.")
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(
+        values, Iterable
+    ):
+        raise UserError(f"{argument} must be a list of names, got {values!r:.100}.")
+    names = []
+    for value in plain(values, argument):
+        if is_missing(value) or not isinstance(
+            value, str | bytes | numbers.Real | np.bool_
+        ):
+            raise UserError(f"{argument} has {value!r:.100}, which is not a name.")
+        names.append(_name(value))
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{argument} has {twice[0]!r} twice.")
+    if len(names) < least:
+        raise UserError(
+            f"{argument} are {', '.join(names) or 'empty'}; the task needs at least "
+            f"{least} different ones."
+        )
+    return tuple(names)
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str | bytes):
+        return text_of(value, "labels")
+    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if is_whole and not isinstance(value, int) and float(value).is_integer():
+        value = int(value)
+    return str(value)
+
+
+class LabelLookup:
+    """Finds the label that a value of the user stands for.
+
+    A string is a name. A number is the label of that number if any label is a number,
+    and else a position in the list of labels. A boolean is a label of its name, or 0
+    or 1. A value that could be two labels is a ValueError, as is one that is none.
+
+    Examples:
+        >>> (
+        ...     LabelLookup(["1", "2", "3"]).index(1, row=0),
+        ...     LabelLookup(["a", "b"]).index(1, row=0),
+        ... )
+        (0, 1)
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = tuple(names)
+        self._by_name = {name: index for index, name in enumerate(self.names)}
+        self._by_number: dict[float, list[int]] = {}
+        self._by_boolean: dict[bool, list[int]] = {}
+        for index, name in enumerate(self.names):
+            if name in _BOOLEANS:
+                self._by_boolean.setdefault(_BOOLEANS[name], []).append(index)
+            try:
+                self._by_number.setdefault(float(name), []).append(index)
+            except ValueError:
+                continue
+        # Words such as "nan" and "infinity" are names.
+        self._by_number = {n: i for n, i in self._by_number.items() if math.isfinite(n)}
+
+    def index(self, value: Any, row: int) -> int:
+        """Returns the position of the label; ``row`` is named in errors."""
+        if is_missing(value):
+            raise UserError(f"Row {row} has no label (it is {value!r}).")
+        if isinstance(value, str | bytes):
+            name = text_of(value, "labels")
+            if name not in self._by_name:
+                raise self._unknown(repr(name), row, did_you_mean(name, self.names))
+            return self._by_name[name]
+        if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
+            return self.index(value[0], row)
+        if isinstance(value, list | tuple | np.ndarray):
+            raise UserError(
+                f"Row {row}: one label is needed, got {value!r:.100}. Turn one-hot "
+                "rows into positions with numpy.argmax(y, axis=1)."
+            )
+        if isinstance(value, bool | np.bool_) and self._by_boolean:
+            return self._only(self._by_boolean.get(bool(value), []), value, row)
+        if not isinstance(value, numbers.Real | np.bool_):
+            raise self._unknown(repr(value), row)
+        if self._by_number:
+            return self._only(self._by_number.get(float(value), []), value, row)
+        if self._by_boolean and self.names not in (
+            ("False", "True"),
+            ("false", "true"),
+        ):
+            raise UserError(
+                f"Row {row}: {value!r} may be a position or a boolean; give the label "
+                f"as one of {', '.join(self.names)}."
+            )
+        if float(value) not in range(len(self.names)):
+            raise self._unknown(repr(value), row)
+        return int(value)
+
+    def several(self, values: Any, row: int) -> np.ndarray:
+        """Returns targets of a row with any number of labels, float32 [C].
+
+        ``values`` are labels, or a number from 0 to 1 for each label of the model.
+        """
+        if is_missing(values) or isinstance(values, str | bytes | numbers.Real):
+            raise UserError(
+                f"Row {row}: a list of labels or a row of 0 and 1 is needed, got "
+                f"{values!r}."
+            )
+        values = sorted(values) if isinstance(values, Set) else plain(values, "labels")
+        is_numbers = bool(values) and all(
+            isinstance(value, numbers.Real | np.bool_) for value in values
+        )
+        is_labels = not is_numbers or (
+            len(set(values)) == len(values)
+            and all(float(value) in self._by_number for value in values)
+        )
+        is_flags = (
+            is_numbers
+            and len(values) == len(self.names)
+            and all(0 <= value <= 1 for value in values)
+        )
+        if is_numbers and is_labels and is_flags:
+            raise UserError(
+                f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; give "
+                "the labels as strings."
+            )
+        if is_flags:
+            return np.array(values, np.float32)
+        if not is_labels:
+            raise UserError(
+                f"Row {row}: {values!r:.100} is neither a list of labels nor "
+                f"{len(self.names)} numbers from 0 to 1, one for each label."
+            )
+        target = np.zeros([len(self.names)], np.float32)
+        target[[self.index(value, row) for value in values]] = 1
+        return target
+
+    def _only(self, found: Sequence[int], value: Any, row: int) -> int:
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise self._unknown(repr(value), row)
+        several = ", ".join(repr(self.names[index]) for index in found)
+        raise UserError(f"Row {row}: {value!r} may be any of {several}; give its name.")
+
+    def _unknown(self, value: str, row: int, hint: str = "") -> UserError:
+        known = ", ".join(self.names[:20]) + (", ..." if self.names[20:] else "")
+        positions = "" if self._by_number else f", or 0 to {len(self.names) - 1}"
+        return UserError(
+            f"Row {row}: {value} is not a label{hint}; give one of {known}{positions}."
+        )

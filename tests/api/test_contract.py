@@ -1,0 +1,511 @@
+"""The contract of the text models: inputs x methods, labels, states.
+
+Every form of input gives what the list gives, or a ValueError. The models are tiny, and
+the eager cells take milliseconds.
+"""
+
+import copy
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf as et
+from tests.api.test_text_models import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS
+from tests.tasks import common
+
+TEXTS = {
+    "TextClassifier": {"text": WORDS},
+    "TokenClassifier": {"text": WORDS},
+    "QuestionAnswering": QUESTIONS,
+}
+GOLD = {
+    "TextClassifier": LABELS,
+    "TokenClassifier": TAGS,
+    "QuestionAnswering": ANSWERS,
+}
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("preset")
+    return common.save_pretrained(folder, layers=1, dropout=0.0).parent
+
+
+def make(name, preset, **options):
+    arguments = {
+        "TextClassifier": {"labels": ["neg", "pos"], "head_dropout": 0.0},
+        "TokenClassifier": {"tags": ["O", "B-X", "I-X"], "head_dropout": 0.0},
+        "QuestionAnswering": {"max_query_length": 8, "doc_stride": 8},
+    }
+    arguments = {"dropout": 0.0, "attention_dropout": 0.0, **arguments[name], **options}
+    model = getattr(et, name).from_preset(preset, **arguments)
+    model.run_eagerly = True
+    return model
+
+
+@pytest.fixture(scope="module")
+def models(preset):
+    return {name: make(name, preset, seed=1) for name in CLASSES}
+
+
+@pytest.fixture(scope="module")
+def starts(models):
+    return {name: model.get_weights() for name, model in models.items()}
+
+
+# -- Inputs x methods ------------------------------------------------------------------
+
+
+def gold_rows(gold):
+    """Labels as one structure that slices."""
+    return gold if isinstance(gold, dict) else {"label": gold}
+
+
+def bare(columns):
+    """A single column without its name."""
+    return columns if len(columns) > 1 else next(iter(columns.values()))
+
+
+def sliced(columns, part):
+    return bare({name: values[part] for name, values in columns.items()})
+
+
+class PyData(keras.utils.PyDataset):
+    def __init__(self, *columns, labeled):
+        super().__init__()
+        self.columns, self.labeled = columns, labeled
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, number):
+        part = slice(2 * number, 2 * number + 2)
+        x, y = (sliced(each, part) for each in self.columns)
+        return (x, y) if self.labeled else x
+
+
+def generator(x, y, labeled):
+    for start in (0, 2):
+        part = slice(start, start + 2)
+        yield (sliced(x, part), sliced(y, part)) if labeled else sliced(x, part)
+
+
+def in_memory(form):
+    """Makes a form of columns of texts; labels stay."""
+    return lambda x, y, labeled: (form(x), bare(y))
+
+
+def pandas(x):
+    return pytest.importorskip("pandas").DataFrame(x)
+
+
+def polars(x):
+    return pytest.importorskip("polars").DataFrame(x)
+
+
+def arrow(x):
+    return pytest.importorskip("pyarrow").table(x)
+
+
+def tuples(x):
+    return list(zip(*x.values(), strict=True)) if len(x) > 1 else bare(x)
+
+
+def shifted_series(x):
+    pd = pytest.importorskip("pandas")
+    return pd.Series(tuples(x), index=range(7, 11))
+
+
+def dataset(x, y, labeled, batched=True):
+    data = tf.data.Dataset.from_tensor_slices(
+        (bare(x), bare(y)) if labeled else bare(x)
+    )
+    return (data.batch(2) if batched else data), None
+
+
+# Form -> function of (columns of texts, columns of labels, whether they are labeled).
+FORMS = {
+    "list": in_memory(tuples),
+    "tuple": in_memory(lambda x: tuple(x.values()) if len(x) > 1 else tuple(bare(x))),
+    "strings": in_memory(lambda x: np.array(tuples(x))),
+    "objects": in_memory(lambda x: np.array(tuples(x), object)),
+    "bytes": in_memory(lambda x: np.char.encode(np.array(tuples(x)))),
+    "tensor": in_memory(lambda x: tf.constant(tuples(x))),
+    "series": in_memory(shifted_series),
+    "frame": in_memory(pandas),
+    "polars": in_memory(polars),
+    "arrow": in_memory(arrow),
+    "columns": in_memory(dict),
+    "rows": in_memory(
+        lambda x: [
+            dict(zip(x, row, strict=True)) for row in zip(*x.values(), strict=True)
+        ]
+    ),
+    "dataset": dataset,
+    "unbatched": lambda *given: dataset(*given, batched=False),
+    "generator": lambda *given: (generator(*given), None),
+    "py_dataset": lambda x, y, labeled: (PyData(x, y, labeled=labeled), None),
+    "scalar": in_memory(lambda x: np.array(bare(x)[0]) if len(x) == 1 else "one text"),
+    "string": in_memory(lambda x: "one text"),
+    "numbers": in_memory(lambda x: np.arange(4)),
+    "missing": in_memory(lambda x: {n: [*c[:3], None] for n, c in x.items()}),
+    "other_columns": in_memory(lambda x: {"sentence": WORDS}),
+    "token_ids": in_memory(lambda x: tf.constant([[2, 7, 3]])),
+}
+BATCHES = ("dataset", "generator", "py_dataset")
+REFUSED = {
+    "unbatched": "dataset.batch",
+    "scalar": "must be a list|needs question and context",
+    "string": "must be a list|needs question and context",
+    "numbers": "must be strings|needs question and context",
+    "missing": r"row 3\) must be strings, got None",
+    "other_columns": "the columns are sentence",
+    "token_ids": "must be strings|needs question and context|column",
+}
+
+
+def logs(found):
+    return {name: pytest.approx(value, abs=1e-4) for name, value in found.items()}
+
+
+def close(found, wanted):
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
+        if isinstance(other, str | bytes):
+            assert one == other
+        else:
+            np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def fit(model, x, y):
+    return model.fit(x, y, verbose=0, shuffle=False).history["loss"]
+
+
+def evaluate(model, x, y):
+    return list(model.evaluate(x, y, verbose=0, return_dict=True).values())
+
+
+def batches(model, x, y):
+    found = [inputs["input_ids"].numpy() for inputs, *_ in model.preprocess(x, y)]
+    size = max(ids.shape[1] for ids in found)
+    return np.concatenate([np.pad(i, [(0, 0), (0, size - i.shape[1])]) for i in found])
+
+
+# Method -> (function of (model, x, y), whether it has labels, whether it has batches).
+METHODS = {
+    "fit": (fit, True, True),
+    "evaluate": (evaluate, True, True),
+    "preprocess": (batches, True, True),
+    "train_on_batch": (lambda m, x, y: m.train_on_batch(x, y), True, False),
+    "test_on_batch": (lambda m, x, y: m.test_on_batch(x, y), True, False),
+    "predict": (lambda m, x, y: m.predict(x), False, True),
+    "predict_proba": (lambda m, x, y: m.predict_proba(x), False, True),
+    "encode": (lambda m, x, y: m.encode(x), False, True),
+    "predict_on_batch": (lambda m, x, y: m.predict_on_batch(x), False, False),
+    "call": (lambda m, x, y: m(x), False, False),
+    "preprocessor": (lambda m, x, y: m(m.preprocessor(x)), False, False),
+}
+
+
+def cells():
+    """The default part trains nothing."""
+    quick = [(name, "call") for name in CLASSES]
+    quick += [("TextClassifier", m) for m in ("preprocess", "preprocessor", "predict")]
+    quick += [("TokenClassifier", "preprocess")]
+    for name in CLASSES:
+        for method in METHODS:
+            marks = [] if (name, method) in quick else [pytest.mark.slow]
+            yield pytest.param(name, method, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "method"), cells())
+def test_every_form_is_the_list_or_refused(models, starts, name, method):
+    call, labeled, several = METHODS[method]
+    model, x, y = models[name], TEXTS[name], gold_rows(GOLD[name])
+
+    def cell(form):
+        model.compile_default()
+        model.run_eagerly = True
+        model.set_weights(starts[name])
+        return call(model, *FORMS[form](x, y, labeled))
+
+    if (name, method) == ("QuestionAnswering", "predict_proba"):
+        with pytest.raises(ValueError, match="has no probabilities"):
+            cell("list")
+        return
+    # Labels come in the batches of a dataset, of which an epoch has two.
+    wanted = {}
+    for form in FORMS:
+        in_batches = form in (*BATCHES, "unbatched")
+        refused = REFUSED.get(form, "")
+        if in_batches and not several:
+            refused = r"single batch|must be|token ids|needs question|column\(s\)"
+        if method == "call" and form not in ("numbers", "token_ids"):
+            refused = "token ids"
+        try:
+            if refused and not (method == "call" and form in ("numbers", "token_ids")):
+                with pytest.raises(ValueError, match=refused):
+                    cell(form)
+            elif method != "call":
+                kind = "batches" if in_batches and labeled else "list"
+                found = cell(form)
+                close(found, wanted.setdefault(kind, found))
+        except pytest.skip.Exception:
+            continue
+        except BaseException as error:
+            error.add_note(f"The form is {form}.")
+            raise
+
+
+# -- Labels, and what else is refused --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (["a", "b"], ["b", "a", "a", "b"]),
+        (["a", "b"], [1, 0, 0, 1]),
+        (["a", "b"], [True, False, False, True]),
+        (["a", "b"], [[1], [0], [0], [1]]),
+        ([0, 1], [1, 0, 0, 1]),
+        ([5, 3], np.array([3.0, 5.0, 5.0, 3.0])),
+        ([False, True], np.array([1, 0, 0, 1]) > 0),
+    ],
+)
+def test_both_classes_read_labels_alike(preset, given):
+    names, labels = given
+    texts = ["good", "bad", "poor", "fine"]
+    model = make("TextClassifier", preset, labels=names)
+    ((_, targets),) = model.preprocess(texts, labels)
+    np.testing.assert_array_equal(targets, [1, 0, 0, 1])
+    tagger = make("TokenClassifier", preset, tags=names)
+    tags = [np.reshape(label, [1]) for label in labels]
+    ((_, targets, weights),) = tagger.preprocess(texts, tags)
+    # [CLS], the word, [SEP].
+    np.testing.assert_array_equal(targets[:, 1], [1, 0, 0, 1])
+    np.testing.assert_array_equal(weights[:, 1], np.ones([4]))
+
+
+def test_targets_between_labels_are_kept(preset):
+    model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
+    ((_, targets),) = model.preprocess(["a", "b"], [[0.1, 0.9], ["y"]])
+    np.testing.assert_allclose(targets, [[0.1, 0.9], [0, 1]])
+    frame = pytest.importorskip("pandas").DataFrame({"y": [1, 0], "x": [0, 1]})
+    ((_, targets),) = model.preprocess(["a", "b"], frame)
+    np.testing.assert_allclose(targets, [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    "labels", [[5, 7.5], [None, 1.0], [float("nan"), 1.0], ["x", 1]]
+)
+def test_numbers_of_a_regression_are_checked(preset, labels):
+    options = {"labels": None, "kind": "regression", "label_range": (0, 5)}
+    model = make("TextClassifier", preset, **options)
+    with pytest.raises(ValueError, match=r"Row [01]: the label .* is (outside|not a)"):
+        model.preprocess(["a", "b"], labels)
+
+
+@pytest.mark.parametrize("given", [(5, 0), (1, 1), 3, ("a", 1), (0, float("nan"))])
+def test_a_range_is_checked(preset, given):
+    with pytest.raises(ValueError, match="label_range must be"):
+        make(
+            "TextClassifier", preset, labels=None, kind="regression", label_range=given
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "y", "said"),
+    [
+        ("TextClassifier", WORDS, ["pos", None, "neg", "neg"], "Row 1 has no label"),
+        ("TextClassifier", WORDS, np.eye(4)[:, :2], "argmax"),
+        ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
+        ("TokenClassifier", ["a b"], [None], "Row 0 has no tags"),
+        ("TokenClassifier", ["a b"], [["O", None]], "Row 0 has no label"),
+        ("TokenClassifier", [["a b"]], [["O"]], "'a b' is not a single word"),
+        (
+            "QuestionAnswering",
+            [("a", "b")],
+            {"answer": ["b"], "start": [float("nan")]},
+            "start",
+        ),
+        ("QuestionAnswering", [("a", "b")], {"answer": ["b"], "start": [0.5]}, "start"),
+        ("QuestionAnswering", [("a", "b")], {"text": ["b"]}, "need a column answer"),
+        ("QuestionAnswering", [("a", "b")], [None], "row 0"),
+    ],
+)
+def test_a_mistake_names_its_row(models, name, x, y, said):
+    with pytest.raises(ValueError, match=said):
+        models[name].preprocess(x, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"validation_split": 0.9}, "validation_split=0.9 of 4 texts"),
+        ({"validation_data": ["a"]}, "validation_data must be"),
+        ({"batch_size": 0}, "batch_size must be a positive integer"),
+        ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
+        ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
+        ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
+    ],
+)
+def test_arguments_of_fit_are_checked(models, options, said):
+    with pytest.raises(ValueError, match=said):
+        models["TextClassifier"].fit(WORDS, LABELS, **options)
+
+
+def test_words_are_those_of_the_graph(models):
+    """A no-break space is part of a word, in training and when served."""
+    model = models["TokenClassifier"]
+    text = "costs 10\u00a0000 euro"
+    model.preprocess([text], ["O B-X O"])
+    lists = [["costs", "10\u00a0000", "euro"]]
+    (answer,), (other,) = model.predict([text]), model.predict(lists)
+    assert answer["words"] == other["words"] == lists[0]
+    assert len(answer["tags"]) == len(model.predict_proba(lists)[0]) == 3
+    assert model.predict([""]) == [{"words": [], "tags": [], "probabilities": []}]
+
+
+def test_nothing_is_predicted_of_nothing(models):
+    empty = tf.data.Dataset.from_tensor_slices(WORDS).batch(2).take(0)
+    for x in ([], empty):
+        assert models["TextClassifier"].predict(x) == []
+        assert models["TextClassifier"].predict_proba(x).shape == (0, 2)
+    with pytest.raises(ValueError, match="not a single text"):
+        models["TextClassifier"].evaluate(empty)
+
+
+def test_seeds_are_left_alone(preset):
+    """Keras's seed decides the head, ``seed`` decides it alone."""
+
+    def head(**options):
+        model = et.TextClassifier.from_preset(preset, ["a", "b"], **options)
+        return model.head.kernel.numpy()
+
+    keras.utils.set_random_seed(3)
+    expected = np.random.random(), keras.random.normal([2])  # noqa: NPY002
+    keras.utils.set_random_seed(3)
+    first = head(seed=1)
+    found = np.random.random(), keras.random.normal([2])  # noqa: NPY002
+    close(found, expected)
+    keras.utils.set_random_seed(4)
+    assert (head(seed=1) == first).all()
+    one, other = head(), head()
+    assert (one != other).any()
+    keras.utils.set_random_seed(4)
+    head(seed=1)
+    assert (head() == one).all()
+
+
+# -- States ----------------------------------------------------------------------------
+
+
+def saved(model, folder):
+    model.save(folder / "model.keras")
+    return folder / "model.keras"
+
+
+COPIES = {
+    "keras": lambda m, folder: keras.saving.load_model(saved(m, folder)),
+    "et": lambda m, folder: et.load(saved(m, folder)),
+    "pickle": lambda m, folder: pickle.loads(pickle.dumps(m)),
+    "deepcopy": lambda m, folder: copy.deepcopy(m),
+}
+CHANGES = {
+    "fresh": lambda m: None,
+    "trained": lambda m: fit(m, WORDS, LABELS),
+    "rate": lambda m: setattr(m.optimizer, "learning_rate", 1e-2),
+    "compiled": lambda m: m.compile(keras.optimizers.SGD(0.1, 0.9), m.loss),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
+    model = make("TextClassifier", preset, head_dropout=0.1, dropout=0.1, seed=1)
+    CHANGES[change](model)
+    model.run_eagerly = True
+    other = COPIES[copied](model, tmp_path)
+    other.run_eagerly = True
+    before = model.get_weights()
+    for each in (model, other):
+        # In two calls: the second begins a schedule anew.
+        each.fit(WORDS, LABELS, batch_size=2, verbose=0)
+        each.fit(WORDS, LABELS, batch_size=2, epochs=2, verbose=0)
+    moved = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
+    assert any(moved)
+    close(other.get_weights(), model.get_weights())
+    close(float(other.optimizer.learning_rate), float(model.optimizer.learning_rate))
+    assert type(other.optimizer) is type(model.optimizer)
+
+
+@pytest.mark.slow
+def test_frozen_parts_stay(preset):
+    model = make("TextClassifier", preset)
+    model.backbone.trainable = False
+    before = model.backbone.get_weights(), model.head.get_weights()
+    fit(model, WORDS, LABELS)
+    model.train_on_batch(WORDS, LABELS)
+    close(model.backbone.get_weights(), before[0])
+    assert (model.head.get_weights()[0] != before[1][0]).any()
+
+
+@pytest.mark.slow
+def test_a_strategy_is_that_of_the_constructor(preset):
+    """``from_preset`` inside of the scope, ``fit`` outside, as with a Keras model."""
+    one = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=1)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        model = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=1)
+    for each in (one, model):
+        each.fit(WORDS, LABELS, batch_size=4, epochs=4, verbose=0)
+        each.optimizer.learning_rate = 1e-3
+        each.fit(WORDS, LABELS, batch_size=4, verbose=0)
+    close(model.get_weights(), one.get_weights())
+    assert model.predict(WORDS)[0]["label"] == one.predict(WORDS)[0]["label"]
+
+
+@pytest.mark.slow
+def test_a_global_policy_is_that_of_the_encoder(preset):
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = make("TextClassifier", preset)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert model.backbone.compute_dtype == "bfloat16"
+    assert np.isfinite(fit(model, WORDS, LABELS)).all()
+
+
+@pytest.mark.slow
+def test_arguments_of_keras_work(models, starts):
+    model = models["TextClassifier"]
+    model.set_weights(starts["TextClassifier"])
+    model.compile_default()
+    model.run_eagerly = True
+
+    def endless():
+        while True:
+            yield WORDS, LABELS
+
+    history = model.fit(endless(), steps_per_epoch=3, epochs=2, verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 6
+    assert len(history.history["loss"]) == 2
+    assert len(model.predict(endless(), steps=2)) == 8
+    held = model.fit(np.array(WORDS), LABELS, 1, 1, 0, validation_split=0.25).history
+    assert {"val_loss", "val_accuracy"} <= held.keys()
+    given = model.fit(WORDS, LABELS, None, verbose=0, validation_data=[WORDS, LABELS])
+    assert "val_loss" in given.history
+    model.set_weights(starts["TextClassifier"])
+    heavy = model.test_on_batch(WORDS, LABELS, sample_weight=[2.0, 1, 1, 2])
+    model.compile_default()
+    model.run_eagerly = True
+    weighted = model.train_on_batch(WORDS, LABELS, class_weight={"pos": 2.0})
+    close(weighted[0], heavy[0])
+    assert 0 <= model.evaluate(WORDS, LABELS, 2, 0)[1] <= 100
+    cached = model.preprocess(WORDS, LABELS).cache()
+    close(model.evaluate(cached, verbose=0), model.evaluate(WORDS, LABELS, verbose=0))
+    assert model.predict(WORDS, verbose=1) == model.predict(WORDS, 2, "auto")
