@@ -105,11 +105,19 @@ def losses(model_dir, after):
 
 
 def assert_config(found, expected, kind=PretrainConfig):
-    """Flags are as they were; those that did not exist then have their defaults."""
+    """Flags are as they were; those that did not exist then have their defaults.
+
+    Those that do not exist any more had theirs.
+    """
     # As JSON has them: lists.
     defaults = json.loads(json.dumps(fields.to_flat(kind())))
     new = {flag: defaults[flag] for flag in found.keys() - expected.keys()}
-    assert found == {**new, **expected}
+    gone = {
+        flag: default
+        for flag, default in getattr(kind, "REMOVED", {}).items()
+        if flag in expected
+    }
+    assert {**found, **gone} == {**new, **expected}
 
 
 def in_a_process(name, *arguments):
