@@ -60,7 +60,13 @@ class Serializable:
             else value
             for name, value in config.items()
         }
-        return cls(**parts)
+        made = cls(**parts)
+        if config.get("trainable") is False:
+            # Keras's constructor does not freeze the parts that ours creates, and a
+            # layer that is frozen already does not freeze them again.
+            made.trainable = True
+            made.trainable = False
+        return made
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:
         """Creates the variables, unless the constructor did."""

@@ -418,6 +418,7 @@ CHANGES = {
     "trained": lambda m: fit(m, WORDS, LABELS),
     "rate": lambda m: setattr(m.optimizer, "learning_rate", 1e-2),
     "compiled": lambda m: m.compile(keras.optimizers.SGD(0.1, 0.9), m.loss),
+    "frozen": lambda m: setattr(m.backbone, "trainable", False),
 }
 
 
