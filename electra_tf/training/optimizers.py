@@ -49,7 +49,7 @@ class AdamW(keras.optimizers.Optimizer):
 
     Two scalars describe the last update and are safe to read between steps:
     ``gradient_norm`` (float32, joint norm of the reduced gradient before clipping) and
-    ``first_nonfinite`` (int32, index of the first variable whose gradient was not
+    ``first_nonfinite`` (int64, index of the first variable whose gradient was not
     finite, -1 if all were). An update whose norm is not finite counts as one with a
     gradient of zero, so weights and slots stay finite.
 
@@ -136,10 +136,21 @@ class AdamW(keras.optimizers.Optimizer):
         scalar = functools.partial(
             self.add_variable, (), aggregation="only_first_replica"
         )
-        minus_one = keras.initializers.Constant(-1)
         self.gradient_norm = scalar(dtype="float32", name="gradient_norm")
-        self.first_nonfinite = scalar(
-            dtype="int32", name="first_nonfinite", initializer=minus_one
+        # Not int32: TensorFlow keeps such variables on the host, where a step that XLA
+        # compiles for a GPU cannot reach them.
+        self.first_nonfinite = tf.Variable(
+            -1,
+            dtype=tf.int64,
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            name="first_nonfinite",
+        )
+        # Checkpoints hold an int32 of this name. No step reads or writes it.
+        scalar(
+            dtype="int32",
+            name="first_nonfinite",
+            initializer=keras.initializers.Constant(-1),
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
@@ -206,9 +217,13 @@ class AdamW(keras.optimizers.Optimizer):
         # What is read between steps is kept in variables and not in logs: reading them
         # costs nothing until somebody does.
         bad = tf.logical_not(tf.math.is_finite(squares))
-        first = tf.gather(tf.constant(indices), tf.argmax(tf.cast(bad, tf.int32)))
+        first = tf.gather(
+            tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.int32))
+        )
         self.gradient_norm.assign(norm)
-        self.first_nonfinite.assign(tf.where(tf.reduce_any(bad), first, -1))
+        self.first_nonfinite.assign(
+            tf.where(tf.reduce_any(bad), first, tf.constant(-1, tf.int64))
+        )
 
         scale = tf.constant(1.0)
         if self.clip_norm is not None and self.clipping == "after_reduction":

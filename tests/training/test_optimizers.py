@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
@@ -63,6 +64,25 @@ def test_trajectory_equals_reference(bias_correction, clip_norm):
         )
     assert int(optimizer.first_nonfinite) == -1
     assert optimizer.nonfinite_variable() is None
+
+
+def test_an_update_needs_no_variable_that_a_gpu_cannot_hold():
+    # TensorFlow keeps others on the host, out of reach of a step that XLA compiled.
+    weight = keras.Variable([1.0], name="kernel")
+    optimizer = AdamW(0.1)
+    optimizer.build([weight])
+    update = tf.function(lambda: optimizer.apply([tf.constant([0.5])], [weight]))
+    kernels = get_registered_kernels_for_op("AssignVariableOp").kernel
+    on_gpu = {
+        tf.dtypes.as_dtype(constraint.allowed_values.list.type[0])
+        for kernel in kernels
+        if kernel.device_type == "GPU"
+        for constraint in kernel.constraint
+    }
+    assert tf.int32 not in on_gpu
+    used = update.get_concrete_function().graph.variables
+    assert optimizer.first_nonfinite.ref() in {variable.ref() for variable in used}
+    assert {variable.dtype for variable in used} <= on_gpu
 
 
 @pytest.mark.parametrize(
