@@ -62,6 +62,7 @@ SIZES = {
     "mini": Size(4, 256, 4, 128, 8192, 64, 64),
     "small": Size(12, 256, 4, 128, 30522, 32, 128),
     "base": Size(12, 768, 12, 768, 30522, 4, 512),
+    "large": Size(24, 1024, 16, 1024, 30522, 2, 512),
 }
 GENERATOR = 0.25
 
@@ -158,7 +159,9 @@ def with_plain(operation: str, size: Size, precision: str) -> Callable[[], None]
     return step
 
 
-def peer(size: Size, mode: str) -> Callable[[], None]:
+def peer(
+    size: Size, mode: str, device: str = "cpu", compile: bool = False
+) -> Callable[[], None]:
     """The same step in PyTorch; modes are "float32" and the keys of ``PEERS``."""
     import torch
     from torch.nn import functional
@@ -186,7 +189,7 @@ def peer(size: Size, mode: str) -> Callable[[], None]:
     discriminator.electra.embeddings = generator.electra.embeddings
     table = generator.electra.embeddings.word_embeddings.weight
     generator.generator_lm_head.weight = table
-    both = torch.nn.ModuleList([generator, discriminator])
+    both = torch.nn.ModuleList([generator, discriminator]).to(device)
     weights = list(both.parameters())
     updated = weights
     if mode == "copies":
@@ -196,7 +199,8 @@ def peer(size: Size, mode: str) -> Callable[[], None]:
     optimizer = torch.optim.AdamW(updated, 5e-4, eps=1e-6, fused=True)
     given = [{n: torch.from_numpy(v) for n, v in b.items()} for b in batches(size)]
     # PyTorch indexes with int64; the conversion is not part of the step.
-    given = [{n: v.long() for n, v in batch.items()} for batch in given]
+    given = [{n: v.long().to(device) for n, v in batch.items()} for batch in given]
+    each_row = torch.arange(size.rows, device=device)[:, None]
     stream = itertools.cycle(given)
 
     def losses(batch: dict) -> torch.Tensor:
@@ -206,7 +210,7 @@ def peer(size: Size, mode: str) -> Callable[[], None]:
             "token_type_ids": batch["segment_ids"],
         }
         hidden = generator.electra(batch["masked_input_ids"], **encoded)[0]
-        hidden = hidden[torch.arange(size.rows)[:, None], positions]
+        hidden = hidden[each_row, positions]
         hidden = generator.generator_predictions(hidden)
         logits = generator.generator_lm_head(hidden).float().flatten(0, 1)
         masked_lm = functional.cross_entropy(logits, targets.flatten())
@@ -217,9 +221,12 @@ def peer(size: Size, mode: str) -> Callable[[], None]:
         detection = functional.binary_cross_entropy_with_logits(scores, replaced)
         return masked_lm + 50.0 * detection
 
+    if compile:
+        losses = torch.compile(losses)
+
     def step() -> None:
         both.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+        with torch.autocast(device, torch.bfloat16, enabled=mode == "autocast"):
             loss = losses(next(stream))
         loss.backward()
         if mode == "copies":
