@@ -73,7 +73,9 @@ CALLS = {
 }
 ELSEWHERE = {
     "AdamW": "tests/training/test_optimizers.py",
+    "ExponentialDecay": "tests/pretraining/test_annealing.py",
     "FitSchedule": "tests/api/test_text_models.py",
+    "LinearChange": "tests/pretraining/test_annealing.py",
     "WarmupPolynomialDecay": "tests/training/test_schedules.py",
     "TextClassifier": "tests/api/test_text_models.py",
     "TokenClassifier": "tests/api/test_text_models.py",

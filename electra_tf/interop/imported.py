@@ -231,7 +231,7 @@ class Imported:
         >>> interop.Imported(format="mine", source="an_empty_folder")
         Traceback (most recent call last):
             ...
-        ValueError: an_empty_folder holds neither tower of an ELECTRA model.
+        electra_tf.errors.UserError: an_empty_folder holds neither tower of an ...
     """
 
     format: str

@@ -265,7 +265,7 @@ def test_attention_in_a_page(folder, tmp_path):
     arguments = [f"--model={folder}", "--attention", "a good book"]
     assert command(["inspect", *arguments, f"--html={target}"]) == 0
     assert target.read_text().count('alt="block 2, head 2"') == 1
-    with pytest.raises(SystemExit, match="add --html"):
+    with pytest.raises(SystemExit, match="--html"):
         command(["inspect", *arguments])
 
 

@@ -26,11 +26,13 @@ from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop import tensor_files
 from electra_tf.interop.hugging_face import read_config
 from electra_tf.interop.tokenizer_files import read_tokenizer
+from electra_tf.layers import TextEmbedding
 from electra_tf.runs import minimal_pairs
 from electra_tf.runs.search import Search, Trial
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
+from tests import tiny
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "classifier"
 # What ``cli.clear_errors`` makes one line of.
@@ -282,18 +284,14 @@ def _tfrecords(folder):
     records.write_shard(path, [[2, 5, 3], [2, 6, 300, 3]])
     content = path.read_bytes()
 
-    def read():
-        found = records.salvage(path.read_bytes())
-        count = records.count_records(path)
-        assert len(found) >= count
-
-    return path, content, read
+    return path, content, lambda: records.count_records(path)
 
 
 def _keras(folder):
     """The archive around a model, which is looked at before Keras is."""
     path = folder / "encoder.keras"
-    keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(path)
+    embeddings = TextEmbedding(20, 8, max_positions=8)
+    tiny.encoder(embeddings, num_layers=1, hidden_size=8).save(path)
     return path, path.read_bytes(), lambda: models.load(path, keras.Model)
 
 

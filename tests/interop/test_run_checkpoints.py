@@ -98,7 +98,7 @@ def test_what_cannot_be_taken_is_one_line(tmp_path):
     assert "--checkpoint (100, 500)" in said
     said = refused(home / "100", target, "--checkpoint=100")
     assert "there is no folder" in said
-    assert "use for --num_heads" in refused(
+    assert "does not need --num_heads" in refused(
         source, target, "--checkpoint=100", "--num_heads=2"
     )
     damaged = source / "checkpoints" / "ckpt-500.data-00000-of-00001"

@@ -19,8 +19,8 @@ from tests.end_to_end.conftest import text  # noqa: F401
 from tests.end_to_end.in_process import config_of
 
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
-# A run and a callback follow it.
-CODE, RUN, _ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
+# Other examples follow.
+CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module", autouse=True)
