@@ -27,7 +27,9 @@ from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
-csv.field_size_limit(1 << 30)
+csv.field_size_limit(1 << 24)
+# Text shrinks by far less; a file beyond both was made to fill the memory.
+_MOST_TIMES_UNPACKED, _SMALL_UNPACKED = 500, 1 << 28
 # Line number and cells by name of each row.
 Numbered = list[tuple[int, dict[str, Any]]]
 _SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
@@ -51,10 +53,7 @@ def read_text(path: str) -> str:
     """
     raw = Path(path).read_bytes()
     if path.endswith(".gz"):
-        try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path}: cannot be unpacked ({error}).") from error
+        raw = _unpacked(raw, path)
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
         raise UserError(
             f"{path}: it holds UTF-16 or binary data, not UTF-8. Save text as UTF-8, "
@@ -71,6 +70,21 @@ def read_text(path: str) -> str:
     if not text.strip():
         raise UserError(f"{path}: the file is empty.")
     return text
+
+
+def _unpacked(packed: bytes, path: str) -> bytes:
+    most = max(_SMALL_UNPACKED, _MOST_TIMES_UNPACKED * len(packed))
+    try:
+        with gzip.open(io.BytesIO(packed)) as file:
+            raw = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be unpacked ({error}).") from error
+    if len(raw) > most:
+        raise UserError(
+            f"{path}: {len(packed):,} bytes unpack to over {most:,}. Unpack the file "
+            "first if it holds text."
+        )
+    return raw
 
 
 def read_table(path: str) -> Table:

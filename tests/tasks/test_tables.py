@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from electra_tf.errors import UserError
 from electra_tf.tasks.squad import Question
 from electra_tf.tasks.tables import HeldOut, TableSource, read_table
 
@@ -210,3 +211,15 @@ def test_an_error_about_a_header_of_several_lines_has_one(tmp_path, row, read, s
     with pytest.raises(ValueError, match=re.escape(said)) as e:
         read(path)
     assert "\n" not in str(e.value)
+
+
+def test_a_cell_that_fills_the_memory_is_refused(tmp_path):
+    def content(size):
+        return gzip.compress(b"text,label\n" + b"a" * size + b",pos\n")
+
+    path = write(tmp_path, "bomb.csv.gz", content(300 << 20))
+    with pytest.raises(UserError, match=r"bomb\.csv\.gz: .* unpack to over"):
+        read_table(path)
+    path = write(tmp_path, "long.csv.gz", content(20 << 20))
+    with pytest.raises(UserError, match=r"long\.csv\.gz, line 2: field larger"):
+        read_table(path)
