@@ -9,6 +9,12 @@ from electra_tf.cli import Command
 
 _TEXTS = "TEXT ...: the texts; default: standard input, one per line."
 _CONFIG = "electra_tf.config"
+# Without flags it would train a million steps on the documentation of packages.
+_PRETRAIN_USAGE = """\
+usage: electra-tf pretrain --flagfile=configs/tiny.cfg [--corpus=FILES] [--FLAG ...]
+
+The shipped flagfiles are configs/tiny.cfg (minutes on two cores), mini.cfg, small.cfg,
+base.cfg and large.cfg. electra-tf pretrain --help explains all flags."""
 
 COMMANDS = {
     "pretrain": Command(
@@ -76,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the first argument names; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = arguments[0] if arguments else "--help"
+    if arguments == ["pretrain"]:
+        cli.note(_PRETRAIN_USAGE)
+        return cli.ERROR
     if name in COMMANDS:
         return cli.run(COMMANDS[name], arguments[1:])
     if name == "--version":

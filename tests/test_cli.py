@@ -196,6 +196,11 @@ def test_the_list_of_commands():
     )
 
 
+def test_pretraining_without_flags_starts_nothing(capsys):
+    assert command(["pretrain"]) == cli.ERROR
+    assert "--flagfile=configs/tiny.cfg" in capsys.readouterr().err
+
+
 def test_version():
     assert program("-m", "electra_tf", "predict", "--version").stdout.startswith(
         "electra_tf 0."

@@ -16,6 +16,9 @@ from electra_tf.pretraining.phases import learned_weights
 from electra_tf.systems import costs
 from electra_tf.training.cards import metric_cards
 
+# BERT's number of epochs (Devlin et al., 2019, appendix A.2).
+MOST_PASSES = 40
+
 
 def summary(
     config: PretrainConfig, model: PretrainingModel, data: PretrainingData
@@ -45,6 +48,12 @@ def summary(
             f"{config.run.num_train_steps:,} steps of {config.run.train_batch_size} "
             f"are {passes:.1f} passes"
         )
+        if passes > MOST_PASSES:
+            steps = max(1, MOST_PASSES * per_pass // config.run.train_batch_size)
+            lines.append(
+                f"warning: {passes:.0f} passes memorize the text. Give more text, or "
+                f"stop after {MOST_PASSES} passes with --num_train_steps={steps}."
+            )
     return "\n".join(lines)
 
 

@@ -37,8 +37,13 @@ class Seen(keras.callbacks.Callback):
 
 
 def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
-    config = config_of(text, tmp_path, "--log_steps=2")
-    ready = pretraining.prepare(config, quiet)
+    config = config_of(text, tmp_path, "--log_steps=2", "--num_train_steps=100000")
+    said = []
+    ready = pretraining.prepare(config, said.append)
+    # Far more passes than the text is worth, and how many steps are.
+    records = ready.data.manifest.num_records
+    steps = 40 * records // config.run.train_batch_size
+    assert f"--num_train_steps={steps}" in said[-1]
     groups = (PretrainConfig, *(group for _, group in fields.groups(PretrainConfig)))
     values = list(reachable(ready))
     assert any(value is ready.model for value in values)
