@@ -73,7 +73,7 @@ class RunConfig(Group):
         None,
         "Start from the weights (not the optimizer) of this folder, and with its "
         "vocabulary: a model_dir of any objective, one of its checkpoints, or what "
-        "electra_tf.convert has written.",
+        "electra-tf convert wrote.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(

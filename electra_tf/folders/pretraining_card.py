@@ -29,7 +29,7 @@ A text encoder pretrained as ELECTRA (Clark et al., 2020) with `electra_tf`. It 
 answers before it is fine-tuned:
 
 ```
-python run_finetuning.py --encoder=this/folder --task=classification --train=my.csv
+python -m electra_tf finetune --encoder=this/folder --task=classification --train=my.csv
 ```
 
 ## Model

@@ -331,10 +331,9 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     else:
         raise FileNotFoundError(
             f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
-            "pretraining run (for a quick one: python run_pretraining.py "
-            "--flagfile=configs/tiny.cfg), or to the folder of a finished fine-tuning "
-            "run. What another library wrote becomes one with python -m "
-            "electra_tf.convert."
+            "pretraining run (for a quick one: python -m electra_tf pretrain "
+            "--flagfile=configs/tiny.cfg) or to the folder of a finished fine-tuning "
+            "run. Convert models of other libraries with python -m electra_tf convert."
         )
     for variable in saved.weights:
         if not np.isfinite(variable.numpy()).all():

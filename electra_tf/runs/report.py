@@ -135,7 +135,7 @@ def next_steps(folder: PretrainingFolder) -> str:
     """What a finished run has left, and what can be done with it."""
     return (
         f"\n{folder.path} holds {', '.join(folder.outputs())}. Next:\n"
-        f"  python run_finetuning.py --flagfile=configs/tasks/tiny.cfg "
+        f"  python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg "
         f"--encoder={folder.model_path('encoder')}\n"
         f"  tensorboard --logdir={folder.path / TENSORBOARD}"
     )

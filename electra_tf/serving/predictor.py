@@ -113,10 +113,10 @@ def _saved_model(path: Path) -> Path:
     if (path / "encoder.keras").is_file():
         raise UserError(
             f"{path} holds a pretraining run: fine-tune it first "
-            f"(python run_finetuning.py --encoder={path})."
+            f"(python -m electra_tf finetune --encoder={path})."
         )
     raise FileNotFoundError(
-        f"No model at {path}: --model must be the --output_dir of run_finetuning.py, "
+        f"No model at {path}: --model must be the --output_dir of a fine-tuning run "
         "or a SavedModel."
     )
 
@@ -132,8 +132,8 @@ def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
     wrong = [name for name, spec in specs.items() if spec.dtype != tf.string]
     if wrong:
         raise UserError(
-            f"{folder} takes {', '.join(wrong)} and not texts: give a model that "
-            "run_finetuning.py exported."
+            f"{folder} takes {', '.join(wrong)} and not texts: give the model that a "
+            "fine-tuning run exported."
         )
     return loaded, serve
 

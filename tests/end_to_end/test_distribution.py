@@ -99,7 +99,7 @@ def four_workers(text, one_device, tmp_path_factory):
     """The folder of the chief; every worker had one of its own."""
     folders = [tmp_path_factory.mktemp(f"worker_{index}") for index in range(4)]
     outputs = run_workers(text, folders)
-    assert "run_finetuning.py" in outputs[0]
+    assert "electra_tf finetune" in outputs[0]
     return folders
 
 

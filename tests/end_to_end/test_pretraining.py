@@ -124,7 +124,7 @@ def test_a_run_leaves_everything_it_promises(whole):
         -1
     ].keys()
     assert "trivial" in output
-    assert "run_finetuning.py" in output
+    assert "electra_tf finetune" in output
 
 
 def wait_for_step(model_dir, step, process):

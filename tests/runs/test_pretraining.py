@@ -70,7 +70,7 @@ def test_the_three_parts_are_a_run(text, tmp_path):
         pretraining.finish(ready)
     assert (tmp_path / "encoder.keras").exists()
     assert rows(tmp_path)[-1].keys() >= {"step", "time", "eval_loss"}
-    assert "run_finetuning.py" in said[-1]
+    assert "electra_tf finetune" in said[-1]
     card = (tmp_path / "model_card.md").read_text()
     scores = ("| discriminator AUC | ", "| generator")
     for part in ("* steps: 6\n", "text.txt`", "`generator.keras`: ", *scores):
