@@ -1,7 +1,6 @@
-"""Comparisons of systems at equal FLOPs, over several seeds, with statistics.
+"""Compares systems at equal FLOPs over several seeds, with significance tests.
 
-``compare`` is the command. ``plan`` resolves systems, probes and the jobs that are
-left, ``store`` holds the results; ``runner`` starts a ``worker`` for each run;
-``report`` and ``picture`` show the scores, with the tests of ``statistics`` and the
-``threshold``.
+``compare`` is the command. ``plan`` resolves systems, probes and jobs. ``runner``
+starts one ``worker`` per run, and ``store`` holds the results. ``report`` and
+``picture`` show the scores, with the tests of ``statistics`` and the ``threshold``.
 """

@@ -1,4 +1,4 @@
-"""The command: runs what is left of a comparison, and writes its tables."""
+"""The command `compare`: runs the missing jobs and writes tables and figures."""
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
@@ -11,9 +11,9 @@ TABLE = "table.md"
 
 
 def run(config: CompareConfig, log: Log = cli.say) -> int:
-    """Runs what is left of a comparison and writes its tables; returns the exit code.
+    """Runs the missing jobs and writes tables and figures; returns the exit code.
 
-    ValueError: settings do not fit each other, or what is in the folder.
+    Raises UserError if the settings conflict with each other or with the output folder.
     """
     ready = plan.make(config, log)
     if config.dry_run:
@@ -39,7 +39,7 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
 
 
 def write(ready: plan.Plan, store: Store) -> str:
-    """Writes tables and pictures of what is done so far; returns the tables."""
+    """Writes the tables and figures of the results so far; returns the tables."""
     text, scores = report.markdown(ready, store), report.Scores(ready, store)
     files.write_text(store.folder / TABLE, text)
     picture.draw(scores, store.folder / picture.PICTURE)

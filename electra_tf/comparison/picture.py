@@ -1,4 +1,4 @@
-"""Pictures of the scores: against FLOPs, at the end, and against the training data."""
+"""Figures of scores: against FLOPs, at the end, and against the training data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from electra_tf.comparison.plan import UNTRAINED
 from electra_tf.comparison.report import Scores
 from electra_tf.comparison.statistics import CONFIDENCE
 
-# The palette of Okabe and Ito: readers who do not see red and green tell them apart.
+# The colorblind-safe palette of Okabe and Ito.
 _COLORS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
     *("#E69F00", "#56B4E9", "#000000", "#7F7F7F"),
@@ -30,13 +30,13 @@ DATA_PICTURE = "data.png"
 _CURVE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
 _FINAL = {"markersize": 6, "capsize": 3}
 
-# Name of a system -> its color and marker.
+# System name -> color and marker.
 _Styles = Mapping[str, dict[str, str]]
 
 
 def draw(scores: Scores, path: str | os.PathLike) -> bool:
-    """Draws means with t intervals, and seeds as dots; False: there is no score yet."""
-    # Without probes there is no column.
+    """Draws means with t intervals and a dot per seed; returns False without scores."""
+    # `scores.main` needs at least one probe.
     shown = _shown(scores, scores.main) if scores.columns else []
     if not shown:
         return False
@@ -54,10 +54,7 @@ def draw(scores: Scores, path: str | os.PathLike) -> bool:
 
 
 def draw_data(scores: Scores, path: str | os.PathLike) -> bool:
-    """Draws final scores against the share of a task's training data, with t intervals.
-
-    A panel for each task that is probed with several shares. False: there is none.
-    """
+    """Draws scores by fraction of training data; False if no task has several."""
     curves = {
         curve[max(curve)]: curve
         for curve in scores.data_curves
@@ -92,7 +89,6 @@ def draw_data(scores: Scores, path: str | os.PathLike) -> bool:
 
 
 def _shown(scores: Scores, column: str) -> list[str]:
-    """The rows that have a score."""
     return [row.name for row in scores.plan.rows if scores.all(row.name, column)]
 
 
@@ -115,7 +111,7 @@ def _save(
 
 
 def interval(values: Sequence[float]) -> float:
-    """Half the width of the t interval of a mean; 0 for a single value."""
+    """Returns half the width of the t interval of a mean; 0 for a single value."""
     if len(values) < 2:
         return 0.0
     spread = stdev(values) / math.sqrt(len(values))

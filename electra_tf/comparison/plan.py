@@ -1,4 +1,4 @@
-"""What is compared: systems, their steps, their probes, and the jobs that are left."""
+"""Resolves a comparison: systems, training steps, probes and the missing jobs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ from electra_tf.folders.pretraining import settings_of
 from electra_tf.systems import build, costs
 
 UNTRAINED = "untrained"
-# Names of systems and probes become names of folders.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-# Times within a run, which shrink or grow with its number of steps; each with the
-# least that keeps its phase or schedule in being.
+# Settings in steps, which scale with the length of the run, and their minimums.
 _IN_STEPS = {
     "warmup_steps": 0,
     "generator_steps": 1,
@@ -37,15 +35,13 @@ _IN_STEPS = {
     "temperature_steps": 1,
     "mask_rate_steps": 1,
 }
-# Flags in which runs of one system, or of one probe, may differ; all others may not.
+# Flags that may differ between runs of the same system or probe.
 _MAY_DIFFER = {
     PretrainConfig: (
-        # What the comparison sets itself, run by run.
         *("model_dir", "seed", "overwrite", "dry_run", "num_processes"),
-        # Where the text is; what is read is compared by its hash (``Plan.settings``).
+        # Locations of the data; `Plan.settings` compares its hash.
         *("corpus", "tfds_data_dir", "vocab_file", "records", "eval_records"),
         "data_dir",
-        # Logs, checkpoints, devices.
         *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
         *("distribution", "tpu", "steps_per_execution", "remat", "profile"),
     ),
@@ -55,25 +51,24 @@ _MAY_DIFFER = {
     ),
     ScoreConfig: (
         *("model", "batch_size", "report", "overwrite"),
-        # Of n-best lists.
         *("input", "output", "weight", "compare", "seed"),
     ),
 }
 
-# Becomes a line of JSON on its way to the worker; ``jobs`` describes it.
+# Sent to the worker as a line of JSON; ``jobs`` documents the keys.
 Job = dict[str, Any]
 _Config = TypeVar("_Config", PretrainConfig, FinetuneConfig, ScoreConfig)
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Generic[_Config]):
-    """A row of the tables or a probe: a name, and the config that its runs share."""
+    """A system or probe: its name, and the config shared by its runs."""
 
     name: str
     config: _Config
 
     def settings(self) -> dict[str, Any]:
-        """The flags that must agree between all its runs, with values."""
+        """Returns the flags, with values, that must be equal in all runs."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in fields.to_flat(self.config).items()
@@ -86,7 +81,7 @@ Probe = Entry[FinetuneConfig] | Entry[ScoreConfig]
 
 
 def systems(config: CompareConfig) -> tuple[System, ...]:
-    """The systems as their flags describe them, before the budget."""
+    """Parses the systems from the flags; the budget is not applied yet."""
     if not config.system:
         raise UserError("No --system: name at least one, such as 'electra:'.")
     shared = [word for text in config.pretrain for word in _words(text, config)]
@@ -113,8 +108,8 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
 
 
 def probes(config: CompareConfig) -> tuple[Probe, ...]:
-    """The probes as their flags describe them."""
-    # Whose model it is says the run.
+    """Parses the probes from the flags."""
+    # A placeholder; the worker fills in the model folder.
     model = ["--model=."]
     found = (
         *_entries("probe", config.probe, FinetuneConfig, config),
@@ -133,7 +128,6 @@ def _entries(
     config: CompareConfig,
     shared: Sequence[str] = (),
 ) -> Iterator[Entry[_Config]]:
-    """Parses each 'NAME: FLAGS', with the flags that all of them share before."""
     seen = set()
     for text in texts:
         name, _, rest = text.partition(":")
@@ -161,7 +155,7 @@ def _words(text: str, config: CompareConfig) -> list[str]:
 def budgeted(
     described: Sequence[System], config: CompareConfig, vocab_size: int
 ) -> tuple[System, ...]:
-    """Gives each system the steps that the budget buys; times within it keep scale."""
+    """Sets each system's training steps by the budget and scales its schedules."""
 
     def step_cost(system: System) -> float:
         if config.equal == "steps":
@@ -208,7 +202,7 @@ def _scaled(system: System, budget: float, step_cost: float) -> System:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A comparison whose flags are resolved: its systems have the budget's steps."""
+    """A comparison with resolved flags; its systems have the steps of the budget."""
 
     config: CompareConfig
     systems: tuple[System, ...]
@@ -217,23 +211,23 @@ class Plan:
 
     @property
     def seeds(self) -> range:
-        """Seeds of the pretraining runs."""
+        """The pretraining seeds."""
         return range(self.config.seed, self.config.seed + self.config.seeds)
 
     @property
     def rows(self) -> tuple[System, ...]:
-        """The systems, and last the untrained encoder if the flags ask for it."""
+        """The systems, and last the untrained encoder if `--untrained` is set."""
         if not self.config.untrained:
             return self.systems
         configs = {system.name: system.config for system in self.systems}
         return (*self.systems, System(UNTRAINED, configs[self.config.untrained]))
 
     def points(self, name: str) -> tuple[float, ...]:
-        """Shares of a run after which the encoder of a row is probed."""
+        """Returns the fractions of a run after which a system's encoder is probed."""
         return (1.0,) if name == UNTRAINED else self.config.points
 
     def flops(self, system: System, point: float = 1.0) -> dict[str, float]:
-        """FLOPs up to a point of a run, by counting rule."""
+        """Returns the FLOPs up to a fraction of a run, by counting rule."""
         size = len(self.data.vocabulary)
         done = 0.0 if system.name == UNTRAINED else point
         return {
@@ -242,7 +236,7 @@ class Plan:
         }
 
     def settings(self) -> dict[str, dict[str, Any]]:
-        """The settings that all runs of one table share, for ``Store.check``."""
+        """Returns the settings that all runs of a table share, for ``Store.check``."""
         about = settings_of({}, self.data)
         return {
             "systems": {row.name: row.settings() | about["data"] for row in self.rows},
@@ -255,9 +249,9 @@ class Plan:
 
 
 def make(config: CompareConfig, log: Log) -> Plan:
-    """Reads the flags and builds vocabulary and records."""
-    # Wrong points, names and flags are reported before any text is read; the budget
-    # with the size that the vocabulary is to have, since there is none yet.
+    """Parses the flags and builds vocabulary and records."""
+    # Report invalid flags before any text is read. The vocabulary does not exist yet,
+    # so check the budget with its configured size.
     _ = config.points
     described, tasks = systems(config), probes(config)
     first = described[0].config
@@ -268,13 +262,11 @@ def make(config: CompareConfig, log: Log) -> Plan:
 
 
 def jobs(plan: Plan, store: Store) -> list[Job]:
-    """The runs that are left, all systems of a seed before the next seed.
+    """Returns the missing runs; all systems of a seed precede the next seed.
 
-    For each pretraining run with something left: its ``system``, ``seed`` and
-    ``folder``; the flat config to ``pretrain`` with, or None if its encoders are there;
-    ``is_untrained``: whether it is only initialized; the ``probes`` that are left
-    (``name``, ``point``, ``kind``, flat ``config``); its ``points``, ``flops``, and
-    what to ``keep`` of it.
+    Keys of a job: ``system``, ``seed``, ``folder``, ``points``, ``flops``, ``keep``;
+    ``pretrain``, the flat config, or None if the encoders exist; ``is_untrained``;
+    ``probes``, the missing ones (``name``, ``point``, ``kind``, flat ``config``).
     """
     every = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
     return [job for job in every if job["pretrain"] or job["probes"]]
@@ -284,7 +276,7 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
     name, config = system.name, plan.config
     folder = store.run_folder(name, seed)
     own = {
-        # Other fine-tuning seeds for each pretraining seed, the same for all systems.
+        # Distinct fine-tuning seeds per pretraining seed, equal for all systems.
         "seeds": config.probe_seeds,
         "seed": seed * config.probe_seeds,
     }
@@ -318,10 +310,9 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
 
 
 def _run_config(plan: Plan, system: System, seed: int, folder: Path) -> dict[str, Any]:
-    """The flat config of one pretraining run."""
     config, data = plan.config, system.config.data
     vocab_file = data.vocab_file
-    # Records that were given have their vocabulary beside them.
+    # Existing records have their vocabulary beside them.
     if not (vocab_file or data.records):
         vocab_file = f"{data.data_dir or f'{config.output_dir}/data'}/vocab.txt"
     return fields.to_flat(system.config) | {
@@ -337,7 +328,7 @@ def _run_config(plan: Plan, system: System, seed: int, folder: Path) -> dict[str
 
 
 def parts(job: Job) -> list[dict[str, Any]]:
-    """The parts of a job that each become a line of the results, in order."""
+    """Returns the parts of a job, one per row of the results, in order."""
     about = {"system": job["system"], "seed": job["seed"]}
     first = [{"kind": "pretrain", **about}] if job["pretrain"] else []
     return first + [

@@ -1,4 +1,4 @@
-"""The scores of all runs, and the tables of ``table.md``."""
+"""Scores of all runs, and the tables of ``table.md``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AVERAGE = "average"
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """The scores so far, of the systems, seeds and probes of a plan."""
+    """Scores so far, by system, seed and probe of a plan."""
 
     plan: Plan
     store: Store
@@ -34,13 +34,13 @@ class Scores:
 
     @property
     def main(self) -> str:
-        """The column that decides."""
+        """The main score: the average, or the only probe."""
         return self.columns[-1]
 
     def one(
         self, system: str, seed: int, column: str, point: float = 1.0
     ) -> float | None:
-        """A score, or None while it is missing; the average needs all probes."""
+        """Returns a score, or None if it is missing; the average needs all probes."""
         if column == AVERAGE:
             names = [probe.name for probe in self.plan.probes]
             scores = [self.one(system, seed, name, point) for name in names]
@@ -50,27 +50,27 @@ class Scores:
             return None
         if _is_finite(row["score"]):
             return row["score"]
-        # A seed that diverged counts as one that has learned nothing.
+        # A diverged seed scores the baseline.
         return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
 
     def all(self, system: str, column: str, point: float = 1.0) -> list[float]:
-        """The scores of all seeds that have one."""
+        """Returns the scores of all seeds that have one."""
         scores = (self.one(system, seed, column, point) for seed in self.plan.seeds)
         return [score for score in scores if score is not None]
 
     def runs(self, system: str) -> list[Row]:
-        """The lines of the finished pretraining runs."""
+        """Returns the rows of the finished pretraining runs."""
         rows = (self.store.find("pretrain", system, seed) for seed in self.plan.seeds)
         return [row for row in rows if row]
 
     @property
     def below(self) -> dict[str, str]:
-        """Systems that have not learned enough to be ranked, with what they have."""
+        """Systems below the threshold, with their AUC or gain in nats."""
         runs = {row.name: self.runs(row.name) for row in self.plan.rows}
         return threshold.below(self.plan, runs)
 
     def baseline(self, column: str) -> float | None:
-        """The score of an answer that does not look at the text."""
+        """Returns the majority-baseline score."""
         if column == AVERAGE:
             scores = [self.baseline(probe.name) for probe in self.plan.probes]
             return None if None in scores else fmean(scores)
@@ -79,10 +79,7 @@ class Scores:
 
     @property
     def data_curves(self) -> list[dict[float, str]]:
-        """Probes of one task with parts of its training data, by share of the data.
-
-        They may be trained with other flags, such as more epochs on less data.
-        """
+        """Probes of each task with several fractions of training data, by fraction."""
         tasks = collections.defaultdict(dict)
         for probe in self.plan.probes:
             config = probe.config
@@ -94,10 +91,7 @@ class Scores:
         return [curve for curve in curves if len(curve) > 1]
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
-        """Every other system against the reference, over the seeds that both have.
-
-        Only those at or above the threshold; if the reference is below it, none.
-        """
+        """Compares systems with the reference; leaves out those below the threshold."""
         reference, differences, below = self.plan.config.reference, {}, self.below
         if reference in below:
             return {}
@@ -115,7 +109,7 @@ class Scores:
 
 
 def markdown(plan: Plan, store: Store) -> str:
-    """Everything that is known of a comparison, as Markdown."""
+    """Returns the report of a comparison as Markdown."""
     scores, config = Scores(plan, store), plan.config
     reference = next(row for row in plan.systems if row.name == config.reference)
     cost = plan.flops(reference)[config.flops_rule]
@@ -141,12 +135,12 @@ def markdown(plan: Plan, store: Store) -> str:
 
 
 def _is_finite(score: float | None) -> bool:
-    # The file has null for NaN.
+    # NaN is null in the file.
     return score is not None and math.isfinite(score)
 
 
 def planned(plan: Plan) -> str:
-    """Steps, FLOPs and parameters of every system, as a table; nothing is timed."""
+    """Returns a table of the steps, FLOPs and parameters of every system."""
     lines = []
     for system in plan.systems:
         flops, steps = plan.flops(system), system.config.run.num_train_steps
@@ -237,7 +231,7 @@ def _held_out_table(scores: Scores) -> str:
         for row in scores.plan.systems
     }
     names = dict.fromkeys(n for runs in losses.values() for run in runs for n in run)
-    # The weighted sum of other losses says nothing across systems.
+    # Total losses are not comparable across systems.
     names.pop("loss", None)
     if not names:
         return ""
@@ -258,7 +252,6 @@ def _failures(scores: Scores) -> str:
     probes = {None, *(probe.name for probe in scores.plan.probes)}
 
     def ours(rows: list[Row]) -> list[Row]:
-        # The folder may hold more than this command asks for.
         rows = [row for row in rows if row["system"] in names]
         return [row for row in rows if row.get("probe") in probes]
 
@@ -276,7 +269,7 @@ def _failures(scores: Scores) -> str:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table in aligned columns: the first to the left, others right."""
+    """Formats a Markdown table; the first column is left-aligned, others right."""
     columns = zip(head, *lines, strict=True)
     widths = [max(3, *map(len, column)) for column in columns]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -288,7 +281,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation (with n - 1); of one value, only that."""
+    """Formats mean ± sample standard deviation, or the value if there is only one."""
     if not values:
         return ""
     mean = fmean(values)
@@ -298,5 +291,5 @@ def spread(values: Sequence[float]) -> str:
 
 
 def signed(value: float) -> str:
-    """A number with its sign; empty for nan."""
+    """Formats a number with its sign; "" for NaN."""
     return "" if math.isnan(value) else f"{value:+.2f}"

@@ -1,4 +1,4 @@
-"""Runs jobs, several at a time, each in a process that writes its own results."""
+"""Runs jobs in parallel, each in a process that appends its own results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ _HEARTBEAT_SECONDS = 30.0
 
 
 class Runner:
-    """Runs jobs in processes; the state is ``results.jsonl`` of the store.
-
-    ``after_job`` is called whenever a job has ended.
-    """
+    """Runs jobs in processes and calls ``after_job`` after each."""
 
     def __init__(
         self, store: Store, workers: int, log: Log, after_job: Callable[[], object]
@@ -71,14 +68,13 @@ class Runner:
             pool.shutdown()
 
     def _finish(self, job: Job) -> None:
-        """Runs a job to its end; a part in which the process dies is a failure."""
+        """Runs a job to its end; if the process dies, its current part fails."""
         while parts(job) and not self._is_stopping:
             code = self._execute(job)
             with self._lock:
                 job = _left(job, self._store.refresh())
                 if not parts(job) or self._is_stopping or code == cli.STOPPED:
                     return
-                # Killed from outside, out of memory, or a crash of the runtime.
                 failure = f"the process ended with code {code}; see {LOG}"
                 files.append_json_line(
                     self._store.path, {**parts(job)[0], "failure": failure}
@@ -86,7 +82,6 @@ class Runner:
                 job = _left(job, self._store.refresh())
 
     def _execute(self, job: Job) -> int:
-        """Runs a process with a job and returns its exit code."""
         folder = Path(job["folder"])
         folder.mkdir(parents=True, exist_ok=True)
         job = {**job, "results": str(self._store.path)}
@@ -97,12 +92,12 @@ class Runner:
                 stdout=log,
                 stderr=log,
                 env=_environment(self._workers),
-                # Ctrl-C reaches this process only, which then stops the others.
+                # Ctrl-C must reach this process only, which then stops the others.
                 start_new_session=True,
             )
         self._processes.add(process)
         try:
-            # stdin stays open: its end tells the worker that this process is dead.
+            # Keep stdin open: the worker exits when it closes.
             process.stdin.write((json.dumps(job) + "\n").encode())
             process.stdin.flush()
             if self._is_stopping:
@@ -120,7 +115,7 @@ class Runner:
 
 
 def _left(job: Job, rows: list[Row]) -> Job:
-    """The job without the parts that have a row; of a failed run nothing is left."""
+    """Removes the parts that have a row; a failed pretraining leaves none."""
     done = {key(row): row for row in rows}
     if job["pretrain"]:
         row = done.get(key(parts(job)[0]))
@@ -156,10 +151,9 @@ def describe(row: Row) -> str:
 
 
 def _environment(workers: int) -> dict[str, str]:
-    """Gives each process its share of the cores; the user's own settings stay."""
+    """Divides the cores between the processes, unless the user set the variables."""
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     if workers > 1:
-        # Not on all systems.
         affinity = getattr(os, "sched_getaffinity", None)
         cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):

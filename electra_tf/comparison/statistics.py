@@ -1,7 +1,7 @@
-"""Is the difference real? Paired statistics over seeds.
+"""Paired significance tests over seeds.
 
-System and reference are paired by seed: the same seed has the same data order, the
-same held-out masks and the same fine-tuning seeds. All tests look at the differences.
+Systems are paired by seed: data order, held-out masks and fine-tuning seeds are the
+same. All tests use the differences.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from scipy import stats
 from electra_tf.errors import UserError
 
 CONFIDENCE = 0.95
-# Resamples of the bootstrap; sign patterns up to which the permutation test is exact.
+# Bootstrap resamples; largest number of sign patterns for an exact permutation test.
 _RESAMPLES = 9999
 _MAX_PATTERNS = 2**13
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """System minus reference, over the seeds that both have.
+    """System minus reference, over their common seeds.
 
-    All but ``mean`` are nan below two pairs, ``mean`` without pairs.
-
-    ``low`` and ``high`` are the ends of the bootstrap interval. Two-sided p-values:
-    ``p_permutation`` over all sign patterns of the differences, which cannot be below
-    2 / 2**pairs; ``p_t`` of the paired t-test, which assumes normal differences.
+    ``low`` and ``high`` bound the bootstrap interval. The p-values are two-sided:
+    ``p_permutation`` flips signs and is at least 2 / 2**pairs; ``p_t`` is that of the
+    paired t-test. Without pairs ``mean`` is NaN; below two pairs all other numbers are.
     """
 
     pairs: int
@@ -50,10 +48,9 @@ def paired_difference(
 ) -> Difference:
     """Compares two systems whose scores are paired by position.
 
-    The interval covers the difference with probability ``confidence``. It is the
-    bias-corrected and accelerated bootstrap of the mean difference (Efron, 1987), by
-    percentiles where its correction is undefined. With few pairs it is too narrow; the
-    p-values are not affected.
+    The interval is the bias-corrected and accelerated bootstrap of the mean difference
+    (Efron, 1987), or the percentile bootstrap if that is undefined. It is too narrow
+    with few pairs. Raises UserError if the numbers of scores differ.
     """
     if len(scores) != len(reference):
         raise UserError(
@@ -68,7 +65,6 @@ def paired_difference(
     mean, (low, high) = float(values.mean()), _interval(values, confidence, seed)
     p_permutation = sign_flip_p_value(values, seed=seed)
     if np.ptp(values) == 0:
-        # The statistic of the t-test would be a division by zero.
         p_t = 1.0 if values[0] == 0 else 0.0
     else:
         p_t = float(stats.ttest_1samp(values, 0.0).pvalue)
@@ -80,7 +76,7 @@ def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, 
         return float(values[0]), float(values[0])
     for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
-            # SciPy warns where the correction of BCa is undefined, and returns nan.
+            # SciPy warns and returns NaN if the BCa correction is undefined.
             warnings.simplefilter("ignore")
             interval = stats.bootstrap(
                 (values,),
@@ -96,11 +92,11 @@ def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, 
 
 
 def sign_flip_p_value(values: Sequence[float], *, seed: int = 0) -> float:
-    """Two-sided p-value of a mean under random signs; exact up to 13 differences."""
+    """Returns a mean's two-sided sign-flip p-value; exact up to 13 differences."""
     values = np.asarray(values, float)
     if not values.any():
         return 1.0
-    # For one sample, "samples" flips signs.
+    # For a single sample, "samples" flips signs.
     test = stats.permutation_test(
         (values,),
         np.mean,
@@ -113,7 +109,7 @@ def sign_flip_p_value(values: Sequence[float], *, seed: int = 0) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusts the p-values of a family of tests (Holm, 1979); nan stays nan."""
+    """Adjusts the p-values of a family of tests (Holm, 1979); NaN stays NaN."""
     known = [index for index, p in enumerate(p_values) if not math.isnan(p)]
     adjusted, largest = [math.nan] * len(p_values), 0.0
     for rank, index in enumerate(sorted(known, key=lambda index: p_values[index])):
@@ -123,5 +119,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def smallest_p_value(pairs: int) -> float:
-    """The p-value of the exact permutation test if all differences have one sign."""
+    """Returns the exact permutation p-value if all differences have the same sign."""
     return 2.0 / 2**pairs if pairs >= 1 else 1.0

@@ -1,8 +1,7 @@
-"""What a comparison has done: a line per finished run and probe, and their settings.
+"""Results of a comparison, one row per finished run or probe, and their settings.
 
-``results.jsonl`` only grows, a whole line at a time, each on disk before the next one
-begins; of two lines about the same run or probe the later one counts. ``ladder.json``
-holds the settings of every system and probe that ever ran here.
+``results.jsonl`` is append-only, and each row is flushed to disk. The last row of a run
+or probe counts. ``ladder.json`` holds the settings of every system and probe.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ RUNS = "runs"
 ENCODER = "encoder.keras"
 _ABSENT = "(absent)"
 
-# Of every row, and of the rows that are not failures.
+# Fields of every row, and of rows that are not failures.
 _SHAPE = {"kind": str, "system": str, "seed": int, "probe": str | None}
-_NUMBERS = dict[str, float | None]  # None: not finite.
+_NUMBERS = dict[str, float | None]
 _HELD_OUT = {"held_out": (None, _NUMBERS), "trivial": (None, _NUMBERS)}
 
 Row = dict[str, Any]
 
 
 def encoder_folder(run_folder: str | os.PathLike, point: float) -> Path:
-    """Folder of the encoder after a share of a run: the run's own after all of it."""
+    """Returns the encoder's folder after a fraction of a run; the run's own at 1."""
     folder = Path(run_folder)
     return folder if point == 1 else folder / "points" / f"{point:g}"
 
@@ -41,7 +40,7 @@ def encoder_folder(run_folder: str | os.PathLike, point: float) -> Path:
 class Store:
     """The folder of a comparison, created if it does not exist.
 
-    Raises UserError if a row of results.jsonl is not one of this library.
+    Raises UserError if a row of results.jsonl is malformed.
     """
 
     def __init__(self, folder: str | os.PathLike):
@@ -52,12 +51,12 @@ class Store:
         self._before = 0
         rows = self.refresh()
         if rows and not self.path.read_bytes().endswith(b"\n"):
-            # A kill cut the last line short; other readers may not skip it as we do.
+            # A kill truncated the last line; other programs may not skip it.
             files.write_json_lines(self.path, rows)
         self._before = len(rows)
 
     def refresh(self) -> list[Row]:
-        """Reads the file again; returns the rows since this store was opened."""
+        """Reads the file again; returns the rows added since this store was opened."""
         rows = files.read_json_lines(self.path)
         for number, row in enumerate(rows, 1):
             where = f"{self.path}: result {number}"
@@ -68,17 +67,17 @@ class Store:
         return rows[self._before :]
 
     def add(self, row: Row) -> None:
-        """Appends a row, which is on disk when this returns."""
+        """Appends a row and flushes it to disk."""
         files.append_json_line(self.path, row)
         self._rows[key(row)] = row
 
     def rows(self, kind: str) -> list[Row]:
-        """The lines of all finished runs ("pretrain") or probes ("probe")."""
+        """Returns the rows of finished runs ("pretrain") or probes ("probe")."""
         rows = (row for row in self._rows.values() if row["kind"] == kind)
         return [row for row in rows if "failure" not in row]
 
     def failures(self) -> list[Row]:
-        """The lines of what failed and has not been finished since."""
+        """Returns the rows of failed runs and probes."""
         return [row for row in self._rows.values() if "failure" in row]
 
     def find(
@@ -89,24 +88,23 @@ class Store:
         point: float | None = None,
         probe: str | None = None,
     ) -> Row | None:
-        """The line of a finished run or probe, or None."""
+        """Returns the row of a finished run or probe, or None."""
         row = self._rows.get((kind, system, seed, point, probe))
         return None if row is None or "failure" in row else row
 
     def run_folder(self, system: str, seed: int) -> Path:
-        """Folder of a run, whether it is there or not."""
+        """Returns the folder of a run, which may not exist."""
         return self.folder / RUNS / system / f"seed-{seed}"
 
     def check(
         self, settings: Mapping[str, Mapping[str, Any]], *, overwrite: bool
     ) -> None:
-        """Rejects settings other than those that the results were made with.
+        """Raises UserError if settings differ from those of earlier results.
 
-        ``settings`` has "systems" and "probes", each name -> flag -> value; further
-        entries are noted only. With ``overwrite``, runs of a system and lines of a
-        probe that changed are deleted instead.
+        ``settings`` maps "systems" and "probes" to name -> flag -> value; other entries
+        are only recorded. ``overwrite`` deletes the runs and rows of changed entries
+        instead.
         """
-        # As they will be read again: tuples become lists.
         settings = json.loads(json.dumps(settings))
         path = self.folder / SETTINGS
         both = {"systems": (None, dict[str, dict]), "probes": (None, dict[str, dict])}
@@ -145,12 +143,12 @@ class Store:
 
 
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Identifies the run or probe of a row."""
+    """Returns the key of a row's run or probe."""
     return tuple(row.get(name) for name in ("kind", "system", "seed", "point", "probe"))
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    # Over the old names only: flags that are new since then count as unchanged.
+    # Compare the old names only: flags added since then count as unchanged.
     now = {**PretrainConfig.REMOVED, **now}
     return [
         f"{name} was {old}, now {now.get(name, _ABSENT)}"

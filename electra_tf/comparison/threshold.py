@@ -1,7 +1,7 @@
-"""Which systems have learned enough for their scores to say something about them.
+"""The threshold of pretraining progress below which systems are not ranked.
 
-Below the threshold all systems are where frequencies of tokens alone take them, and
-what a probe measures is how fast words are memorised.
+Below it, systems have learned little more than token frequencies, and a probe measures
+how fast words are memorized.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from electra_tf.comparison.store import Row
 from electra_tf.pretraining.baselines import COPYING
 
 _AUC, _NATS = "replaceable_auc", "masked_lm_loss"
-# After which the run behind the shipped encoder had an AUC of 0.68, for want of a
-# theory of when a plateau ends (docs/experiments.md).
+# The run of the shipped encoder had an AUC of 0.68 after this many
+# (docs/experiments.md). The length of the plateau is not known in theory.
 _POSITIONS = 12_300_000
 
 
 def below(plan: Plan, runs: dict[str, list[Row]]) -> dict[str, str]:
-    """Systems that have not reached their threshold, each with what it has.
+    """Returns the systems below their threshold, with their AUC or gain in nats.
 
-    ``runs`` are the lines of finished pretraining runs by system; the mean over them
-    counts. Systems whose held-out numbers have neither an AUC over replaceable tokens
-    nor a masked LM's loss have no threshold, nor have lines of older versions. Neither
-    has Electric: noise that is as likely as text cannot be told from it by the best
-    energies either.
+    Averages over ``runs``, the rows of finished pretraining runs by system. Systems
+    without held-out AUC over replaceable tokens and without masked LM loss have no
+    threshold, like rows of older versions. Electric has none either: even the best
+    energies cannot separate noise that is as likely as text.
     """
     objectives = {row.name: row.config.objective.objective for row in plan.systems}
     found = {}
     for system, rows in runs.items():
         if system == UNTRAINED or objectives[system] == "electric":
             continue
-        # What is not a number is null in the file.
+        # NaN is null in the file.
         gains = [gain for row in rows if (gain := _gain(row)) is not None]
         aucs = [x for row in rows if (x := row["held_out"].get(_AUC)) is not None]
         if aucs and fmean(aucs) < plan.config.threshold_auc:
@@ -44,7 +43,7 @@ def below(plan: Plan, runs: dict[str, list[Row]]) -> dict[str, str]:
 
 
 def _gain(row: Row) -> float | None:
-    """By how many nats a masked LM is better than the best trivial predictor."""
+    """Returns the gain of a masked LM over the best trivial predictor, in nats."""
     found, trivial = row["held_out"].get(_NATS), row.get("trivial") or {}
     names = (_NATS, f"{_NATS}{COPYING}")
     known = [x for name in names if (x := trivial.get(name)) is not None]
@@ -52,7 +51,7 @@ def _gain(row: Row) -> float | None:
 
 
 def explain(plan: Plan, below: dict[str, str]) -> str:
-    """What is missing, and the budget that would be enough, as a paragraph."""
+    """Returns a paragraph with the systems below threshold and a sufficient budget."""
     config = plan.config
     missing = ", ".join(f"{system} ({value})" for system, value in below.items())
     return (
@@ -65,7 +64,6 @@ def explain(plan: Plan, below: dict[str, str]) -> str:
 
 
 def _enough(plan: Plan) -> str:
-    """The budget with which a run is known to have passed, or twice this one."""
     config = plan.config
     reference = next(row.config for row in plan.systems if row.name == config.reference)
     per_step = reference.run.train_batch_size * reference.data.max_seq_length

@@ -1,8 +1,8 @@
-"""One run in a process of its own: pretrain a system with one seed, probe its encoders.
+"""Pretrains a system with one seed and probes its encoders, in its own process.
 
-Reads a job (one line of JSON) from stdin and appends a row to the results for each
-part that is finished. When stdin closes, the parent is dead, and the process ends at
-once. A run that was stopped is resumed when the process gets the same job again.
+Reads a job (a line of JSON) from stdin and appends a row to the results for each
+finished part. The process exits when stdin closes, since its parent is dead then. The
+same job resumes a stopped run.
 """
 
 from __future__ import annotations
@@ -36,16 +36,14 @@ from electra_tf.training.callbacks import StepCallback
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
 Emit = Callable[[Row], None]
-# What a resumed run needs, and nothing else does.
 _WORK_FILES = ("checkpoints", "tensorboard")
 
 
 class EncoderAt(StepCallback):
-    """Saves the models at some steps, the encoder last of all that a probe needs.
+    """Saves models, vocabulary and config in ``folders``, by step; the encoder last.
 
-    Must come before the callback that saves checkpoints: a resumed run does not pass
-    the steps before its checkpoint again, so their encoders must be there by then. Each
-    of ``folders``, by step, also gets the vocabulary and config of the run.
+    Must precede the checkpoint callback: a resumed run does not repeat the steps before
+    its checkpoint, so their encoders must be saved already.
     """
 
     def __init__(self, folders: Mapping[int, Path], run_folder: Path, first_step: int):
@@ -54,11 +52,10 @@ class EncoderAt(StepCallback):
         self._run_folder = run_folder
 
     def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
-        """Saves at the steps asked for among those since the last call."""
+        """Saves at the due steps since the last call."""
         for due in range(previous + 1, step + 1):
             if due in self._folders:
                 home = PretrainingFolder(self._folders[due])
-                # The last point of a run is the run's own folder.
                 if home.path != self._run_folder:
                     PretrainingFolder(self._run_folder).copy_description(home)
                 _save(home, self.model)
@@ -70,7 +67,7 @@ def _save(home: PretrainingFolder, model: PretrainingModel) -> None:
 
 
 def run(job: Job, emit: Emit) -> int:
-    """Does a job of ``plan.jobs``, also past failures, with a line for each part.
+    """Runs a job of ``plan.jobs`` and emits a row per part; continues after failures.
 
     Returns 0, or ``cli.STOPPED`` after a signal.
     """
@@ -79,7 +76,7 @@ def run(job: Job, emit: Emit) -> int:
         make = _untrained if job["is_untrained"] else _pretrained
         try:
             row = make(job)
-        except Exception as error:  # Whatever it is, the other runs must be done.
+        except Exception as error:  # A failure must not stop other runs.
             emit({"kind": "pretrain", **about, "failure": _failure(error)})
             return 0
         if row is None:
@@ -104,13 +101,11 @@ def run(job: Job, emit: Emit) -> int:
 
 
 def _failure(error: Exception) -> str:
-    """The error in a line; all of it goes to the log."""
     traceback.print_exception(error)
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
 
 
 def _pretrained(job: Job) -> Row | None:
-    """Runs or resumes the pretraining; returns its numbers, None after a signal."""
     config = fields.from_flat(job["pretrain"], PretrainConfig)
     folder = Path(job["folder"])
     steps = config.run.num_train_steps
@@ -123,8 +118,7 @@ def _pretrained(job: Job) -> Row | None:
     code = pretraining.run(config, cli.note, saving)
     encoders = [place / ENCODER for place in folders.values()]
     if code != cli.STOPPED and not all(encoder.exists() for encoder in encoders):
-        # An earlier command did not ask for one of the points, and the run is past it:
-        # only a run from the start passes it again.
+        # The run is past a point that an earlier command lacked: start it again.
         again = dataclasses.replace(config.run, overwrite=True)
         config = dataclasses.replace(config, run=again)
         code = pretraining.run(config, cli.note, saving)
@@ -143,11 +137,11 @@ def _pretrained(job: Job) -> Row | None:
 
 
 def training_seconds(rows: list[Row], tokens_per_step: int) -> float:
-    """Time in training steps over all processes of a run, from its metrics' rows."""
+    """Sums the time in training steps over all processes of a run, from its metrics."""
     seconds, previous = 0.0, 0
     for row in rows:
         if any(name.startswith(EVAL_PREFIX) for name in row):
-            # The row of an evaluation, which may lie within a window of steps.
+            # An evaluation row may lie within a window of steps.
             continue
         if row.get("tokens_per_second"):
             done = (row["step"] - previous) * tokens_per_step
@@ -157,7 +151,6 @@ def training_seconds(rows: list[Row], tokens_per_step: int) -> float:
 
 
 def _untrained(job: Job) -> Row:
-    """Saves the encoder with which the run would begin, in the run's folder."""
     config = fields.from_flat(job["pretrain"], PretrainConfig)
     home = PretrainingFolder(Path(job["folder"]))
     words = build.pretraining_data(config, cli.note).vocabulary
@@ -169,8 +162,7 @@ def _untrained(job: Job) -> Row:
 
 
 def _probed(job: Job, probe: Mapping[str, Any]) -> Row | None:
-    """Probes an encoder, or the models beside it: scores, None after a signal."""
-    # The process has held other models before; the policy is the last one's.
+    # Earlier models leave memory and a global dtype policy behind.
     keras.backend.clear_session()
     gc.collect()
     keras.mixed_precision.set_global_policy("float32")
@@ -178,7 +170,6 @@ def _probed(job: Job, probe: Mapping[str, Any]) -> Row | None:
 
 
 def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
-    """Asks which of two sentences is better, as electra-tf score does."""
     folder = encoder_folder(job["folder"], probe["point"])
     config = fields.from_flat(probe["config"] | {"model": str(folder)}, ScoreConfig)
     report = minimal_pairs.run(config, cli.note)
@@ -194,7 +185,6 @@ def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
 
 
 def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row | None:
-    """Fine-tunes as run_finetuning.py does; None after a signal."""
     folder = Path(job["folder"], "probes", f"{probe['point']:g}", probe["name"])
     config = probe["config"] | {
         "encoder": str(encoder_folder(job["folder"], probe["point"]) / ENCODER),
@@ -223,12 +213,12 @@ _KINDS = {"finetuning": _finetuned, "pairs": _paired}
 
 
 def main() -> int:
-    """Runs the job that stdin holds."""
+    """Runs the job from stdin."""
     job = json.loads(sys.stdin.buffer.readline())
 
     def end_with_parent() -> None:
-        # Its end of stdin only closes when it is dead. A read of sys.stdin would hold
-        # a lock that Python wants at exit, and end a finished job with an abort.
+        # Returns once the parent is dead. Reading sys.stdin would hold a lock that
+        # Python needs at exit, and a finished job would abort.
         os.read(0, 1)
         os._exit(1)
 

@@ -1,6 +1,6 @@
-"""Checks of a checkpoint or config for known traps.
+"""Checks of a checkpoint or config for known problems.
 
-A check takes a `Subject` and yields findings; it yields nothing if it does not apply.
+A check takes a `Subject` and yields findings, or nothing if it does not apply.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from electra_tf.runs.health import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
-# Widths of base and large, for which the settings of small are known to fail.
+# Hidden sizes of base and large, for which the settings of small fail.
 _BASE, _LARGE = 768, 1024
 _WINDOWS = 5
-# A normal distribution cut at two standard deviations: its maximum over its root mean
-# square. Weight decay of rows without gradient keeps the ratio.
+# Maximum over root mean square of a normal distribution truncated at two standard
+# deviations. Weight decay of rows without gradient keeps the ratio.
 _CUT = 2 / 0.8796
-# Fewer values do not tell a cut distribution from a whole one.
+# With fewer values, a truncated and a full distribution look alike.
 _LEAST_VALUES, _LAST_ROWS = 400, 8
-# Standard deviation of a plain normal initializer, with room for chance.
+# Standard deviation of a plain normal initializer, with a margin.
 _PLAIN = 0.021
 _VOCABULARY = "Put the vocab.txt it was trained with into the folder."
 
@@ -53,12 +53,12 @@ class Subject:
     """A checkpoint or config.
 
     Attributes:
-        model: one of its towers or both, as `interop` reads them; None for a config.
+        model: one or both towers, as read by `interop`; None for a config.
         towers: by role, discriminator first.
         flags: of the pretraining run, if known.
         metrics: rows of metrics.jsonl.
-        error: why the files could not be read as a whole.
-        vocabulary_sha256: hash of the vocabulary of training, if known.
+        error: why reading failed, or "".
+        vocabulary_sha256: hash of the training vocabulary, if known.
     """
 
     model: Imported | None = None
@@ -75,11 +75,11 @@ class Subject:
 
 
 def read(path: str | Path, generator: str | None = None) -> Subject:
-    """Reads a checkpoint of any format that `interop` knows, tower by tower if damaged.
+    """Reads a checkpoint of any format in `interop`, tower by tower if damaged.
 
     Raises:
-        UserError: it is in no known format, or a fine-tuned model.
-        OSError: it does not exist.
+        UserError: if the format is unknown or the model is fine-tuned.
+        OSError: if the checkpoint does not exist.
     """
     source = Source(str(path), generator=generator)
     folder = PretrainingFolder(named(path))
@@ -88,7 +88,7 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
             f"{path} is a fine-tuning run: give the pretraining run it started from."
         )
     settings = folder.settings
-    # Hugging Face and keras-hub call their files config.json, too.
+    # Hugging Face and keras-hub also have a config.json.
     is_run = "config" in settings and not {"model_type", "class_name"} & {*settings}
     found: list[tuple[str, Imported]] = []
     error = ""
@@ -122,7 +122,7 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
 
 
 def read_flagfile(path: str) -> Subject:
-    """Parses a flagfile such as configs/small.cfg; UserError if a flag is wrong."""
+    """Parses a flagfile such as configs/small.cfg; UserError if a flag is invalid."""
     try:
         config = cli.parse(PretrainConfig, [f"--flagfile={path}"])
     except ValueError as error:
@@ -131,13 +131,13 @@ def read_flagfile(path: str) -> Subject:
 
 
 def files(subject: Subject) -> Iterator[Finding]:
-    """Files that are missing, damaged, or of an unsupported variant."""
+    """Checks for missing, damaged or unsupported files."""
     if subject.is_config:
         return
     if not subject.error:
         yield Finding(OK, "all there")
         return
-    # Untied pairs and other objectives have parts that no other format can hold.
+    # Other formats cannot hold untied pairs or other objectives.
     is_variant = subject.towers and (
         subject.flags.get("sharing", "tied") not in ("tied", "all")
         or subject.flags.get("objective", "electra") != "electra"
@@ -151,7 +151,7 @@ def files(subject: Subject) -> Iterator[Finding]:
 
 
 def heads(subject: Subject) -> Iterator[Finding]:
-    """Without its heads a pair cannot detect, fill in or be trained further."""
+    """Checks that the heads and the generator exist."""
     if not subject.towers:
         return
     objective = subject.flags.get("objective", "electra")
@@ -177,7 +177,7 @@ def heads(subject: Subject) -> Iterator[Finding]:
 
 
 def generator_size(subject: Subject) -> Iterator[Finding]:
-    """The generator has a quarter to half of the discriminator's width."""
+    """Checks the ratio of the generator's size to the discriminator's."""
     flags, names = subject.flags, ("generator_hidden_size", "generator_layers")
     if {"generator", "discriminator"} <= subject.towers.keys():
         ours, theirs = (subject.towers[n].sizes for n in ("generator", "discriminator"))
@@ -207,7 +207,7 @@ def generator_size(subject: Subject) -> Iterator[Finding]:
 
 
 def vocabulary(subject: Subject) -> Iterator[Finding]:
-    """Size of the word table, hash, padding and casing fit the vocabulary."""
+    """Checks embedding rows, hash, padding and casing against the vocabulary."""
     if subject.model is None:
         return
     tokens = subject.model.vocabulary
@@ -270,7 +270,7 @@ def _arrays(tower: Tower) -> dict[str, np.ndarray]:
 
 
 def finite_weights(subject: Subject) -> Iterator[Finding]:
-    """NaN and infinity."""
+    """Checks for NaN and infinity."""
     for name, tower in subject.towers.items():
         bad = [key for key, x in _arrays(tower).items() if not np.isfinite(x).all()]
         if bad:
@@ -285,7 +285,7 @@ def finite_weights(subject: Subject) -> Iterator[Finding]:
 
 
 def untrained_weights(subject: Subject) -> Iterator[Finding]:
-    """Kernels of zeros; parts whose biases are 0 and LayerNorms 1, as at the start."""
+    """Checks for kernels of zeros, and parts with initial biases and LayerNorms."""
     for name, tower in subject.towers.items():
         parts: dict[str, bool] = collections.defaultdict(lambda: True)
         empty = []
@@ -318,7 +318,7 @@ def untrained_weights(subject: Subject) -> Iterator[Finding]:
 
 
 def untrained_positions(subject: Subject) -> Iterator[Finding]:
-    """Rows of the position table beyond the longest example of pretraining."""
+    """Checks for position embeddings beyond the longest pretraining example."""
     trained = subject.flags.get("max_seq_length")
     advice = "Use at most {} tokens, or pretrain on longer sequences first."
     if subject.is_config:
@@ -350,12 +350,12 @@ def untrained_positions(subject: Subject) -> Iterator[Finding]:
 
 
 def untrained_rows(table: np.ndarray) -> int:
-    """The first row from which on all look as initialized; else the number of rows.
+    """Returns the first row of the trailing initial rows, or the number of rows.
 
-    Initial rows are equally large and do not resemble their neighbors; trained ones do.
-    A truncated normal (Google's code, Keras) has no value above 2.27 times its root
-    mean square, also after weight decay; a plain normal (PyTorch) has a standard
-    deviation of 0.02 or less.
+    Initial rows have equal norms and are uncorrelated with their neighbors. A truncated
+    normal (Google's code, Keras) has no value above 2.27 times its root mean square,
+    even after weight decay. A plain normal (PyTorch) has a standard deviation of at
+    most 0.02.
     """
     count, size = table.shape
     last = table[-_LAST_ROWS:]
@@ -364,7 +364,7 @@ def untrained_rows(table: np.ndarray) -> int:
     scale = float(np.sqrt(np.mean(np.square(last))))
     slack = 1 + 4 / np.sqrt(2 * last.size)
     is_cut = np.abs(last).max() <= _CUT * scale * slack
-    # How much rows resemble their neighbors, in standard errors of noise.
+    # Correlation of neighboring rows, in standard errors of noise.
     products = last[1:] * last[:-1]
     likeness = abs(np.mean(products)) / scale**2 * np.sqrt(products.size)
     if likeness > 4 or not (is_cut or scale <= _PLAIN):
@@ -380,7 +380,7 @@ def untrained_rows(table: np.ndarray) -> int:
 
 
 def learning_rate(subject: Subject) -> Iterator[Finding]:
-    """Base and large models diverge with the learning rate of small."""
+    """Checks the learning rate for the model size, and the warm-up."""
     flags = subject.flags
     needed = {"learning_rate", "warmup_steps", "num_train_steps"}
     if not (needed | {"hidden_size", "adam_bias_correction"}) <= flags.keys():
@@ -412,7 +412,7 @@ def learning_rate(subject: Subject) -> Iterator[Finding]:
 
 
 def recipe(subject: Subject) -> Iterator[Finding]:
-    """Base and large models with other hyperparameters of small."""
+    """Checks base and large models for hyperparameters of small."""
     flags = subject.flags
     width = flags.get("hidden_size", 0)
     if width < _BASE:
@@ -437,7 +437,7 @@ def recipe(subject: Subject) -> Iterator[Finding]:
 
 
 def finished(subject: Subject) -> Iterator[Finding]:
-    """Whether the metrics reach the last step."""
+    """Checks whether the metrics reach the last step."""
     steps = subject.flags.get("num_train_steps")
     done = max((row.get("step", 0) for row in subject.metrics), default=None)
     if steps and done is not None and done < steps:
@@ -451,13 +451,13 @@ def finished(subject: Subject) -> Iterator[Finding]:
 
 
 def generator_strength(subject: Subject) -> Iterator[Finding]:
-    """Whether enough tokens end up replaced, as the run measured it."""
+    """Checks the fraction of replaced tokens at the end of training."""
     values = _last(subject)
     if "replaced_fraction" not in values:
         return
     replaced = values["replaced_fraction"]
     found = f"{replaced:.1%} of all tokens were replaced at the end"
-    # With an AUC of 1 only the rule on the generator can warn.
+    # An AUC of 1 disables the rules on the discriminator.
     healthy = {"discriminator_auc": 1.0, "discriminator_loss": 0.0}
     rate = subject.flags.get("mask_rate", 0.15)
     if _is_warned(rate, healthy | {"replaced_fraction": replaced}):
@@ -472,9 +472,9 @@ def generator_strength(subject: Subject) -> Iterator[Finding]:
 
 
 def collapse(subject: Subject) -> Iterator[Finding]:
-    """A discriminator at chance, and metrics that are not finite."""
+    """Checks for a discriminator at chance, and for metrics that are not finite."""
     last = subject.metrics[-_WINDOWS:]
-    # A number that is not finite is written as null.
+    # Metrics that are not finite are null in the file.
     lost = {name for row in last for name, value in row.items() if value is None}
     if lost:
         yield Finding(
@@ -488,7 +488,7 @@ def collapse(subject: Subject) -> Iterator[Finding]:
         return
     recall = values.get("discriminator_recall", 1.0)
     found = f"AUC {auc:.3f}, recall {recall:.1%} at the end"
-    # Without a mask rate only the rules on the discriminator can warn.
+    # A mask rate of 0 disables the rule on the generator.
     if auc < 0.55 or _is_warned(0.0, values):
         yield Finding(
             PROBLEM,
@@ -509,7 +509,7 @@ def collapse(subject: Subject) -> Iterator[Finding]:
 
 
 def _last(subject: Subject) -> Mapping[str, float]:
-    """The last held-out metrics, else means over the last training windows."""
+    """Returns the last held-out metrics, or means over the last training windows."""
     rows = [
         {n.removeprefix(EVAL_PREFIX): v for n, v in row.items() if v is not None}
         for row in subject.metrics
@@ -528,7 +528,7 @@ def _last(subject: Subject) -> Mapping[str, float]:
 
 
 def _is_warned(mask_rate: float, values: Mapping[str, float]) -> bool:
-    """Whether training would have warned of a window with these values."""
+    """Whether training would warn of a window with these values."""
     if not {"discriminator_loss", "replaced_fraction"} <= values.keys():
         return False
     messages: list[str] = []
@@ -558,7 +558,7 @@ CHECKS: dict[str, Callable[[Subject], Iterable[Finding]]] = {
 
 
 def examine(subject: Subject) -> list[Finding]:
-    """Runs every check; a finding carries the name of its check."""
+    """Runs every check; sets the check's name in each finding."""
     return [
         dataclasses.replace(finding, trap=name)
         for name, check in CHECKS.items()

@@ -1,4 +1,4 @@
-"""The command: runs every check and prints the findings with advice."""
+"""The command `doctor`: runs every check and prints the findings with advice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INDENT = 30
 
 
 def main(config: DoctorConfig) -> int:
-    """Returns exit code 1 if there is a problem, else 0."""
+    """Prints the findings; returns 1 if there is a problem, else 0."""
     if config.flagfile:
         subject = checks.read_flagfile(config.flagfile)
     else:
@@ -39,7 +39,7 @@ def main(config: DoctorConfig) -> int:
 def shown(
     findings: Sequence[Finding], *, width: int = 100, use_color: bool = False
 ) -> str:
-    """Formats findings as text with a summary; one line per check that is OK."""
+    """Formats findings as text with a summary; one line per passed check."""
     lines = []
     for trap, group in itertools.groupby(findings, lambda finding: finding.trap):
         of_trap = list(group)
