@@ -1,10 +1,9 @@
-"""Fine-tuning tasks: what is asked, how it is read, which network, how it is scored.
+"""Fine-tuning tasks: data readers, tokenization, heads, losses and metrics.
 
-Importing this package registers all classes of saved task models with Keras. The names
-of the command line are the table ``TASKS`` of ``runs/finetuning_tasks.py``; GLUE's are
-the rows of ``glue.ROWS``, the others are for the user's own data or bring theirs.
+Importing this package registers the classes of saved task models with Keras. The table
+``TASKS`` of ``runs/finetuning_tasks.py`` lists the names of the command line.
 
-Examples of this package go on from here:
+The examples of this package use these variables:
 
     >>> examples = [
     ...     et.tasks.Example("1", ("I liked it.",), "good"),

@@ -1,4 +1,4 @@
-"""The protocol of tasks, and the feature rows that pass between its methods.
+"""Base class of tasks, and the feature rows that its methods exchange.
 
 Letters: R feature rows, B batch, S sequence, C classes.
 """
@@ -25,9 +25,9 @@ Examples = Sequence[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One text, or a pair, with its label (None where it is unknown).
+    """A text or a pair of texts, with its label (None if unknown).
 
-    ``id`` names the example in predictions and submissions.
+    ``id`` identifies the example in predictions and submissions.
 
     Examples:
         >>> et.tasks.Example("7", ("It rained.", "It was wet."), "entailment").texts
@@ -41,7 +41,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Ragged:
-    """R arrays of different lengths, stored as one.
+    """R arrays of different lengths, stored as one array.
 
     Row r is ``values[splits[r]:splits[r + 1]]``; splits are int64 [R + 1].
 
@@ -60,7 +60,7 @@ class Ragged:
     def of(cls, rows: Sequence[Any], dtype: str = "int32") -> Ragged:
         """Packs sequences of numbers into one ``Ragged``."""
         splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        # The empty array keeps the type where there are no rows.
+        # The empty array sets the dtype if there are no rows.
         parts = [np.zeros([0], dtype), *(np.asarray(row, dtype) for row in rows)]
         return cls(np.concatenate(parts), splits)
 
@@ -72,15 +72,15 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of values of each row, int64 [R]."""
+        """Number of values in each row, int64 [R]."""
         return np.diff(self.splits)
 
     def take(self, rows: np.ndarray) -> Ragged:
-        """Returns some of the rows, in that order."""
+        """Returns the selected rows, in the given order."""
         return Ragged.of([self[row] for row in rows], self.values.dtype)
 
     def pad(self, rows: np.ndarray, length: int, value: int = 0) -> np.ndarray:
-        """Returns rows as one array [len(rows), length], filled up with ``value``."""
+        """Returns rows padded with ``value``: [len(rows), length]."""
         padded = np.full([len(rows), length], value, self.values.dtype)
         for target, values in zip(padded, map(self.__getitem__, rows), strict=True):
             target[: len(values)] = values
@@ -92,20 +92,20 @@ Column = np.ndarray | Ragged
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Feature rows of a list of examples: one or several rows for each of them.
+    """Feature rows of a list of examples, one or several rows per example.
 
     ``Ragged`` columns hold one value per token and are padded to the length of the
-    batch; arrays hold one value (or vector) per row.
+    batch. Arrays hold one value or vector per row.
 
     Attributes:
-        inputs: what the model reads: input_ids and segment_ids, both ``Ragged``, and
-            what the head needs besides. The batches add input_mask.
-        targets: what the loss compares with; empty where labels are unknown. A single
-            one is handed to Keras bare, several as a dictionary.
-        example: int64 [R], index of the example that a row belongs to.
-        weights: float32 [R] or ``Ragged``, weight of each row in the loss; or None.
-        pad_id: id that pads input_ids.
-        notes: what ``Task.decode`` needs to know about the rows and the model does not.
+        inputs: model inputs: ``Ragged`` input_ids and segment_ids, and further inputs
+            of the head. ``make_batch`` adds input_mask.
+        targets: targets of the loss by output, empty if labels are unknown. Keras gets
+            a single target as an array, several as a dictionary.
+        example: index of each row's example, int64 [R].
+        weights: sample weights, float32 [R] or ``Ragged``, or None.
+        pad_id: padding id of input_ids.
+        notes: columns for ``Task.decode`` that are not model inputs.
 
     Examples:
         >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
@@ -125,31 +125,30 @@ class Rows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each row, int64 [R]."""
+        """Number of tokens in each row, int64 [R]."""
         return self.inputs["input_ids"].lengths
 
 
 class Task:
-    """A task: how data is read and tokenized, the head, its loss, and the metrics.
+    """A fine-tuning task: data, tokenization, head, loss and metrics.
 
-    A subclass has ``kind``, ``main_metric`` and the methods ``examples`` (or the
+    Subclasses define ``kind``, ``main_metric`` and the methods ``examples`` (or the
     attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode`` and ``score``.
-    ``serving_inputs`` and ``serving_outputs`` are needed for exports; all else has a
-    default. A saved model loads once the module of the subclass is imported, if it is
-    a dataclass whose fields are in ``to_json``.
+    Exports also need ``serving_inputs`` and ``serving_outputs``. To load a saved model,
+    import the subclass first; it must be a dataclass with its fields in ``to_json``.
 
     Attributes:
-        name: on the command line and in files.
+        name: name on the command line and in files.
         kind: name of the class in task.json.
-        source: reads a split: its name to a list of examples.
-        eval_splits: splits with labels; the first one decides.
-        test_splits: splits without labels, for ``write``; missing ones are left out.
-        main_metric: name of the score that decides.
-        max_seq_length: used, as ``epochs``, unless the user asks for another one.
-        splits_long: whether examples that are too long become several rows, so that a
-            shorter length than the default loses nothing.
+        source: function from the name of a split to its examples.
+        eval_splits: labeled splits; the first one selects the model.
+        test_splits: unlabeled splits to predict; missing ones are skipped.
+        main_metric: name of the score that selects the model.
+        max_seq_length: default length in tokens; ``epochs`` is a default too.
+        splits_long: whether long examples become several rows instead of being
+            truncated.
         text_names: names of the text inputs in serving signatures.
-        counted: what ``distribution`` counts, "examples" or "words".
+        counted: unit of ``distribution``, "examples" or "words".
 
     Examples:
         >>> isinstance(task, et.tasks.Task), task.main_metric
@@ -171,42 +170,41 @@ class Task:
     counted = "examples"
 
     def examples(self, split: str) -> list[Any]:
-        """Reads a split; no TensorFlow.
+        """Reads a split, without TensorFlow.
 
-        Raises:
-            ValueError: the data is not what the task expects.
-            OSError: it cannot be read; ``FileNotFoundError`` if there is none.
+        Raises ValueError if the data is invalid, and OSError if it cannot be read
+        (``FileNotFoundError`` if it does not exist).
         """
         return self.source(split)
 
     def prepare(self, train_examples: Examples) -> Task:
-        """Returns the task with what only training data tells, such as its labels.
+        """Returns a copy of the task adapted to the training data, such as its labels.
 
-        Raises ValueError: there is nothing to learn from these examples.
+        Raises ValueError if all training examples have the same label.
         """
         return self
 
     @property
     def tunes(self) -> bool:
-        """Whether ``tune`` wants training examples that nothing was trained on."""
+        """Whether ``tune`` needs examples held out of training."""
         return False
 
     def tune(self, answers: Any, examples: Examples) -> Task:
-        """Returns the task with what these answers tell, such as a threshold."""
+        """Returns a copy of the task tuned on predictions, such as its threshold."""
         return self
 
     def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns how many examples (or words) have each label; empty without any."""
+        """Returns the number of examples or words per label, or {}."""
         return {}
 
     def cut(
         self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
     ) -> list[int]:
-        """Returns how many tokens of each example are in no row; empty for none."""
+        """Returns the number of truncated tokens per example, or []."""
         return []
 
     def augment(self, examples: Examples) -> list[Any]:
-        """Returns examples as they are trained on, such as pairs in both orders."""
+        """Returns the training examples with augmentation, such as swapped pairs."""
         return list(examples)
 
     def featurize(
@@ -217,33 +215,32 @@ class Task:
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes examples: at most ``max_seq_length`` tokens, special ones included.
+        """Tokenizes examples to at most ``max_seq_length`` tokens with special tokens.
 
-        Raises ValueError: a label is not one of the task's, or the examples do not fit
-        into rows of this length.
+        Raises ValueError if a label is unknown or the length is too short.
         """
         raise NotImplementedError
 
     def head(self, encoder: TextEncoder) -> keras.layers.Layer:
-        """Returns the layer on top of an encoder."""
+        """Returns a new head for the encoder."""
         raise NotImplementedError
 
     def loss(self, reduction: str = "sum") -> Any:
         """Returns the Keras loss, or a dictionary of losses by output.
 
-        ``reduction`` is "sum" over the batch, as in the original code, or "mean".
+        ``reduction`` over the batch is "sum", as in the original code, or "mean".
         """
         raise NotImplementedError
 
     def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Returns metrics to watch while training, as arguments of ``compile``."""
+        """Returns the training metrics as arguments of ``compile``."""
         return {}
 
     def build_model(self, encoder: TextEncoder) -> TaskModel:
-        """Returns encoder and head, compiled and ready for ``fit``.
+        """Returns a model of encoder and head, compiled and ready for ``fit``.
 
-        The optimizer is Keras's AdamW at a constant 1e-4; call ``compile`` again for
-        another one, with ``task.loss()``.
+        The optimizer is Keras's AdamW at a constant 1e-4. To use another one, call
+        ``compile`` again with ``task.loss()``.
         """
         head = self.head(encoder)
         model = TaskModel(encoder, head, name=self.name.replace("-", "_"))
@@ -254,41 +251,37 @@ class Task:
         return model
 
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
-        """Makes answers, one per example: whatever ``score`` and ``write`` take.
+        """Converts model outputs to one prediction per example.
 
-        ``outputs`` are what the model returned for each row, without the batch axis: an
-        array, or a dictionary of arrays. Arrays with one value per token are padded to
-        the length of some batch.
+        ``outputs`` holds one array or dictionary of arrays per row, without batch axis.
+        Arrays with one value per token may include padding.
         """
         raise NotImplementedError
 
     def score(self, answers: Any, examples: Examples) -> Scores:
-        """Returns the official metrics by name, ``main_metric`` among them."""
+        """Returns the official metrics by name, including ``main_metric``."""
         raise NotImplementedError
 
     def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of the majority baseline; empty if there is none."""
+        """Returns the scores of the majority baseline, or {}."""
         return {}
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
-        """Returns why a training run counts as failed, or ""."""
+        """Returns the reason why a training run counts as failed, or ""."""
         return ""
 
     def details_of(self, answers: Any, examples: Examples) -> dict[str, Any]:
-        """Returns what else the answers tell: scores by class, calibration."""
+        """Returns per-class scores and the calibration error."""
         return {}
 
     def noise(
         self, answers: Any, examples: Examples, train_examples: Examples
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns 95 % intervals of the scores, and of their gain over the baseline.
-
-        Both are empty where the task does not know them.
-        """
+        """Returns 95 % intervals of the scores and of their gain over the baseline."""
         return {}, {}
 
     def write(self, answers: Any, examples: Examples, path: str) -> None:
-        """Writes answers to ``path``, .tsv, whose suffix the task may replace."""
+        """Writes predictions as TSV to ``path``; tasks may replace its suffix."""
         with files.open_new(path) as file:
             file.write("id\tprediction\n")
             for number, (example, answer) in enumerate(
@@ -300,38 +293,38 @@ class Task:
     def submit(
         self, answers: Any, examples: Examples, split: str, folder: str
     ) -> str | None:
-        """Writes the file a benchmark wants; returns its path, or None."""
+        """Writes the submission file of a benchmark; returns its path, or None."""
 
     def picture(self, answers: Any, examples: Examples, folder: str) -> str | None:
-        """Draws what helps to understand the scores; returns the path, or None."""
+        """Draws a plot of the predictions; returns its path, or None."""
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        """Does ``featurize`` in TensorFlow: ``text_names``, string [B], to inputs."""
+        """``featurize`` in TensorFlow: maps strings [B] by name to model inputs."""
         raise NotImplementedError
 
     def serving_outputs(self, outputs: Any, inputs: Tensors) -> Tensors:
-        """Does ``decode`` in TensorFlow: outputs, padded inputs to tensors [B, ...]."""
+        """``decode`` in TensorFlow: maps outputs and inputs to tensors [B, ...]."""
         raise NotImplementedError
 
     def serving_id_outputs(self, outputs: Any, inputs: Tensors) -> Tensors:
-        """Does ``serving_outputs`` where token ids are known, and the texts are not."""
+        """``serving_outputs`` for inputs of token ids instead of texts."""
         return self.serving_outputs(outputs, inputs)
 
     def comparable(
         self, outputs: Mapping[str, np.ndarray], length: int
     ) -> dict[str, np.ndarray]:
-        """Turns what an exported model returned into arrays that rounding moves little.
+        """Selects outputs of an exported model to compare with those of the original.
 
-        ``outputs`` are those of ``serving_id_outputs`` and of the model, for rows of
-        ``length`` S.
+        Arrays must be stable under rounding. ``outputs`` holds the model's outputs and
+        those of ``serving_id_outputs``, for rows of ``length`` S.
         """
         floats = (k for k, v in outputs.items() if np.issubdtype(v.dtype, np.floating))
         return {name: outputs[name] for name in floats}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what must be known to use the model later: written to task.json."""
+        """Returns the content of task.json, from which the task can be rebuilt."""
         names = list(self.text_names)
         return {"task": self.name, "kind": self.kind, "text_names": names}
 
@@ -340,14 +333,14 @@ _REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
 
 
 def keras_reduction(reduction: str) -> str:
-    """Returns what Keras calls a reduction; it must be "sum" or "mean"."""
+    """Returns Keras's name of a reduction, which must be "sum" or "mean"."""
     if reduction not in _REDUCTIONS:
         raise UserError(f"reduction is {reduction!r}; allowed are sum and mean.")
     return _REDUCTIONS[reduction]
 
 
 def not_above(name: str, scores: Scores, baseline: Scores) -> str:
-    """Says so if a score is not above that of the baseline; else empty."""
+    """Returns a warning if the score does not beat the baseline, else ""."""
     if scores[name] > baseline[name]:
         return ""
     return f"{name} {scores[name]:.2f} is not above the baseline {baseline[name]:.2f}"

@@ -1,7 +1,6 @@
-"""From feature rows to batches: rows of similar length together, few padded lengths.
+"""Batches of feature rows, bucketed by length.
 
-A short sentence then does not pay for the longest one. All batches of a run have one
-size and the lengths are rounded up to a small set, so that little is compiled.
+All training batches have one size and few padded lengths, which limits compilation.
 
 Letters: R rows, B batch, S sequence.
 """
@@ -24,18 +23,17 @@ from electra_tf.tasks.base import Column, Ragged, Rows
 def bucket_lengths(
     lengths: np.ndarray, max_seq_length: int, count: int = 5
 ) -> tuple[int, ...]:
-    """Returns the lengths that batches are padded to, the longest last.
+    """Returns the padded lengths of batches, in ascending order.
 
-    Training compiles for every length that occurs, so there are few, at most ``count``:
-    those multiples of 8 from 16 to ``max_seq_length`` with which rows of these
-    ``lengths``, [R], are padded least.
+    Selects at most ``count`` multiples of 8, from 16 to ``max_seq_length``, that
+    minimize the padding of rows of these ``lengths``, [R].
     """
     steps = np.arange(16, max(16, np.max(lengths)) + 8, 8)
     steps = np.minimum(steps, max_seq_length).tolist()
-    # How many rows fit into nothing, and into each step.
+    # Number of rows that fit into length 0 and into each step.
     rows = [0, *np.searchsorted(np.sort(lengths), steps, "right").tolist()]
-    # The best choice for the rows that fit into nothing, and into each step: the tokens
-    # it pads them to, how many lengths it has, and which. One more length a time.
+    # Dynamic program over the number of lengths. best[i] covers the rows up to step i:
+    # (padded tokens, number of lengths, lengths).
     best = [(0, 0, ()), *[(math.inf, 0, ())] * len(steps)]
     for _ in range(count):
         for last in range(len(steps), 0, -1):
@@ -57,7 +55,7 @@ def make_batch(
 ) -> tuple[dict, Any, np.ndarray | None]:
     """Pads the ``chosen`` rows, int64 [B], to ``length`` S.
 
-    Returns inputs, targets (None if unknown) and sample weights (None if equal).
+    Returns inputs, targets (None if unknown) and sample weights (or None).
 
     Examples:
         >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
@@ -84,16 +82,15 @@ def make_batch(
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOrder:
-    """Which rows form which batch: a function of the seed.
+    """Order of training batches, a function of the seed.
 
-    The rows are shuffled anew in every pass, and the passes follow each other without
-    a gap, so every batch is full. Inside of a window of the shuffled rows, batches are
-    made of rows of similar length; the order of the batches is random again.
+    Every epoch is shuffled. Batches may span two epochs, so every batch is full. Within
+    a window of shuffled rows, batches group rows of similar length, in random order.
 
     Deviation: the original shuffles once and pads all rows to the full length.
 
-    ``lengths`` are the tokens of each row, [R], ``buckets`` the lengths that batches
-    are padded to; ``window`` is in batches, and 1 leaves the shuffled order as it is.
+    ``lengths`` are the tokens of each row, [R], and ``buckets`` the padded lengths.
+    ``window`` is in batches; 1 disables grouping by length.
     """
 
     lengths: np.ndarray
@@ -103,7 +100,7 @@ class TrainingOrder:
 
     @property
     def steps_per_pass(self) -> int:
-        """Batches per pass, rounded up as in the original code."""
+        """Batches per epoch, rounded up as in the original code."""
         return math.ceil(len(self.lengths) / self.batch_size)
 
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -123,14 +120,14 @@ class TrainingOrder:
             steps -= count
 
     def padded(self, length: int) -> int:
-        """Returns the bucket of a batch whose longest row has this length."""
+        """Returns the smallest bucket for this length."""
         return next(bucket for bucket in self.buckets if bucket >= length)
 
 
 def training_dataset(
     rows: Rows, order: TrainingOrder, *, seed: int, steps: int, first_step: int = 0
 ) -> tf.data.Dataset:
-    """Returns the batches of a run of ``steps`` from ``first_step`` on."""
+    """Returns the batches of a run of ``steps``, starting at ``first_step``."""
 
     def generate() -> Iterator[tuple]:
         batches = order.batches(seed, steps)
@@ -144,7 +141,7 @@ def training_dataset(
 
 
 def _signature(rows: Rows, batch_size: int) -> tuple:
-    """Returns specs of what ``make_batch`` has; the length is dynamic: one trace."""
+    """Returns the output signature, with a dynamic length to trace once."""
 
     def spec(column: Column) -> tf.TensorSpec:
         if isinstance(column, Ragged):
@@ -159,22 +156,19 @@ def _signature(rows: Rows, batch_size: int) -> tuple:
 
 
 def _bare(targets: dict[str, Any]) -> Any:
-    """Returns what Keras wants: nothing, the single target, or all of them by name."""
+    """Returns targets in Keras's format: None, a single array, or a dictionary."""
     return targets if len(targets) > 1 else next(iter(targets.values()), None)
 
 
 class Outputs:
-    """Runs a model's ``inference`` over rows, batches of similar length.
-
-    The model's weights may change between calls; no result depends on the batch size.
-    """
+    """Runs a model's ``inference`` over rows in batches of similar length."""
 
     def __init__(self, model: Any, batch_size: int):
         self._model = model
         self._batch_size = batch_size
 
     def __call__(self, rows: Rows) -> list[Any]:
-        """Returns one array, or dictionary of arrays, per row, without batch axis."""
+        """Returns one array or dictionary of arrays per row, without batch axis."""
         answers: list[Any] = [None] * len(rows)
         order = np.argsort(rows.lengths, kind="stable")
         for start in range(0, len(order), self._batch_size):

@@ -1,8 +1,7 @@
-"""The embedded task: which installed package does this paragraph come from?
+"""Offline example task: classifies docstring paragraphs by their package.
 
-Real text with real labels on every machine, and nothing to download: paragraphs from
-the docstrings of the largest installed packages. A module is either in the training
-or in the held-out part as a whole, and a paragraph that occurs twice is kept once.
+The data are docstrings of the largest installed packages. Training and dev split share
+neither modules nor paragraphs.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 def documentation_task(
     prose: Callable[[str], list[str]], *, num_packages: int = 8, per_package: int = 700
 ) -> Classification:
-    """Makes the task: to tell the ``num_packages`` largest packages apart.
+    """Returns the task, with the ``num_packages`` largest packages as classes.
 
-    ``prose`` makes paragraphs of a docstring; at most ``per_package`` of each package
-    make about balanced classes.
+    ``prose`` splits a docstring into paragraphs. At most ``per_package`` paragraphs of
+    each package are used, which roughly balances the classes.
     """
     return Classification(
         name="documentation",
@@ -44,9 +43,9 @@ def documentation_task(
 
 @dataclasses.dataclass(frozen=True)
 class PackageParagraphs:
-    """Reads the paragraphs of installed packages, or of those in the folder ``root``.
+    """Reads docstring paragraphs of installed packages, or of those in ``root``.
 
-    ``dev_fraction`` is the share that is held out, in whole modules.
+    ``dev_fraction`` of the paragraphs is held out, by module.
     """
 
     prose: Callable[[str], list[str]]
@@ -59,13 +58,12 @@ class PackageParagraphs:
         """Reads "train" or "dev"."""
         return [example for where, example in self.whole if where == split]
 
-    # Reading takes seconds, and both splits need it.
+    # Cached for both splits: reading takes seconds.
     @functools.cached_property
     def whole(self) -> list[tuple[str, Example]]:
-        """Both splits: (name of the split, example).
+        """Examples of both splits: (split, example).
 
-        Raises:
-            ValueError: there are fewer than two packages with documentation.
+        Raises ValueError if fewer than two packages are found.
         """
         root = Path(self.root or sysconfig.get_paths()["purelib"])
         packages = _largest(root, self.num_packages)
@@ -82,7 +80,7 @@ class PackageParagraphs:
         ]
 
     def _split(self, package: Path, seen: set[str]) -> list[tuple[str, str, str]]:
-        """Returns the split, package and text of up to ``per_package`` paragraphs."""
+        """Returns up to ``per_package`` tuples of split, package and text."""
         modules = [
             path
             for path in sorted(package.rglob("*.py"))

@@ -1,7 +1,6 @@
-"""[CLS] A [SEP] B [SEP] from word pieces, in TensorFlow: offline and when serving.
+"""Input encoding in TensorFlow: [CLS] A [SEP] B [SEP].
 
-One implementation makes the training rows and runs inside the SavedModel, so the two
-cannot differ.
+Training and the SavedModel share this code, so their inputs cannot differ.
 
 Letters: B batch, S sequence.
 """
@@ -24,10 +23,10 @@ _BATCH = 1024
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, limit: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Lengths of pairs after truncation to ``limit`` tokens together.
+    """Returns the lengths, integer [B], of pairs truncated to ``limit`` tokens in all.
 
-    The rule of BERT and ELECTRA in closed form: the longer one loses its last token
-    until the pair fits; of equally long ones the second does. Lengths are integer [B].
+    Closed form of BERT's and ELECTRA's rule: drop the last token of the longer text
+    until the pair fits, of the second text for ties.
     """
     larger_half = tf.cast((limit + 1) // 2, first.dtype)
     limit = tf.cast(limit, first.dtype)
@@ -38,10 +37,9 @@ def truncated_lengths(
 def pack(
     segments: Sequence[tf.RaggedTensor], vocabulary: Vocabulary, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Adds the special tokens and truncates.
+    """Truncates one or two segments, int32 [B, None], and adds special tokens.
 
-    Segments are one or two [B, None] int32 tensors of word pieces. Returns input_ids
-    and segment_ids, ragged int32 [B, None].
+    Returns input_ids and segment_ids, ragged int32 [B, None].
     """
     lengths = [segment.row_lengths() for segment in segments]
     if len(segments) == 1:
@@ -65,9 +63,12 @@ def pack(
 
 
 def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """A text that is too long as several rows, all full, which overlap a little."""
+    """Splits long texts into full, slightly overlapping windows of ``room`` tokens.
+
+    Returns the windows, ragged int32 [R, None], and the text of each, int64 [R].
+    """
     lengths = pieces.row_lengths()
-    # Rounded up, and one for a text that fits.
+    # Rounded up, and at least 1.
     count = 1 - tf.math.floordiv(-tf.maximum(lengths - room, 0), room)
     text = tf.repeat(tf.range(pieces.nrows(tf.int64)), count)
     number = tf.ragged.range(count).values
@@ -78,7 +79,7 @@ def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Ten
     return tf.gather(pieces.values, tf.ragged.range(first, first + size)), text
 
 
-# What becomes of a single text that is too long: its beginning is read, or all of it.
+# Handling of long single texts: truncate, or split into windows.
 LONG_TEXTS = ("cut", "windows")
 
 
@@ -101,10 +102,10 @@ def encode_tensors(
     max_seq_length: int,
     long_texts: str = "cut",
 ) -> Tensors:
-    """input_ids, input_mask and segment_ids, int32 [R, S], padded to the longest row.
+    """Returns input_ids, input_mask and segment_ids, int32 [R, S], and example.
 
-    Texts are one or two string tensors [B]; two are cut. ``example``, int64 [R], is the
-    text of each row.
+    ``texts`` are one or two string tensors [B]; pairs are always truncated. ``example``
+    is the text of each row, int64 [R].
     """
     input_ids, segment_ids, text = _encode(tokenizer, texts, max_seq_length, long_texts)
     return {
@@ -116,10 +117,7 @@ def encode_tensors(
 
 
 def padded(rows: tf.RaggedTensor, value: float = 0) -> tf.Tensor:
-    """Rows [B, None] as one tensor [B, S], filled up with ``value``.
-
-    S is at least 1: of an empty batch, too, there is a first column to look at.
-    """
+    """Pads ragged rows with ``value``: [B, S], with S at least 1."""
     width = tf.maximum(rows.bounding_shape(1), 1)
     return rows.to_tensor(value, shape=tf.stack([-1, width]))
 
@@ -130,9 +128,9 @@ def encode_texts(
     max_seq_length: int,
     long_texts: str = "cut",
 ) -> tuple[dict[str, Ragged], np.ndarray]:
-    """input_ids and segment_ids of many texts or pairs (two lists), not padded.
+    """Returns unpadded input_ids and segment_ids of texts or pairs (two lists).
 
-    And the text of each row, int64 [R].
+    Also returns the text of each row, int64 [R].
     """
     columns = [[text.encode("utf-8", "ignore") for text in column] for column in texts]
     batches, owners = [], []
@@ -149,7 +147,7 @@ def encode_texts(
 
 
 def joined(batches: Sequence[tf.RaggedTensor]) -> Ragged:
-    """Returns the rows of all batches, each [B, None], one after the other."""
+    """Concatenates batches of ragged rows [B, None]."""
     lengths = np.concatenate([batch.row_lengths().numpy() for batch in batches])
     values = np.concatenate([batch.values.numpy() for batch in batches])
     return Ragged(values, np.cumsum([0, *lengths], dtype=np.int64))

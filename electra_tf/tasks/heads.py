@@ -1,4 +1,4 @@
-"""The model that every task fine-tunes, and the heads for whole texts and for tags.
+"""Fine-tuning model, and heads for text classification and tagging.
 
 Letters: B batch, S sequence, D hidden size, L layers, C outputs.
 """
@@ -24,13 +24,13 @@ Tensors = dict[str, tf.Tensor]
 
 
 def mean_over_tokens(hidden: tf.Tensor, inputs: Tensors) -> tf.Tensor:
-    """The mean of [B, S, D] over real tokens, special ones included: float32 [B, D]."""
+    """Averages [B, S, D] over real tokens with special tokens: float32 [B, D]."""
     weights = tf.cast(inputs["input_mask"], tf.float32)[..., tf.newaxis]
     total = tf.reduce_sum(tf.cast(hidden, tf.float32) * weights, axis=1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
 
 
-# What a pooling reads of the encoder (``TaskModel``), and how that becomes a vector.
+# Encoder outputs of each pooling (``reads`` of ``TaskModel``) and its function.
 POOLINGS = {
     "cls": ("first", lambda hidden, inputs: hidden[:, 0]),
     "mean": ("tokens", mean_over_tokens),
@@ -40,17 +40,19 @@ POOLINGS = {
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ClassificationHead(Serializable, keras.layers.Layer):
-    """One linear layer on one vector of a text, after dropout.
+    """Pooling, dropout and one linear layer, for classification and regression.
 
-    By default the head of the original code, on the [CLS] vector of the last block: no
-    pooler, no hidden layer, so its parameters are hidden size * outputs + outputs. Also
-    used for regression, with one output.
+    The default is the head of the original code, without pooler or hidden layer.
 
-    ``pooling`` is "cls"; "mean", of the last block's vectors of all tokens; or
-    "layers", the same of a mixture of what goes into the first block and of what comes
-    out of each, ``num_states`` in all, with a softmax of as many learned numbers for
-    weights, equal at the start; such a head is called with the list of these. Anything
-    else is a ValueError. ``kwargs`` are those of ``keras.layers.Layer``.
+    ``pooling`` is one of:
+
+    - "cls": [CLS] vector of the last block.
+    - "mean": mean of the last block's vectors over all tokens.
+    - "layers": the same mean of a learned mixture of ``num_states`` hidden states, the
+      first block's input and each block's output. ``call`` takes a list of them. The
+      weights are a softmax, initially uniform.
+
+    ``kwargs`` are passed to ``keras.layers.Layer``.
 
     Examples:
         >>> head = et.tasks.ClassificationHead(hidden_size=32, num_outputs=3)
@@ -92,7 +94,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         glorot = keras.initializers.GlorotUniform()
         self.kernel, self.bias = add_dense(self, "output", shape, glorot)
         if self.reads == "states":
-            # float32 whatever the policy, as the vectors that it weighs.
+            # float32 under every dtype policy, as the averaged vectors.
             self.mixture = self.add_weight(
                 name="mixture",
                 shape=(self.num_states,),
@@ -113,10 +115,10 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns class_logits, float32 [B, C], from hidden [B, S or 1, D] or a list.
+        """Returns logits, float32 [B, C], from ``hidden`` [B, S or 1, D] or a list.
 
-        ``seed``, int32 [2], is needed when training with dropout; ``inputs``, what the
-        encoder read, have the input_mask [B, S] that a mean needs.
+        Training with dropout needs ``seed``, int32 [2]. Mean pooling needs input_mask
+        [B, S] in ``inputs``.
         """
         vectors = self._pool(self._mix(hidden), inputs)
         return self._logits(vectors, training, seed)
@@ -125,14 +127,14 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
     ) -> tf.Tensor:
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
-        # float32 whatever the policy: it is the last product before the loss.
+        # float32 under every dtype policy: the last product before the loss.
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
         return logits + self.bias
 
     def compute_output_spec(
         self, hidden: Any, *others: Any, **options: Any
     ) -> keras.KerasTensor:
-        """Returns the shape of the result of ``call``."""
+        """Returns the output spec of ``call``."""
         first, *_ = tf.nest.flatten(hidden)
         read = first.shape[: 2 if self.every_position else 1]
         return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
@@ -140,10 +142,10 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class HiddenClassificationHead(ClassificationHead):
-    """The head of ``transformers``: a hidden layer with GELU before the linear one.
+    """Classification head of ``transformers``: adds a hidden layer with GELU.
 
-    With dropout before both; the hidden layer is as wide as the encoder. The original
-    has none: models that come from there are answered with this.
+    The hidden layer has the encoder's hidden size, and dropout precedes both layers.
+    Models imported from ``transformers`` use it.
     """
 
     def build(self, hidden_shape: Any = None) -> None:
@@ -164,7 +166,7 @@ class HiddenClassificationHead(ClassificationHead):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TaggingHead(ClassificationHead):
-    """One linear layer on every position, after dropout: tag_logits [B, S, C].
+    """Token classification: dropout and one linear layer, logits [B, S, C].
 
     Examples:
         >>> head = et.tasks.TaggingHead(hidden_size=32, num_outputs=5)
@@ -179,14 +181,13 @@ class TaggingHead(ClassificationHead):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
-    """An encoder and a head: what every task fine-tunes.
+    """Encoder with a task head.
 
-    All variables exist after construction. ``head`` is a layer with
-    ``call(hidden, inputs, training=, seed=)``. Its attribute ``reads`` says which
-    hidden states it needs: "first", "tokens" (those of padding are 0 in inference),
-    "states" (a list, of ``TextEncoder.states``), or "all", which is the default.
-    Dropout masks are a function of ``seed``, the number of training calls and the row
-    of the global batch, on whatever device that is.
+    All variables are created in ``__init__``. ``head`` is a layer with
+    ``call(hidden, inputs, training=, seed=)``. Its attribute ``reads`` selects the
+    hidden states: "first", "tokens" (zeros at padding in inference), "states" (the list
+    of ``TextEncoder.states``) or "all" (default). Dropout masks depend only on
+    ``seed``, the number of training calls and the row of the global batch.
 
     Examples:
         >>> encoder = et.load("mini").encoder
@@ -211,7 +212,7 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
         reads = getattr(head, "reads", "all")
         self._encode = encoder.states if reads == "states" else encoder
-        # What inference need not compute, the head does not look at.
+        # Inference computes only the hidden states that the head reads.
         self._infer = {
             "first": encoder.encode_first,
             "tokens": encoder.encode_tokens,
@@ -222,69 +223,65 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         self.built = True
 
     def build(self, input_shape: Any = None) -> None:
-        """Has nothing to create."""
+        """All variables are created in ``__init__``."""
 
     def call(self, inputs: Tensors, training: bool = False) -> Any:
-        """Returns what the head returns, such as class_logits.
+        """Returns the head's outputs, such as logits.
 
-        Inputs are input_ids, input_mask and segment_ids (int32 [B, S]), and what the
-        head needs besides.
+        ``inputs`` are input_ids, input_mask and segment_ids (int32 [B, S]), and further
+        inputs of the head.
         """
         inputs = encoder_inputs(inputs)
         seeds = [None, None]
         if training:
             # The generator counts in uint32; stateless operations take int32.
             seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
-            # Replicas must not drop the same units: they see different rows.
+            # Replicas have different rows and need different dropout masks.
             seed = seed_of_rows(tf.cast(seed, tf.int32), inputs["input_ids"])
             seeds = split_seed(seed, 2)
         hidden = self._encode(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 
     def infer(self, inputs: Tensors) -> Any:
-        """Does what evaluation and exports need of the call without training.
+        """Runs the model for evaluation and exports.
 
-        Only hidden states that the head reads are computed, so what it returns for
-        padding is not what the call returns.
+        Computes only the hidden states that the head reads, so outputs at padding
+        differ from those of ``call``.
         """
         inputs = encoder_inputs(inputs)
         return self.head(self._infer(inputs), inputs)
 
     @functools.cached_property
     def inference(self) -> tf.types.experimental.PolymorphicFunction:
-        """``infer`` of the encoder's inputs, traced once for all lengths.
-
-        Evaluation and every signature of an export share the trace.
-        """
+        """``infer`` as a function, traced once for all lengths and signatures."""
         specs = tensor_specs(ENCODER_INPUTS, {})
         return tf.function(self.infer, input_signature=[specs], autograph=False)
 
     def reset_seed(self, seed: int) -> None:
-        """Starts the dropout stream anew, as if constructed with this seed."""
+        """Restarts the dropout stream from ``seed``."""
         self.seed_generator.state.assign([seed, 0])
 
     def fresh(self, seed: int, dtype: str | None = None) -> TaskModel:
-        """Returns an uncompiled model of the same structure with initial weights.
+        """Returns an uncompiled copy with newly initialized weights.
 
-        The weights are a function of ``seed``, which becomes the global seed. ``dtype``
-        names another dtype policy, such as "mixed_bfloat16".
+        ``seed`` becomes Keras's global seed. ``dtype`` is the name of another dtype
+        policy, such as "mixed_bfloat16".
         """
         keras.utils.set_random_seed(seed)
         return fresh_copy(self, dtype)
 
     def compute_output_spec(self, inputs: Any, training: bool = False) -> Any:
-        """Returns the shape of the result of ``call``."""
+        """Returns the output spec of ``call``."""
         hidden = self.encoder.compute_output_spec(inputs)
         return self.head.compute_output_spec(hidden, inputs)
 
 
 def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> Any:
-    """Constructs a model anew from its configuration, with initial weights.
+    """Returns an uncompiled copy of a registered model with newly initialized weights.
 
-    The copy is not compiled and shares nothing with ``model``, a registered Keras model
-    that creates its variables when constructed. ``dtype`` names the copy's dtype
-    policy; None keeps that of each layer. ``others`` are arguments, such as
-    ``dropout``, that every part which has them gets.
+    The model must create its variables in ``__init__``. ``dtype`` is the name of the
+    copy's dtype policy, or None to keep each layer's. ``others`` replace values of the
+    config, such as ``dropout``, in all layers that have them.
     """
     config = keras.saving.serialize_keras_object(model)
     config.pop("compile_config", None)
@@ -294,7 +291,7 @@ def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> A
 
 
 def _with_values(config: Any, values: dict[str, Any]) -> Any:
-    # Every layer carries its own, so all of them have to change.
+    # Every layer's config holds its own values.
     if isinstance(config, dict):
         return {
             key: values[key] if key in values else _with_values(value, values)

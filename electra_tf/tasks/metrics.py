@@ -1,7 +1,7 @@
 """Metrics of N labels and predictions, as Python floats in [-1, 1].
 
-scikit-learn is imported by the functions that need it: it takes half a second. F1 over
-many labels is NumPy's, because the bootstrap calls it hundreds of times.
+Functions import scikit-learn, which takes half a second, only if they need it.
+Multi-label F1 is in NumPy because the bootstrap calls it hundreds of times.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-# Of the normal distribution: 95 % lie between minus this and this.
+# 97.5 % quantile of the standard normal distribution.
 NORMAL_QUANTILE = 1.959964
 
 
 def rank(score: float, *, greater_is_better: bool = True) -> float:
-    """Key to compare scores by: the larger, the better; NaN is the worst."""
+    """Returns a sort key: larger is better, and NaN or infinity is worst."""
     if not math.isfinite(score):
         return -math.inf
     return score if greater_is_better else -score
 
 
 def wilson(share: float, count: float) -> tuple[float, float]:
-    """The ends of the 95 % interval of a share of ``count`` trials (Wilson, 1927)."""
+    """Returns the 95 % Wilson score interval (1927) of a share of ``count`` trials."""
     z = NORMAL_QUANTILE
     middle = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
@@ -33,7 +33,7 @@ def wilson(share: float, count: float) -> tuple[float, float]:
 
 
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Matthews correlation; 0 if labels or predictions are all the same."""
+    """Matthews correlation; 0 if labels or predictions are constant."""
     from sklearn.metrics import matthews_corrcoef
 
     return float(matthews_corrcoef(labels, predictions))
@@ -50,21 +50,21 @@ def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Mean of the F1 of all classes that labels or predictions have."""
+    """Mean F1 over all classes in labels or predictions."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, predictions, average="macro", zero_division=0))
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Pearson correlation; 0 if one side is constant, NaN if it has NaN."""
+    """Pearson correlation; 0 if an input is constant, NaN if it contains NaN."""
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
     return float(stats.pearsonr(labels, predictions).statistic)
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Spearman correlation; 0 if one side is constant, NaN if it has NaN."""
+    """Spearman correlation; 0 if an input is constant, NaN if it contains NaN."""
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
     return float(stats.spearmanr(labels, predictions).statistic)
@@ -73,8 +73,7 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:
     """Micro and macro F1 of boolean arrays [N, C].
 
-    A class without labels and predictions counts 0 in the macro mean, as in
-    scikit-learn.
+    As in scikit-learn, a class without labels and predictions has F1 0.
     """
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     hits = (labels & predictions).sum(0)
@@ -84,9 +83,9 @@ def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, flo
 
 
 def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:
-    """Precision, recall and F1 of each column of boolean arrays [N, C], and support.
+    """Precision, recall, F1 and support of each column of boolean arrays [N, C].
 
-    0 where there is nothing to divide by, as in scikit-learn.
+    Ratios with denominator 0 are 0, as in scikit-learn.
     """
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     hits, support = (labels & predictions).sum(0), labels.sum(0)
@@ -101,10 +100,9 @@ def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float
 def calibration_error(
     right: ArrayLike, probabilities: ArrayLike, bins: int = 15
 ) -> float:
-    """Expected calibration error (Guo et al., 2017): by bins of equal width.
+    """Expected calibration error (Guo et al., 2017) with bins of equal width.
 
-    The mean distance between how often an answer is ``right`` and how probable it was
-    said to be, weighted by the answers of a bin.
+    ``right`` marks correct predictions, and ``probabilities`` are their confidences.
     """
     right = np.asarray(right, np.float64).ravel()
     probabilities = np.asarray(probabilities, np.float64).ravel()

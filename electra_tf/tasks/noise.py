@@ -17,12 +17,11 @@ def intervals(
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
     """Returns 95 % intervals of the scores, and of the differences to the baseline.
 
-    The percentile bootstrap over examples (Efron, 1979). Model and baseline are scored
-    on the same ``RESAMPLES`` resamples.
+    The percentile bootstrap over examples (Efron, 1979), with ``RESAMPLES`` resamples.
 
     Args:
-        score: scores of the model and of the baseline on a resample, int64 [N]. It may
-            leave out a score, such as that of a group with no example.
+        score: maps a resample, int64 [N], to the scores of model and baseline. It may
+            omit scores, such as those of a group without examples.
         examples: N, the number of examples.
     """
     found, differences = [], []
@@ -34,7 +33,7 @@ def intervals(
 
 
 def draws(examples: int) -> Iterator[np.ndarray]:
-    """Yields ``RESAMPLES`` resamples of N examples, int64 [N], always the same."""
+    """Yields ``RESAMPLES`` resamples of N examples, int64 [N], with a fixed seed."""
     random = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         yield random.integers(0, examples, examples)

@@ -1,4 +1,4 @@
-"""Pictures of scores."""
+"""Plots of scores."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from electra_tf import files
 
 Floats = Sequence[float]
-# All that this module writes.
+# All files that this module writes.
 FILES = (
     *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
     "thresholds.png",
 )
-# Classes of a confusion matrix: with numbers in the cells, and with a name each.
+# Largest confusion matrices with numbers in the cells, and with all class names.
 _MOST_NUMBERED, _MOST_NAMED = 30, 60
 
 
@@ -30,8 +30,7 @@ def confusion_matrix(
 ) -> str:
     """Draws a confusion matrix of the classes ``names``; returns the path.
 
-    At most 20 inches wide: many classes have no numbers in the cells, and more still
-    have not all of their names at the sides.
+    It is at most 20 inches wide and omits numbers and some names for many classes.
     """
     from sklearn import metrics
 
@@ -44,13 +43,13 @@ def confusion_matrix(
     display.plot(
         ax=axes, cmap="Blues", include_values=numbers, colorbar=False, im_kw=limits
     )
-    # The color is of the share of a label, the number a count.
+    # Colors show shares per label, numbers show counts.
     if numbers:
         for text, count in zip(display.text_.flat, counts.flat, strict=True):
             text.set(text=count, size=8)
     ticks = range(0, len(names), math.ceil(len(names) / _MOST_NAMED))
     shown = [names[tick] for tick in ticks]
-    # Labels are the user's: $ is a character like any other.
+    # User labels may contain $, which starts math text.
     axes.set_xticks(ticks, shown, rotation=45, ha="right", parse_math=False)
     axes.set_yticks(ticks, shown, parse_math=False)
     axes.set(xlabel="prediction", ylabel="label")
@@ -59,7 +58,7 @@ def confusion_matrix(
 
 
 def scatter(labels: Floats, answers: Floats, limits: Floats, folder: str) -> str:
-    """Draws answers over labels, both within limits; returns the path."""
+    """Draws predictions over labels; returns the path."""
     figure, axes = _figure(4.5)
     axes.plot(limits, limits, color="0.6", linewidth=1)
     axes.scatter(labels, answers, s=8, alpha=0.4, linewidths=0)
@@ -98,17 +97,17 @@ def search(
     *,
     logarithmic: Sequence[str] = (),
 ) -> str:
-    """Draws the scores of trials over each searched flag, and the best so far.
-
-    Args:
-        values: of each flag, one value per trial.
-        scores: of the trials, in their order.
-        best: the best score up to each trial.
-        metric: name of the score.
-        folder: gets the picture.
-        logarithmic: flags whose axis is logarithmic.
+    """Draws trial scores over each searched flag, and the best so far.
 
     Returns the path.
+
+    Args:
+        values: values of each flag, one per trial.
+        scores: scores of the trials, in order.
+        best: best score up to each trial.
+        metric: name of the score.
+        folder: output folder.
+        logarithmic: flags with a logarithmic axis.
     """
     count = len(values) + 1
     columns = 2 if count == 4 else min(count, 3)
@@ -138,7 +137,7 @@ def search(
 def threshold_curves(
     thresholds: Floats, curves: Mapping[str, Floats], chosen: float, folder: str
 ) -> str:
-    """Draws scores over a threshold, and the one in use; returns the path."""
+    """Draws scores over thresholds, and the chosen one; returns the path."""
     figure, axes = _figure(4.5)
     for name, values in curves.items():
         axes.plot(thresholds, values, label=name)

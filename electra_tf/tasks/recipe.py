@@ -1,4 +1,4 @@
-"""Learning rates by depth, and the recipes of the paper and of the original code."""
+"""Layer-wise learning rates, and fine-tuning recipes of paper and original code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EXPONENTS = {"exact": 0, "original": 1}
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What the paper and the code do differently when fine-tuning.
+    """Fine-tuning hyperparameters in which the paper and its code differ.
 
-    The (peak) learning rate and the decay per layer are by size of the encoder, see
-    ``encoder_size``; ``reduction`` is the loss's over the batch, "sum" or "mean".
+    Peak learning rate and layer-wise decay are by ``encoder_size``. ``reduction`` of
+    the loss over the batch is "sum" or "mean".
 
     Examples:
         >>> et.tasks.RECIPES["paper"].learning_rate["small"]
@@ -31,11 +31,11 @@ class Recipe:
 
 _DECAY = {"small": 0.8, "base": 0.8, "large": 0.9}
 RECIPES = {
-    # Table 7 of the paper; it does not say how the loss is reduced.
+    # Table 7 of the paper, which does not specify the reduction.
     "paper": Recipe(
         {"small": 3e-4, "base": 1e-4, "large": 5e-5}, _DECAY, 0.0, "exact", "mean"
     ),
-    # The defaults of the code that all published scores of the released models use.
+    # Defaults of the original code, which produced the published scores.
     "code": Recipe(
         {"small": 1e-4, "base": 1e-4, "large": 5e-5}, _DECAY, 0.01, "original", "sum"
     ),
@@ -43,7 +43,7 @@ RECIPES = {
 
 
 def encoder_size(hidden_size: int) -> str:
-    """Returns which of the paper's sizes an encoder counts as: small, base or large."""
+    """Returns the paper's size for a hidden size: "small", "base" or "large"."""
     if hidden_size >= 1024:
         return "large"
     return "base" if hidden_size >= 768 else "small"
@@ -54,11 +54,10 @@ def layerwise_multipliers(
 ) -> list[tuple[list, float]]:
     """Returns learning-rate factors for ``AdamW(learning_rate_multipliers=)``.
 
-    The head has factor 1. Below it, ``exact`` gives block k of n (counted from 0)
-    decay ** (n - k) and the embeddings decay ** (n + 1), which is what the paper
-    describes. ``original`` has one power more everywhere, which is what the code does:
-    its numbering kept a place for a pooler that had been removed.
-    Raises ValueError: ``decay`` is not in (0, 1], or ``exponent`` is unknown.
+    The head has factor 1. With "exact", as in the paper, block k of n (from 0) has
+    decay ** (n - k) and the embeddings have decay ** (n + 1). "original", as in the
+    code, has one more power throughout, for a pooler that was removed.
+    Raises ValueError if ``decay`` is not in (0, 1] or ``exponent`` is unknown.
 
     Examples:
         >>> head = et.tasks.ClassificationHead(256, 2)

@@ -1,4 +1,4 @@
-"""Rebuilds a task from its description in task.json."""
+"""Rebuilds a task from task.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from electra_tf.tasks.text import (
     Regression,
 )
 
-# The heads of this library's tasks; other tasks have other heads.
+# Head classes of the built-in tasks.
 _HEADS: dict[type[Task], type[keras.layers.Layer]] = {
     Classification: ClassificationHead,
     MultiLabel: ClassificationHead,
@@ -35,12 +35,12 @@ _HEADS: dict[type[Task], type[keras.layers.Layer]] = {
     Tagging: TaggingHead,
     QuestionAnswering: SpanHead,
 }
-# Fields of tasks that a description has under another name, or not at all.
+# Fields of tasks that task.json omits or stores under another name.
 _NOT_SAID = {"labels", "name", "source", "submission", "tags"}
 
 
 def kinds() -> dict[str, type[Task]]:
-    """Returns all imported task classes that have a ``kind`` of their own, by kind."""
+    """Returns all imported task classes that define ``kind``, by kind."""
     classes, waiting = {}, [Task]
     while waiting:
         cls = waiting.pop()
@@ -61,10 +61,7 @@ def _kind(about: Mapping[str, Any]) -> type[Task]:
 
 
 def _check(about: Mapping[str, Any]) -> None:
-    """Raises ValueError unless ``Task.to_json`` could have written this.
-
-    Fields may be missing if they have a default, but not labels.
-    """
+    """Raises ValueError unless ``Task.to_json`` could have written this."""
     where, kind = "the task", _kind(about)
     hints = typing.get_type_hints(kind)
     shape: dict[str, Any] = {
@@ -105,13 +102,13 @@ def _check_labels(labels: Sequence[str], where: str) -> None:
     counts = collections.Counter(labels)
     if twice := [label for label in labels if counts[label] > 1]:
         raise UserError(f"{where}: labels has {twice[0]!r} twice.")
-    # Half of a surrogate pair, which JSON can name and no file can hold.
+    # Lone surrogates are valid in JSON escapes but not in UTF-8 files.
     if broken := [x for x in labels if any("\ud800" <= c <= "\udfff" for c in x)]:
         raise UserError(f"{where}: labels has {broken[0]!r}, which is no text.")
 
 
 def check_head(task: Task, head: keras.layers.Layer) -> None:
-    """Raises ValueError if a model's head does not fit a task of this library."""
+    """Raises ValueError if a model's head does not fit a built-in task."""
     wanted = _HEADS.get(type(task))
     if wanted is None:
         return
@@ -132,13 +129,11 @@ def check_head(task: Task, head: keras.layers.Layer) -> None:
 
 
 def from_json(about: Mapping[str, Any]) -> Task:
-    """Returns the task that ``Task.to_json`` described; it has no data.
+    """Returns a task without data from the output of ``Task.to_json``.
 
-    A class may have a class method ``from_json`` of its own; other classes must be
-    dataclasses whose fields are in the description.
-
-    Missing fields have their defaults, unknown ones are ignored. Raises ValueError if
-    the description is not that of an imported task.
+    Classes without their own ``from_json`` must be dataclasses. Missing fields get
+    their defaults, and unknown ones are ignored. Raises ValueError if ``about`` is
+    invalid or its class is not imported.
     """
     kind = _kind(about)
     if hasattr(kind, "from_json"):
@@ -166,7 +161,7 @@ def _frozen(value: Any) -> Any:
 
 def _tags(about: Mapping[str, Any]) -> TagSet:
     learned = tuple(about["labels"])
-    # Descriptions of older runs have neither of the two.
+    # task.json of older runs lacks fallback and rewritten.
     fallback = about.get("fallback") or ("O" if "O" in learned else learned[0])
     is_bioes = about.get("encoding") == "bioes"
     return TagSet(learned, fallback, about.get("rewritten", is_bioes))

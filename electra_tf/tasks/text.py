@@ -1,6 +1,6 @@
-"""Tasks on one text or a pair: classes, any number of labels, or a number.
+"""Text tasks: classification, multi-label classification and regression.
 
-Scores are in percent, as the papers print them.
+Inputs are single texts or pairs. Scores are in percent.
 
 Letters: N examples, R rows, B batch, C classes.
 """
@@ -26,13 +26,13 @@ from electra_tf.tasks.heads import ClassificationHead, Tensors
 from electra_tf.tasks.tables import did_you_mean
 
 Examples = Sequence[Example]
-# What the model returned for each row.
+# One model output per row.
 Outputs = Sequence[np.ndarray]
 
 SCORES = {
     "accuracy": lambda labels, predictions: float(np.mean(labels == predictions)),
     "matthews": metrics.matthews_correlation,
-    # Of the second class: in GLUE, "paraphrase" and "duplicate".
+    # F1 of the second class, in GLUE "paraphrase" and "duplicate".
     "f1": metrics.f1,
     "macro_f1": metrics.macro_f1,
 }
@@ -40,14 +40,13 @@ SCORES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTask(Task):
-    """A label for a text or for a ``pair`` of texts.
+    """Base class of tasks with one label per text or per ``pair`` of texts.
 
-    Fields that ``Task`` has mean the same here. ``double_pairs`` trains every pair in
-    both orders; ``dropout`` is the rate before the linear layer, and ``pooling`` what
-    that reads (``ClassificationHead``); ``long_texts``, of single texts, is "cut" or
-    "windows", whose logits are averaged;
-    ``submission`` writes a benchmark's file:
-    (answers as strings, split, folder) to a path or None.
+    ``double_pairs`` trains on every pair in both orders. ``dropout`` and ``pooling``
+    are arguments of ``ClassificationHead``. ``long_texts``, for single texts, is "cut"
+    or "windows", which averages the logits of several windows. ``submission`` writes a
+    benchmark's file: (predictions as strings, split, folder) to a path or None. See
+    ``Task`` for the other fields.
     """
 
     name: str
@@ -73,7 +72,7 @@ class TextTask(Task):
         return ("text", "text_pair") if self.pair else ("text",)
 
     def augment(self, examples: Examples) -> list[Example]:
-        """Adds every pair with its texts swapped, where the task asks for it."""
+        """Adds every pair with its texts swapped, if ``double_pairs`` is set."""
         if not (self.pair and self.double_pairs):
             return list(examples)
         swapped = [dataclasses.replace(e, texts=e.texts[::-1]) for e in examples]
@@ -87,9 +86,9 @@ class TextTask(Task):
         *,
         training: bool = False,
     ) -> Rows:
-        """Makes one row of each example, or its windows; see ``Task.featurize``.
+        """Tokenizes each example to one row, or to windows.
 
-        Windows of a text have the weight of one row together.
+        The weights of a text's windows sum to the weight of one row.
         """
         columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
@@ -97,7 +96,7 @@ class TextTask(Task):
         weights = self.weights(targets) if training else None
         inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
         if training and self.long_texts == "windows":
-            # Also if every text has one window: all batches have one structure.
+            # Even if every text has one window: all batches need one structure.
             counts = np.bincount(text, minlength=len(examples))
             shares = (1 if weights is None else weights) / counts
             weights = shares.astype(np.float32)
@@ -110,7 +109,7 @@ class TextTask(Task):
         )
 
     def pooled(self, outputs: Outputs, rows: Rows | None) -> np.ndarray:
-        """Returns the mean of the outputs of each text's rows, [N, C]."""
+        """Averages the outputs over the rows of each text: [N, C]."""
         stacked = np.stack(outputs)
         if self.long_texts != "windows":
             return stacked
@@ -120,19 +119,19 @@ class TextTask(Task):
         return sums / counts.astype(np.float32)
 
     def served(self, outputs: tf.Tensor, inputs: Tensors) -> tf.Tensor:
-        """Does ``pooled`` in TensorFlow, where it is known whose rows they are."""
+        """``pooled`` in TensorFlow, for inputs with ``example``."""
         if self.long_texts != "windows" or "example" not in inputs:
             return outputs
         return tf.math.segment_mean(outputs, inputs["example"])
 
     def to_json(self) -> dict[str, Any]:
-        """Adds what becomes of long texts."""
+        """Adds ``long_texts``."""
         return super().to_json() | {"long_texts": self.long_texts}
 
     def cut(
         self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
     ) -> list[int]:
-        """Returns how many tokens of each example are beyond ``max_seq_length``."""
+        """Returns the number of truncated tokens per example; [] with windows."""
         if self.long_texts == "windows":
             return []
         room = max_seq_length - len(self.text_names) - 1
@@ -142,19 +141,19 @@ class TextTask(Task):
         return [max(0, length - room) for length in lengths]
 
     def gold(self, examples: Examples) -> np.ndarray:
-        """Returns the labels that ``compare`` takes, one row per example."""
+        """Returns the labels for ``compare``, one row per example."""
         return self.targets(examples)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Returns the scores of answers against ``gold``."""
+        """Computes the scores of predictions against ``gold``."""
         raise NotImplementedError
 
     def score(self, answers: np.ndarray, examples: Examples) -> Scores:
-        """Returns the official metrics by name; see ``Task.score``."""
+        """Returns the official metrics by name."""
         return self.compare(answers, self.gold(examples))
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the one answer to everything that fits the training data best."""
+        """Returns the constant prediction of the majority baseline."""
         raise NotImplementedError
 
     def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
@@ -166,8 +165,8 @@ class TextTask(Task):
     def noise(
         self, answers: np.ndarray, examples: Examples, train_examples: Examples
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns the intervals of ``noise.intervals``."""
-        # Read where a run is finished only.
+        """Returns bootstrap confidence intervals; see ``noise.intervals``."""
+        # Imported here: only finished runs need it.
         from electra_tf.tasks import noise
 
         answers, gold = np.asarray(answers), self.gold(examples)
@@ -180,14 +179,14 @@ class TextTask(Task):
         return noise.intervals(scores, len(examples))
 
     def targets(self, examples: Examples) -> np.ndarray:
-        """Returns what the loss compares with, one row per example."""
+        """Returns the targets of the loss, one row per example."""
         raise NotImplementedError
 
     def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        """Returns the weight of each row in the loss; None for equal ones."""
+        """Returns sample weights, or None for equal weights."""
 
     def head(self, encoder: TextEncoder) -> ClassificationHead:
-        """Returns dropout and one linear layer."""
+        """Returns a new classification head."""
         return ClassificationHead(
             encoder.hidden_size,
             self.num_outputs,
@@ -199,58 +198,58 @@ class TextTask(Task):
         )
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns answers as they are written to files."""
+        """Returns predictions as strings."""
         raise NotImplementedError
 
     def submit(
         self, answers: np.ndarray, examples: Examples, split: str, folder: str
     ) -> str | None:
-        """Writes the benchmark's file; returns its path, None if there is none."""
+        """Writes the submission file; returns its path, or None."""
         if self.submission is None:
             return None
         return self.submission(self.readable(answers), split, folder)
 
     def write(self, answers: np.ndarray, examples: Examples, path: str) -> None:
-        """Writes id, label if known, prediction and what ``details`` adds, as TSV."""
+        """Writes a TSV of id, label if known, prediction and ``details``."""
         columns = {"id": [example.id for example in examples]}
         if all(example.label is not None for example in examples):
             columns["label"] = [self.readable_label(e.label) for e in examples]
         columns |= {"prediction": self.readable(answers), **self.details(answers)}
         with files.open_new(path) as file:
             for cells in (columns, *zip(*columns.values(), strict=True)):
-                # Tabs and line ends in a cell would break the table.
+                # Tabs and newlines in a cell would break the table.
                 line = "\t".join(" ".join(str(cell).split()) for cell in cells)
                 file.write(f"{line}\n")
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        """Returns further columns of the predictions, by name."""
+        """Returns additional columns of ``write`` by name."""
         return {}
 
     def readable_label(self, label: Any) -> str:
-        """Returns a right answer as it is written to files."""
+        """Returns a label as a string."""
         return str(label)
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        """Makes model inputs of string tensors [B]; see ``Task.serving_inputs``."""
+        """Tokenizes string tensors [B]; see ``Task.serving_inputs``."""
         columns = [texts[name] for name in self.text_names]
         return encode_tensors(tokenizer, columns, max_seq_length, self.long_texts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabeledTask(TextTask):
-    """A task with a set of labels.
+    """Base class of tasks with a set of labels.
 
-    ``labels`` are the classes in the order of the outputs; None until ``prepare`` has
-    taken them from the training data.
+    ``labels`` are in the order of the outputs. None: ``prepare`` collects them from the
+    training data.
     """
 
     labels: tuple[str, ...] | None = None
 
     @property
     def num_outputs(self) -> int:
-        """One output per class; a ``ValueError`` if they are not known yet."""
+        """Number of classes; raises ValueError if they are not known yet."""
         if self.labels is None:
             raise UserError(
                 f"Task {self.name} does not know its labels yet: pass labels=, or use "
@@ -259,7 +258,7 @@ class LabeledTask(TextTask):
         return len(self.labels)
 
     def index(self, label: str, example: Example) -> int:
-        """Returns the number of an example's class."""
+        """Returns the class index of a label; raises ValueError if unknown."""
         if label not in self.labels:
             more = f", ... ({len(self.labels)} in all)" if self.labels[20:] else ""
             raise UserError(
@@ -276,7 +275,7 @@ class LabeledTask(TextTask):
         return super().to_json() | {"labels": labels}
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        """Returns the probability of every class."""
+        """Returns the class probabilities as columns."""
         columns = np.asarray(answers).T
         return {
             f"p({label})": [f"{value:.6f}" for value in column]
@@ -289,11 +288,11 @@ class LabeledTask(TextTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classification(LabeledTask):
-    """One of several classes.
+    """Single-label classification.
 
-    An answer is the vector of class probabilities, float32 [C]. ``score_names`` are
-    names in ``SCORES``. ``class_weights`` "balanced" weights an example by N / (C *
-    examples of its class), so that all classes have the same say.
+    A prediction is a vector of class probabilities, float32 [C]. ``score_names`` are
+    keys of ``SCORES``. ``class_weights="balanced"`` weights each example by N / (C *
+    examples of its class), as scikit-learn does.
 
     Examples:
         >>> task = et.tasks.Classification(
@@ -310,7 +309,7 @@ class Classification(LabeledTask):
     class_weights: Literal["none", "balanced"] = "none"
 
     def prepare(self, train_examples: Examples) -> Classification:
-        """Returns the task with the labels that occur, at least two."""
+        """Returns the task with the labels of the training data, at least two."""
         if self.labels is not None:
             return self
         labels = _sorted({example.label for example in train_examples})
@@ -322,11 +321,11 @@ class Classification(LabeledTask):
         return dataclasses.replace(self, labels=labels)
 
     def targets(self, examples: Examples) -> np.ndarray:
-        """Returns the numbers of the classes, int32 [N]."""
+        """Returns class indices, int32 [N]."""
         return np.array([self.index(e.label, e) for e in examples], np.int32)
 
     def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        """Returns float32 [N] with mean 1; None without class weights."""
+        """Returns weights with mean 1, float32 [N], or None without class weights."""
         if self.class_weights == "none":
             return None
         counts = np.bincount(targets, minlength=self.num_outputs)
@@ -334,7 +333,7 @@ class Classification(LabeledTask):
         return (len(targets) / (present * counts[targets])).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the cross-entropy of the softmax."""
+        """Returns the softmax cross-entropy."""
         return keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction=keras_reduction(reduction)
         )
@@ -353,17 +352,17 @@ class Classification(LabeledTask):
         return {name: 100 * SCORES[name](gold, given) for name in self.score_names}
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the training data's shares of the classes."""
+        """Returns the class frequencies of the training data."""
         counts = np.bincount(self.targets(train_examples), minlength=self.num_outputs)
         return counts / counts.sum()
 
     def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns how many examples each class has."""
+        """Returns the number of examples per class."""
         counts = np.bincount(self.targets(examples), minlength=self.num_outputs)
         return dict(zip(self.labels, counts.tolist(), strict=True))
 
     def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
-        """Returns scores by class, and the calibration of the answer given."""
+        """Returns per-class scores and the calibration error of the predicted class."""
         classes = np.arange(self.num_outputs)
         labels, given = self.targets(examples), np.argmax(answers, axis=1)
         by_class = metrics.per_class(
@@ -376,14 +375,14 @@ class Classification(LabeledTask):
         }
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
-        """Reports a constant answer, or a main score not above the baseline's."""
+        """Reports a constant prediction or a main score not above the baseline."""
         given = np.unique(np.argmax(answers, axis=1))
         if len(given) == 1:
             return f"answers {self.labels[given[0]]} to every example"
         return base.not_above(self.main_metric, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns the names of the most probable classes."""
+        """Returns the labels of the most probable classes."""
         return [self.labels[index] for index in np.argmax(answers, axis=1)]
 
     def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
@@ -394,7 +393,7 @@ class Classification(LabeledTask):
         return plots.confusion_matrix(names, given, self.labels, folder)
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns label and probability [B], labels and probabilities [B, C]."""
+        """Returns label, probability [B], labels and probabilities [B, C]."""
         probabilities = tf.nn.softmax(self.served(outputs, inputs))
         best = tf.argmax(probabilities, axis=1)
         return {
@@ -407,11 +406,11 @@ class Classification(LabeledTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiLabel(LabeledTask):
-    """Any number of labels, none included; ``Example.label`` is a tuple of them.
+    """Multi-label classification; ``Example.label`` is a tuple of labels, maybe empty.
 
-    An answer is the vector of label probabilities, float32 [C]; from ``threshold`` on a
-    label is given. With ``tune_threshold``, ``tune`` chooses it. ``main_metric`` is
-    micro_f1, macro_f1 or exact_match.
+    A prediction is a vector of label probabilities, float32 [C]. Labels with at least
+    ``threshold`` are predicted; ``tune_threshold`` makes ``tune`` optimize it.
+    ``main_metric`` is micro_f1, macro_f1 or exact_match.
 
     Examples:
         >>> topics = ("sports", "weather", "money")
@@ -426,7 +425,7 @@ class MultiLabel(LabeledTask):
     tune_threshold: bool = False
 
     def prepare(self, train_examples: Examples) -> MultiLabel:
-        """Returns the task with the labels that occur, at least one."""
+        """Returns the task with the labels of the training data, at least one."""
         if self.labels is not None:
             return self
         labels = _sorted({label for e in train_examples for label in e.label})
@@ -436,25 +435,25 @@ class MultiLabel(LabeledTask):
 
     @property
     def tunes(self) -> bool:
-        """Whether the threshold is to be chosen on examples held out of training."""
+        """Whether ``tune`` optimizes the threshold."""
         return self.tune_threshold
 
     def tune(self, answers: np.ndarray, examples: Examples) -> MultiLabel:
-        """Returns the task with the threshold of the best main score on examples.
+        """Returns the task with the threshold of the best main score.
 
-        Of 0.05, 0.10, ... 0.95; of equal ones the nearest to 0.5.
+        Candidates are 0.05, 0.10, ... 0.95; ties go to the nearest to 0.5.
         """
         thresholds = sorted(np.arange(1, 20) / 20, key=lambda x: abs(x - 0.5))
         tasks = [dataclasses.replace(self, threshold=float(x)) for x in thresholds]
         return max(tasks, key=lambda t: t.score(answers, examples)[self.main_metric])
 
     def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns how many examples have each label."""
+        """Returns the number of examples per label."""
         counts = self.targets(examples).sum(0).astype(int)
         return dict(zip(self.labels, counts.tolist(), strict=True))
 
     def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
-        """Returns scores by label, and the calibration of all probabilities."""
+        """Returns per-label scores and the calibration error of all probabilities."""
         labels = self.targets(examples) == 1
         by_class = metrics.per_class(labels, answers >= self.threshold)
         return {
@@ -463,14 +462,14 @@ class MultiLabel(LabeledTask):
         }
 
     def targets(self, examples: Examples) -> np.ndarray:
-        """Returns 1 for the labels that an example has, float32 [N, C]."""
+        """Returns multi-hot labels, float32 [N, C]."""
         targets = np.zeros([len(examples), self.num_outputs], np.float32)
         for row, example in zip(targets, examples, strict=True):
             row[[self.index(label, example) for label in example.label]] = 1
         return targets
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the binary cross-entropy, the mean over the labels."""
+        """Returns the binary cross-entropy, averaged over the labels."""
         reduction = keras_reduction(reduction)
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
@@ -479,7 +478,7 @@ class MultiLabel(LabeledTask):
         return tf.sigmoid(self.pooled(outputs, rows)).numpy()
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Returns micro and macro F1 and the share of entirely right answers."""
+        """Computes micro F1, macro F1 and exact match, in percent."""
         labels, given = gold == 1, answers >= self.threshold
         micro, macro = metrics.multilabel_f1(labels, given)
         exact = float(np.mean(np.all(labels == given, axis=1)))
@@ -487,10 +486,9 @@ class MultiLabel(LabeledTask):
         return {name: 100 * share for name, share in shares.items()}
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the set of labels that fits training best."""
+        """Returns the label set with the best micro F1 on the training data."""
         targets = self.targets(train_examples)
-        # For micro F1 the best constant is one of: the most frequent label, the two
-        # most frequent ones, and so on.
+        # The best constant for micro F1 is the k most frequent labels, for some k.
         order = np.argsort(-targets.sum(0), kind="stable")
         constants = np.tril(np.ones([len(order)] * 2))[:, np.argsort(order)]
         tiled = (np.tile(constant, [len(targets), 1]) for constant in constants)
@@ -498,14 +496,14 @@ class MultiLabel(LabeledTask):
         return constants[int(np.argmax(scores))]
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
-        """Reports a constant answer, or a main score not above the baseline's."""
+        """Reports a constant prediction or a main score not above the baseline."""
         given = answers >= self.threshold
         if np.all(given == given[0]):
             return f"answers {self.readable(answers[:1])[0] or 'nothing'} every time"
         return base.not_above(self.main_metric, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns the names of the labels, joined with |."""
+        """Returns the predicted labels, joined with |."""
         given = np.asarray(answers) >= self.threshold
         return [self.readable_label(np.array(self.labels)[row]) for row in given]
 
@@ -518,7 +516,7 @@ class MultiLabel(LabeledTask):
         return super().to_json() | {"threshold": self.threshold}
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns labels, probabilities and predicted (bool), each [B, C]."""
+        """Returns labels, probabilities and predicted (bool), [B, C]."""
         probabilities = tf.sigmoid(self.served(outputs, inputs))
         return {
             "labels": self._tiled_labels(probabilities),
@@ -529,9 +527,9 @@ class MultiLabel(LabeledTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(TextTask):
-    """A number, on the scale of the labels.
+    """Regression; predictions are on the scale of the labels.
 
-    ``main_metric`` is spearman, pearson or mse; ``label_range`` the smallest and the
+    ``main_metric`` is spearman, pearson or mse. ``label_range`` is the smallest and the
     largest label, None until ``prepare``.
 
     Examples:
@@ -550,11 +548,11 @@ class Regression(TextTask):
 
     @property
     def greater_is_better(self) -> bool:
-        """False for the mean squared error."""
+        """False for ``mse``."""
         return self.main_metric != "mse"
 
     def prepare(self, train_examples: Examples) -> Regression:
-        """Returns the task with the range of the labels, which must differ."""
+        """Returns the task with the label range; raises ValueError if all are equal."""
         if self.label_range is not None:
             return self
         labels = [example.label for example in train_examples]
@@ -568,28 +566,28 @@ class Regression(TextTask):
     def targets(self, examples: Examples) -> np.ndarray:
         """Returns labels scaled to [0, 1], float32 [N, 1].
 
-        Deviation: the original divides by the largest label, here by the width of the
-        range; the same for STS-B, whose smallest label is 0.
+        Deviation: the original divides by the largest label, not by the width of the
+        range. Both agree for STS-B, whose smallest label is 0.
         """
         low, high = self.label_range
         labels = np.array([[example.label] for example in examples], np.float64)
         return ((labels - low) / (high - low)).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the squared error of the scaled label."""
+        """Returns the mean squared error of the scaled labels."""
         return keras.losses.MeanSquaredError(reduction=keras_reduction(reduction))
 
     def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
-        """Returns numbers on the scale of the labels, float32 [N]."""
+        """Returns predictions on the scale of the labels, float32 [N]."""
         low, high = self.label_range
         return self.pooled(outputs, rows)[:, 0] * (high - low) + low
 
     def gold(self, examples: Examples) -> np.ndarray:
-        """Returns the labels on their own scale, float64 [N]."""
+        """Returns the unscaled labels, float64 [N]."""
         return np.array([example.label for example in examples], np.float64)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Returns correlations in percent, and the mean squared error of labels."""
+        """Computes correlations, in percent, and the mean squared error."""
         return {
             "pearson": 100 * metrics.pearson(gold, answers),
             "spearman": 100 * metrics.spearman(gold, answers),
@@ -597,11 +595,11 @@ class Regression(TextTask):
         }
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the training data's mean label."""
+        """Returns the mean label of the training data."""
         return np.mean([example.label for example in train_examples])
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
-        """Reports a constant answer, or a main score no better than the baseline's."""
+        """Reports a constant prediction or a main score not above the baseline."""
         low, high = self.label_range
         if np.ptp(answers) < 1e-3 * (high - low):
             return f"answers about {np.mean(answers):.3g} to every example"
@@ -610,35 +608,35 @@ class Regression(TextTask):
         return base.not_above(self.main_metric, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns the float32 with all its digits, within the range of the labels.
+        """Returns predictions as strings, clipped to the label range.
 
-        Rounded ones would tie, and a rank correlation counts ties.
+        All digits are kept: rounding would create ties in the rank correlation.
         """
         return [str(value) for value in np.clip(answers, *self.label_range)]
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        """Returns the number as the model gave it."""
+        """Returns the unclipped predictions."""
         return {"score": [f"{value:.6f}" for value in answers]}
 
     def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
-        """Draws predictions over labels."""
+        """Draws a scatter plot of predictions over labels."""
         labels = [example.label for example in examples]
         return plots.scatter(labels, answers, self.label_range, folder)
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns score on the scale of the labels, float32 [B]."""
+        """Returns score, on the scale of the labels, float32 [B]."""
         low, high = self.label_range
         outputs = self.served(outputs, inputs)
         return {"score": outputs[:, 0] * (high - low) + low}
 
     def to_json(self) -> dict[str, Any]:
-        """Adds the range of the labels."""
+        """Adds ``label_range``."""
         label_range = self.label_range and list(self.label_range)
         return super().to_json() | {"label_range": label_range}
 
 
 def _sorted(labels: set[str]) -> tuple[str, ...]:
-    """Returns numbers in numerical order, names in alphabetical order."""
+    """Sorts numbers numerically and other labels alphabetically."""
     try:
         return tuple(sorted(labels, key=lambda label: (float(label), label)))
     except ValueError:
@@ -646,7 +644,7 @@ def _sorted(labels: set[str]) -> tuple[str, ...]:
 
 
 def are_numbers(labels: Sequence[str]) -> bool:
-    """Returns whether the labels look like a scale: many numbers, or fractions."""
+    """Whether labels look like regression targets: over 20 numbers, or fractions."""
     try:
         values = [float(label) for label in labels]
     except ValueError:
@@ -655,7 +653,7 @@ def are_numbers(labels: Sequence[str]) -> bool:
 
 
 def nearly_equal(labels: Sequence[str]) -> tuple[str, str] | None:
-    """Returns two labels that differ in case or in how a number is written only."""
+    """Returns two labels that differ only in case or number format, or None."""
     seen: dict[Any, str] = {}
     for label in labels:
         try:
