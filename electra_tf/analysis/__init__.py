@@ -1,4 +1,4 @@
-"""What a pretrained pair says of a text: verdicts, corruptions, fills."""
+"""Predictions of a pretrained pair for a text: verdicts, corruptions and fills."""
 
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 

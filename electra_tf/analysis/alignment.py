@@ -1,4 +1,4 @@
-"""The fewest edits between two sentences, word by word.
+"""Word-level Levenshtein alignment.
 
 Letters: M words of the source, N of the target.
 """
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# First and last + 1 word in the source, and in the target.
+# Start and end of the source span, then of the target span.
 Edit = tuple[int, int, int, int]
 
 
 def _distances(source: Sequence[str], target: Sequence[str]) -> np.ndarray:
-    """Levenshtein distances of all beginnings, int [M + 1, N + 1]."""
+    """Returns the Levenshtein distances of all prefixes, int [M + 1, N + 1]."""
     columns = np.arange(len(target) + 1)
     table = np.empty([len(source) + 1, len(target) + 1], np.int64)
     table[0] = columns
@@ -24,20 +24,20 @@ def _distances(source: Sequence[str], target: Sequence[str]) -> np.ndarray:
         differs = np.array(numbers, np.int64) != known.get(word, -1)
         above = table[row - 1] + 1
         above[1:] = np.minimum(above[1:], table[row - 1, :-1] + differs)
-        # Insertions: the least of what is to the left and its distance from here.
+        # Insertions: the minimum over all columns to the left plus their distance.
         table[row] = np.minimum.accumulate(above - columns) + columns
     return table
 
 
 def distance(source: Sequence[str], target: Sequence[str]) -> int:
-    """The fewest words to replace, insert and delete from one to the other."""
+    """Returns the Levenshtein distance in words."""
     return int(_distances(source, target)[-1, -1])
 
 
 def edits(source: Sequence[str], target: Sequence[str]) -> list[Edit]:
-    """The fewest edits, in order; each is of one word, or none, on either side.
+    """Returns a minimal list of edits, in order; each spans at most one word per side.
 
-    Where several alignments have as few, replacing is preferred from the end on.
+    Among alignments of equal cost, prefers substitutions, from the end backward.
     """
     table, found = _distances(source, target), []
     row, column = len(source), len(target)

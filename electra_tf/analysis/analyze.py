@@ -1,4 +1,4 @@
-"""The command `analyze`: answers questions about a pretrained pair in a report."""
+"""The command `analyze`: reports on a pretrained pair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HTML, JSON = "report.html", "report.json"
 
 
 def examples(subject: Subject) -> Section:
-    """Verdicts, those after a corruption, and attention, of a few texts."""
+    """Reports predictions and attention for a few texts, original and corrupted."""
     inspector, answers = subject.inspector, []
     for text in example_texts(subject):
         answers.append(inspector.verdicts(text))
@@ -41,9 +41,8 @@ PARTS: dict[str, Callable[[Subject], Section]] = {
 def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     """Runs the parts and writes HTML and JSON.
 
-    Without ``only``, a part whose data is missing is left out with a note. Raises
-    UserError if no part has its data or the model does not fit, OSError for a missing
-    file.
+    Without ``only``, skips parts without data and logs them. Raises UserError if all
+    parts are skipped or the model does not fit, OSError if a file is missing.
     """
     folder = Path(config.output)
     taken = [name for name in (HTML, JSON) if (folder / name).exists()]
@@ -54,7 +53,7 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
         )
     subject = Subject(config, log)
     if config.only != ("representations",):
-        # All other parts need a discriminator: fail before any of them runs.
+        # All other parts need a discriminator: load it first to fail early.
         subject.inspector.detector  # noqa: B018
     sections: dict[str, Section] = {}
     names = [name for name in PARTS if name in (config.only or PARTS)]

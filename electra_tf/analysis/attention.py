@@ -1,4 +1,4 @@
-"""What the heads of an encoder look at.
+"""Attention statistics of an encoder.
 
 Letters: H heads, S tokens of a row with [CLS] and [SEP].
 """
@@ -18,10 +18,10 @@ from electra_tf.layers.encoder import TextEncoder
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """What heads look at, on average over tokens: arrays [blocks, H].
+    """Statistics of attention heads, averaged over query tokens: arrays [blocks, H].
 
-    ``entropy`` in nats; ``distance`` in tokens between who looks and what is looked at;
-    ``special``: the share of [CLS] and [SEP].
+    ``entropy`` is in nats, ``distance`` from query to key in tokens. ``special`` is the
+    weight on [CLS] and [SEP].
     """
 
     entropy: np.ndarray
@@ -31,10 +31,10 @@ class Attention:
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """Who looks at what in a text.
+    """Attention weights in a text.
 
-    ``shares`` [blocks, H, S, S]: what each head, in each row of a square, gives to each
-    token; a row sums to 1. ``tokens`` are the S word pieces.
+    ``shares`` [blocks, H, S, S] are the weights, from queries (rows) to keys (columns);
+    each row sums to 1. ``tokens`` are the S word pieces.
     """
 
     text: str
@@ -43,10 +43,7 @@ class Heads:
 
 
 def looking(encoder: TextEncoder, sep_id: int) -> Callable[[np.ndarray], np.ndarray]:
-    """A function of the ids of a row [S]: the attention of all heads.
-
-    It returns float32 [blocks, H, S, S], who looks (rows) at what (columns).
-    """
+    """Returns a function: ids [S] -> attention weights, float32 [blocks, H, S, S]."""
     blocks = encoder.transformer.blocks
 
     @tf.function(reduce_retracing=True)
@@ -75,16 +72,12 @@ def looking(encoder: TextEncoder, sep_id: int) -> Callable[[np.ndarray], np.ndar
 def attention(
     encoder: TextEncoder, rows: Sequence[np.ndarray], sep_id: int, cls_id: int
 ) -> Attention:
-    """Measures the attention of every head in rows of ids, one by one.
-
-    Tokens that look are all but [CLS] and [SEP].
-    """
+    """Measures attention by head over rows; [CLS] and [SEP] are not queries."""
     look = looking(encoder, sep_id)
     blocks = encoder.transformer.blocks
     totals = np.zeros([3, len(blocks), blocks[0].num_heads])
     looking_tokens = 0
     for row in rows:
-        # [blocks, H, S, S] of who looks at what.
         shares = look(row)
         is_special = np.isin(row, [sep_id, cls_id])
         at = np.arange(len(row))

@@ -1,4 +1,4 @@
-"""Question: which classes of tokens does a discriminator suspect?
+"""Replaced-token predictions by class of token.
 
 Letters: N tokens of all rows.
 """
@@ -24,21 +24,16 @@ from electra_tf.analysis.statistics import (
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.tasks.tagging import WordRows, word_rows
 
-# Corruptions of the same text, each with masks of its own.
 _PASSES = 4
 _MOST_TAGS = 24
 _LOOKS = ("letters", "capital first", "with a digit", "no letter or digit", "mixed")
-# Trait -> group numbers [N] and the names of the groups.
+# Trait -> group indices [N] and group names.
 Traits = dict[str, tuple[np.ndarray, Sequence[str]]]
 
 
 def word_of(tokens: Judged, pieces: WordRows, starts: np.ndarray) -> np.ndarray:
-    """Returns the number of each token's word, [N].
-
-    ``starts`` are the numbers of the first words of the sentences.
-    """
+    """Returns each token's word index, [N]; ``starts`` are those of the sentences."""
     offsets = pieces.word.splits[:-1]
-    # Before the first word is [CLS], with -1.
     word = np.concatenate(
         [np.maximum.accumulate(pieces.word[row]) for row in range(len(offsets))]
     )
@@ -58,11 +53,11 @@ def traits(
 
     Args:
         tokens: N tokens.
-        word: number of each token's word [N].
+        word: word index of each token [N].
         words: all words.
         tags: their parts of speech.
-        counts: how often each entry of the vocabulary occurs.
-        continues: whether it continues a word.
+        counts: token counts by vocabulary id.
+        continues: whether each vocabulary entry continues a word.
     """
     common = [tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS)]
     names = sorted(common)
@@ -70,7 +65,7 @@ def traits(
     tag_of = np.array([number.get(tag, -1) for tag in tags])
     lengths = np.array([len(each) for each in words])
     looks = np.array([_look(each) for each in words])
-    # A whole word is neither the first piece nor one that continues.
+    # Whole words are a group of their own, apart from first pieces.
     alone = np.bincount(word, minlength=len(words))[word] == 1
     piece = np.where(continues[tokens.original], 2, np.where(alone, 0, 1))
     return {
@@ -101,14 +96,14 @@ def profile(
     *,
     has_generator: bool = True,
 ) -> pd.DataFrame:
-    """Computes measures by group, of original text and several corruptions of it.
+    """Computes rates by group, on the original text and on several corruptions.
 
-    * suspicion: mean P(replaced) of real tokens, in the original text;
-    * alarms: share of these that is called replaced;
-    * detected: share of replaced tokens that is called replaced;
-    * generator: accuracy of the generator at masked tokens, if it is a network.
+    * suspicion: mean P(replaced) of original tokens;
+    * alarms: false-positive rate on original tokens;
+    * detected: recall of replaced tokens;
+    * generator: accuracy at masked tokens, for generators with a network.
 
-    All texts have the same N tokens; ``group_of`` [N] are groups of the originals.
+    All texts have the same N tokens; ``group_of`` [N] are the groups of the originals.
     """
     row = np.concatenate([each.row for each in corrupted])
     groups = np.tile(group_of, len(corrupted))
@@ -132,21 +127,17 @@ def profile(
 
 
 def follows_generator(table: pd.DataFrame) -> float:
-    """Spearman's correlation over groups of suspicion and the generator's errors.
-
-    1: the worse the generator, the more its real tokens are suspected. NaN below three
-    groups.
-    """
+    """Spearman's correlation of suspicion and generator error; NaN below 3 groups."""
     wide = table.pivot(index="group", columns="measure", values="rate").dropna()
     columns = wide.get(["suspicion", "generator"])
-    # Nor has a column of equal values a rank correlation.
+    # Spearman's correlation is undefined for constant columns.
     if columns is None or len(wide) < 3 or (columns.nunique() < 2).any():
         return float("nan")
     return float(stats.spearmanr(wide["suspicion"], -wide["generator"]).statistic)
 
 
 def section(subject: Subject) -> Section:
-    """Measures of the tagged text by all traits of its tokens."""
+    """Reports the rates on tagged text by all traits."""
     config, inspector = subject.config, subject.inspector
     sentences = subject.tagged
     words = [word for sentence in sentences for word in sentence.words]

@@ -1,4 +1,4 @@
-"""Question: is P(replaced) the share of tokens that were replaced?
+"""Calibration of replaced-token probabilities.
 
 Letters: N tokens.
 """
@@ -35,8 +35,8 @@ def measures(
 ) -> dict[str, float]:
     """Computes ECE, Brier score, log loss and AUC of logits [N] and bool labels [N].
 
-    AUC has a 95 % interval by a bootstrap over texts, whose numbers are ``rows`` [N].
-    Raises UserError without tokens.
+    The AUC has a 95 % bootstrap interval over texts, numbered by ``rows`` [N]. Raises
+    UserError without tokens.
     """
     if not len(logits):
         raise UserError("there are no tokens to calibrate on.")
@@ -58,7 +58,7 @@ def measures(
 def reliability(
     logits: np.ndarray, labels: np.ndarray, rows: np.ndarray
 ) -> pd.DataFrame:
-    """Mean probability and share of replaced tokens by bin of equal width."""
+    """Computes mean probability and fraction of replaced tokens in equal-width bins."""
     p = special.expit(logits)
     number = np.minimum((p * BINS).astype(int), BINS - 1)
     table = rates(np.asarray(labels, float), number, rows, range(BINS))
@@ -69,9 +69,9 @@ def reliability(
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the divisor of the logits with the least log loss (Guo et al., 2017).
+    """Returns the temperature with the least log loss (Guo et al., 2017).
 
-    Above 1: the model was overconfident. Raises UserError if all labels are the same.
+    Above 1, the model was overconfident. Raises UserError if all labels are equal.
     """
     y = np.asarray(labels, np.float64)
     if y.min() == y.max():
@@ -84,7 +84,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         scaled = logits * np.exp(-log_temperature)
         return float(np.mean(np.logaddexp(0, scaled) - y * scaled))
 
-    # The loss is convex in the inverse, and so has one minimum here too.
+    # The loss is convex in the inverse temperature, so the minimum is unique.
     best = optimize.minimize_scalar(
         loss,
         bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),
@@ -95,9 +95,9 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def section(subject: Subject) -> Section:
-    """Calibration on text that was corrupted in several ways.
+    """Reports calibration under several corruptions.
 
-    Half of the rows fits the temperature; all numbers are of the other half.
+    Fits the temperature on half of the rows and evaluates on the other half.
     """
     config, inspector, text = subject.config, subject.inspector, subject.text
     table, curves, groups = [], [], pd.DataFrame()
@@ -162,7 +162,6 @@ def _by_group(
     rows: np.ndarray,
     bins: dict[str, tuple[np.ndarray, list[str]]],
 ) -> pd.DataFrame:
-    """The share of replaced tokens and the mean probability, by trait and group."""
     values = {"replaced": labels, "mean P(replaced)": special.expit(logits)}
     return pd.concat(
         [

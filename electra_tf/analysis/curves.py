@@ -1,4 +1,4 @@
-"""Learning curves of several runs, laid over each other."""
+"""Learning curves of several runs in one figure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from electra_tf.systems import costs
 from electra_tf.training.cards import FIT, MetricCard, Panel, metric_cards
 from electra_tf.training.sinks import EVAL_PREFIX
 
-# Okabe and Ito's, which readers who do not see red and green tell apart; runs beyond
-# them have the same colors with other dashes.
+# The colorblind-safe palette of Okabe and Ito; further runs differ in dashes.
 _COLORS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
     *("#E69F00", "#56B4E9", "#000000", "#7F7F7F"),
@@ -43,12 +42,12 @@ _WRITTEN = (".html", ".png", ".pdf", ".svg")
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """What a run has logged.
+    """The logged metrics of a run.
 
     Attributes:
-        name: short, and no other run's.
+        name: short and unique.
         rows: of metrics.jsonl.
-        progress: what the axis shows after a number of steps.
+        progress: maps a step to its position on the x axis.
     """
 
     name: str
@@ -61,12 +60,11 @@ def read(
 ) -> list[Learned]:
     """Reads the metrics of runs; ``by`` is "steps", "tokens" or "flops".
 
-    Tokens are positions of the batches, FLOPs those of ``systems.costs`` (matmul),
-    phase by phase; both come from the run's config.json and do not count what the
-    weights had learned before the run began (``--init_from``).
+    Tokens are batch positions, FLOPs those of ``systems.costs`` (matmul). Both come
+    from config.json and exclude the training of ``--init_from`` weights.
 
-    What has no metrics is left out; ``log`` is told. ValueError: nothing is left, or
-    a run has no config.json where that is needed; OSError: it is not there.
+    Skips runs without metrics and logs them. Raises UserError if none is left or a
+    needed config.json is missing, OSError if a run does not exist.
     """
     folders = []
     for given in paths:
@@ -117,7 +115,7 @@ def _progress(folder: PretrainingFolder, by: str) -> Callable[[float], float]:
 
 
 def known_metrics(runs: Sequence[Learned]) -> dict[str, MetricCard]:
-    """Cards of all numbers that a run has logged, by name; those with a panel first."""
+    """Returns the display settings of all logged metrics; those with a panel first."""
     logged = {
         name.removeprefix(EVAL_PREFIX)
         for run in runs
@@ -132,10 +130,10 @@ def known_metrics(runs: Sequence[Learned]) -> dict[str, MetricCard]:
 
 
 def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
-    """Cards of the metrics to draw; ValueError: no run has logged one of them.
+    """Returns the display settings of the metrics to draw.
 
-    Without names: those that have a panel in a run's own curves, but for what optimizer
-    and clock say.
+    The default is all metrics with a panel, except those of optimizer and timing.
+    Raises UserError if no run has logged one of ``names``.
     """
     known = known_metrics(runs)
     unknown = [name for name in names if name not in known]
@@ -157,10 +155,7 @@ def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
 def draw(
     axis: matplotlib.axes.Axes, runs: Sequence[Learned], card: MetricCard, by: str
 ) -> None:
-    """Draws a metric of all runs: held-out text in full, training windows paler.
-
-    A run without held-out numbers has its training windows in full.
-    """
+    """Draws a metric of all runs; training metrics are paler than held-out ones."""
     panel = card.panel or Panel(card.name, "")
     styles = itertools.product(_DASHES, _COLORS)
     for run, (dashes, color) in zip(runs, itertools.cycle(styles), strict=False):
@@ -183,7 +178,7 @@ def draw(
                 label=label,
                 **({"alpha": 0.4, "linewidth": 0.9} if is_pale else look),
             )
-            # The second curve of a run has no line of its own in the legend.
+            # One legend entry per run.
             label = None
     axis.set_xlabel(_LABELS[by], fontsize=9)
     axis.set_ylabel(panel.unit, fontsize=9)
@@ -197,7 +192,7 @@ def draw(
 
 
 def title(card: MetricCard) -> str:
-    """What a panel of this metric alone is called."""
+    """Returns the title of a metric's panel."""
     names = [card.panel.title, card.series] if card.panel else [card.name]
     return ": ".join(filter(None, names))
 
@@ -205,7 +200,7 @@ def title(card: MetricCard) -> str:
 def figure(
     runs: Sequence[Learned], cards: Sequence[MetricCard], by: str
 ) -> matplotlib.figure.Figure:
-    """A panel per metric, and the names of the runs below."""
+    """Draws one panel per metric, with a legend of the runs."""
     columns = min(3, len(cards))
     lines = math.ceil(len(cards) / columns)
     size = (4.6 * columns, 3.1 * lines + 0.22 * math.ceil(len(runs) / columns) + 0.3)
@@ -217,7 +212,6 @@ def figure(
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[len(cards) :]:
         axis.remove()
-    # A run may lack some of the metrics.
     handles = {
         label: handle
         for axis in axes[: len(cards)]
@@ -240,7 +234,7 @@ def figure(
 def last_values(
     runs: Sequence[Learned], cards: Sequence[MetricCard]
 ) -> list[dict[str, Any]]:
-    """Returns the last number of every run: held-out, else of a training window."""
+    """Returns the last value of each metric by run: held-out, else training."""
     rows = []
     for run in runs:
         row = {"run": run.name, "last step": max(each["step"] for each in run.rows)}
@@ -256,7 +250,7 @@ def last_values(
 
 
 def main(config: InspectConfig, paths: Sequence[str], log: Log = cli.note) -> None:
-    """Draws the runs into a picture or a page; errors as of ``read`` and ``choose``."""
+    """Draws the runs into an image or a page; raises as `read` and `choose` do."""
     output = Path(config.curves)
     if output.suffix.lower() not in _WRITTEN:
         raise UserError(

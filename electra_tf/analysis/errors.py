@@ -1,4 +1,4 @@
-"""Question: does a discriminator find real errors, without training on any?
+"""Zero-shot error detection.
 
 Letters: N words of all sentences.
 """
@@ -38,15 +38,15 @@ def word_scores(
     batch_size: int = 32,
     log: Log = lambda line: None,
 ) -> dict[str, np.ndarray]:
-    """Scores every word by several scorers, float64 [N]; higher is more suspicious.
+    """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
-    A word has the score of its most suspicious piece; a word without pieces has NaN.
-    Long sentences are read in parts.
+    A word has the maximum over its pieces, or NaN without pieces. Long sentences are
+    split.
 
-    * ``discriminator``: the logit of "replaced";
-    * ``generator``, if there is one: minus log p with the piece alone masked;
+    * ``discriminator``: replaced-token logit;
+    * ``generator``, if there is one: -log p with the piece masked;
     * ``frequency``: minus the log of the piece's ``counts`` [V];
-    * ``random``: a uniform random number.
+    * ``random``: uniform.
     """
     shared = {"batch_size": batch_size, "log": log}
     scores = {
@@ -74,11 +74,10 @@ def scores_of(
     batch_size: int = 32,
     log: Log = lambda line: None,
 ) -> np.ndarray:
-    """Scores every word by one model with the vocabulary of ``inspector``, [N]."""
+    """Scores every word by a model with the vocabulary of ``inspector``, [N]."""
     longest = longest_row(inspector, model.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
-    # A token with a high probability is not suspicious.
     method, sign = ("masked_lm", -1) if isinstance(model, MaskedLM) else ("replaced", 1)
     shared = {"batch_size": batch_size, "log": log}
     scores = row_scores(method, model, inspector.vocabulary, rows, **shared)
@@ -88,12 +87,11 @@ def scores_of(
 def _of_words(
     pieces: WordRows, sentences: Sequence[Sequence[str]], by_row: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """The highest score of each word's pieces, [N]."""
     starts = np.cumsum([0, *map(len, sentences)])
     scores = np.full(starts[-1], np.nan)
     for row, sentence in enumerate(pieces.sentence):
         first = pieces.word[row][1:-1]
-        # Pieces that continue a word belong to the last one that began.
+        # Assign continuing pieces to the word before them.
         word = np.maximum.accumulate(first) + starts[sentence]
         np.fmax.at(scores, word, by_row[row])
     return scores
@@ -102,17 +100,17 @@ def _of_words(
 def evaluate(
     marked: Sequence[Marked], scores: np.ndarray, seed: int = 0
 ) -> tuple[dict[str, float], pd.DataFrame, pd.DataFrame]:
-    """Compares scores [N] with the marked words; words with score NaN are left out.
+    """Evaluates word scores [N] against marked words; leaves out NaN.
 
-    Half of the sentences chooses the threshold with the best F0.5; precision, recall,
-    F0.5 and the rates by kind are of the other half.
+    Half of the sentences selects the threshold with the best F0.5; precision, recall,
+    F0.5 and rates by kind are those of the other half.
 
     Returns:
-        Measures by name; the precision-recall curve; by kind of error (``RIGHT`` for
-        right words), the share of words above the threshold.
+        Metrics by name; the precision-recall curve; the fraction of words above the
+        threshold, by kind of error (``RIGHT`` for correct words).
 
     Raises:
-        UserError: no word is wrong, in the first half or at all.
+        UserError: if the first half has no wrong word.
     """
     kinds = np.array([kind for each in marked for kind in each.kinds], object)
     rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
@@ -165,7 +163,7 @@ def evaluate(
 def difference(
     marked: Sequence[Marked], scores: np.ndarray, others: np.ndarray, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Average precision of scores minus that of others, with its 95 % interval."""
+    """Returns the difference in average precision and its 95 % interval."""
     wrong = np.array([kind != RIGHT for each in marked for kind in each.kinds])
     rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
     known = ~(np.isnan(scores) | np.isnan(others))
@@ -182,7 +180,7 @@ def difference(
 
 
 def sentences_of(subject: Subject) -> dict[str, list[Marked]]:
-    """Sentences with errors, by the file of ``--errors``."""
+    """Reads the sentences with errors, by file of ``--errors``."""
     config = subject.config
     sets: dict[str, list[Marked]] = {}
     for spec in config.errors:
@@ -197,7 +195,7 @@ def sentences_of(subject: Subject) -> dict[str, list[Marked]]:
 
 
 def section(subject: Subject) -> Section:
-    """How well the discriminator finds marked words, beside its generator."""
+    """Reports error detection by the discriminator and the baselines."""
     config = subject.config
     table, curves, kinds, sentences = [], [], [], []
     for name, marked in sentences_of(subject).items():
@@ -236,7 +234,6 @@ def section(subject: Subject) -> Section:
 
 
 def _scores(subject: Subject, marked: Sequence[Marked]) -> dict[str, np.ndarray]:
-    """Scores by the pair, the baselines, and the masked LMs of a comparison."""
     words = [each.words for each in marked]
     shared = {"batch_size": subject.config.batch_size, "log": subject.log}
     inspector, seed = subject.inspector, subject.config.seed

@@ -1,4 +1,4 @@
-"""pandas and jinja2, which the `analysis` extra installs."""
+"""Imports pandas and jinja2, which the `analysis` extra installs."""
 
 from electra_tf.errors import UserError
 

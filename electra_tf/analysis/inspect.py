@@ -1,4 +1,4 @@
-"""The command `inspect`: what discriminator and generator predict for a text."""
+"""The command `inspect`: predictions of discriminator and generator for a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from electra_tf.errors import UserError
 
 
 def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
-    """Prints the answers, and writes them to a page; errors as of `Inspector`."""
+    """Prints the predictions and writes the page; raises the errors of `Inspector`."""
     if options.curves:
         # Needs matplotlib.
         from electra_tf.analysis import curves
@@ -65,7 +65,7 @@ def _question(
 
 def _texts(given: Sequence[str]) -> Iterator[str]:
     if given:
-        # Arguments of a process need not be UTF-8.
+        # Command-line arguments may not be valid UTF-8.
         yield from (text.encode("utf-8", "replace").decode("utf-8") for text in given)
         return
     if sys.stdin.isatty():
@@ -90,8 +90,6 @@ def _show(answer: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -
 
 
 def _visible(answer: Verdicts | Fills) -> Verdicts | Fills:
-    """Replaces control characters in all texts, which a terminal would obey."""
-
     def clean(value: Any) -> Any:
         if isinstance(value, str):
             return cli.visible(value)
@@ -103,7 +101,7 @@ def _visible(answer: Verdicts | Fills) -> Verdicts | Fills:
 
 
 def record(answer: Verdicts | Fills) -> dict[str, Any]:
-    """Returns an answer as plain values, for --json."""
+    """Converts an answer to plain values for --json."""
     row: dict[str, Any] = {"text": answer.text, "tokens": list(answer.tokens)}
     if isinstance(answer, Fills):
         fills = [

@@ -1,4 +1,4 @@
-"""Asks generator and discriminator about texts.
+"""Predictions of generator and discriminator for single texts.
 
 Letters: S tokens of a text with [CLS] and [SEP], P masked positions, V vocabulary.
 """
@@ -33,15 +33,14 @@ from electra_tf.pretraining import (
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """The discriminator's verdict on every token of a text, [CLS] and [SEP] included.
+    """Replaced-token probabilities of a text, including [CLS] and [SEP].
 
     Attributes:
-        text: as given.
-        tokens: S word pieces that the discriminator read.
-        probabilities: S floats: how likely each token was replaced.
-        original: S word pieces of the text before the generator corrupted it; None if
-            it did not.
-        is_masked: S booleans, positions that the generator filled; None likewise.
+        text: the input text.
+        tokens: S word pieces of the discriminator's input.
+        probabilities: S floats, P(replaced).
+        original: S word pieces before corruption, or None without corruption.
+        is_masked: S booleans, positions sampled by the generator, or None.
     """
 
     text: str
@@ -53,13 +52,13 @@ class Verdicts:
 
 @dataclasses.dataclass(frozen=True)
 class Fills:
-    """What the generator puts in place of every mask of a text.
+    """Generator predictions for every mask of a text.
 
     Attributes:
-        text: as given, with P masks.
-        mask: the name of the mask token.
-        fills: for each mask the most probable (token, probability), best first. Each
-            mask is judged alone: the generator does not know its other choices.
+        text: the input text, with P masks.
+        mask: the mask token.
+        fills: for each mask the most probable (token, probability), best first. Masks
+            are predicted independently.
     """
 
     text: str
@@ -68,7 +67,6 @@ class Fills:
     fills: tuple[tuple[tuple[str, float], ...], ...]
 
 
-# What to do about a model of another kind.
 _HINTS = {
     "discriminator": "Here it must say how likely a token was replaced; energies and "
     "predicted tokens are not that. python -m electra_tf score and rerank "
@@ -78,18 +76,18 @@ _HINTS = {
 
 
 class Inspector:
-    """Generator, discriminator and tokenizer of one folder, loaded when needed.
+    """Generator, discriminator and tokenizer of a folder, loaded on first use.
 
     Args:
-        folder: of a finished pretraining run, or of an import.
-        log: is told what had to be assumed, and of doubtful inputs.
-        **tokenization: arguments of ``PretrainingFolder.tokenizer``, which win over
-            what the folder says.
+        folder: a finished pretraining run or an import.
+        log: receives assumptions and warnings about inputs.
+        **tokenization: arguments of ``PretrainingFolder.tokenizer`` that override the
+            folder's settings.
 
     Raises:
-        ValueError: the folder is none of these, or damaged; from the methods: the text
-            is empty or too long, or a setting is not allowed.
-        OSError: it is not there; from the methods: a model that they need is missing.
+        ValueError: if the folder is neither, or damaged. Methods: if the text is empty
+            or too long, or a setting is invalid.
+        OSError: if the folder does not exist. Methods: if a required model is missing.
     """
 
     def __init__(self, folder: str | Path, log: Log, **tokenization: str | bool | None):
@@ -112,18 +110,18 @@ class Inspector:
         self._tokens = np.array(self.vocabulary.tokens, dtype=object)
 
     def verdicts(self, text: str) -> Verdicts:
-        """Asks the discriminator about a text as it is."""
+        """Predicts replaced tokens in a text."""
         ids = self.encode(text, self.detector.encoder)
         return Verdicts(text, self.names(ids), self.judge(ids, self.detector))
 
     def judge(
         self, ids: np.ndarray, detector: ReplacedTokenDetector
     ) -> tuple[float, ...]:
-        """P(replaced) of each of the ids [S], as this discriminator sees it."""
+        """Returns the detector's P(replaced) of ids [S]."""
         return _plain(tf.sigmoid(detector(self.inputs(ids))))
 
     def heads(self, text: str) -> Heads:
-        """What the heads of the discriminator look at in a text as it is."""
+        """Returns the discriminator's attention weights for a text."""
         ids = self.encode(text, self.detector.encoder)
         return Heads(text, self.names(ids), self._look(ids))
 
@@ -139,11 +137,10 @@ class Inspector:
         temperature: float | None = None,
         seed: int = 0,
     ) -> Verdicts:
-        """Lets the generator replace tokens, then asks the discriminator.
+        """Replaces tokens by generator samples, then predicts which are replaced.
 
-        Which tokens are masked and what is sampled is a function of text and seed.
-        ``mask_rate``, a share of the tokens, and ``temperature``, of the sampling, are
-        by default those of pretraining; temperature 0 takes the most probable token.
+        Masks and samples depend only on text and seed. ``mask_rate`` and
+        ``temperature`` default to those of pretraining; temperature 0 is greedy.
         """
         if mask_rate is None:
             mask_rate = self.flags.get("mask_rate", 0.15)
@@ -156,7 +153,7 @@ class Inspector:
         )
         ids = self.encode(text, detector.encoder, generator.encoder)
         inputs = self.inputs(ids)
-        # Masks and samples follow the text, not its number among several.
+        # Seed by the text, not by its index.
         fingerprint = zlib.crc32(text.encode())
         keys = row_keys(
             tf.constant([fingerprint], tf.int64), tf.constant([0], tf.int64), seed=seed
@@ -175,10 +172,7 @@ class Inspector:
         )
 
     def fill(self, text: str, *, top: int = 5) -> Fills:
-        """The ``top`` most probable tokens of the generator for every mask in a text.
-
-        A mask is written as the vocabulary has it: [MASK].
-        """
+        """Returns the generator's ``top`` tokens for every [MASK] in a text."""
         size = len(self.vocabulary)
         if not 1 <= top <= size:
             raise UserError(f"--top must be from 1 to {size}, got {top}.")
@@ -212,7 +206,7 @@ class Inspector:
         return self._load("generator", MaskedLM)
 
     def masking(self, length: int, mask_rate: float) -> Masking:
-        """Hides tokens of rows of this length as pretraining did, but for the rate."""
+        """Returns the masking of pretraining for this row length and rate."""
         vocabulary = self.vocabulary
         return Masking(
             len(vocabulary),
@@ -263,9 +257,9 @@ class Inspector:
     def encode(
         self, text: str, *encoders: TextEncoder, masks: bool = False
     ) -> np.ndarray:
-        """Ids of a text between [CLS] and [SEP], int32 [S], that fit all encoders.
+        """Returns the ids of [CLS] text [SEP], int32 [S], for all encoders.
 
-        With ``masks``, [MASK] in the text is a mask, and not three word pieces.
+        With ``masks``, [MASK] in the text is the mask token.
         """
         parts = text.split(self.vocabulary.mask) if masks else [text]
         pieces = self.tokenizer.encode(parts)
@@ -291,12 +285,12 @@ class Inspector:
         return np.array(ids, np.int32)
 
     def inputs(self, ids: np.ndarray) -> dict[str, tf.Tensor]:
-        """What an encoder reads of ids [S], as a batch of one row."""
+        """Returns encoder inputs for ids [S], as a batch of one row."""
         row = tf.constant(ids[None])
         return derive_inputs(row, tf.ones_like(row), self.vocabulary.sep_id)
 
     def names(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """The tokens with these ids."""
+        """Returns the tokens of ids."""
         return tuple(self._tokens[np.asarray(ids)].tolist())
 
 

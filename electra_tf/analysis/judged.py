@@ -1,6 +1,6 @@
-"""What a pretrained pair makes of many rows: text as it is, or corrupted, and judged.
+"""Batched corruption and replaced-token prediction.
 
-Letters: N tokens of all rows, special ones left out, B batch, P masked positions, V
+Letters: N tokens of all rows without special ones, B batch, P masked positions, V
 vocabulary.
 """
 
@@ -26,24 +26,24 @@ from electra_tf.pretraining import (
 from electra_tf.pretraining.generators import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
 
-# Generator inputs to mlm_logits [B, P, V]; a Keras model.
+# Maps generator inputs to logits [B, P, V].
 Generator = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
-# Rows are padded to a multiple of this, so that few lengths are compiled.
+# Rows are padded to a multiple of this length to limit retracing.
 _STEP = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """The tokens of all rows, one after the other: arrays [N].
+    """The tokens of all rows, concatenated: arrays [N].
 
     Attributes:
         original: ids of the text, int32.
-        shown: ids that the discriminator read, int32.
-        logits: of "replaced", float64.
-        is_masked: bool, positions that the generator filled.
-        best: ids that the generator found most probable there, int32; -1 elsewhere.
-        row: number of the row that a token is in.
-        position: of a token in its row, where [CLS] is 0.
+        shown: ids of the discriminator's input, int32.
+        logits: replaced-token logits, float64.
+        is_masked: bool, positions sampled by the generator.
+        best: the generator's most probable ids there, int32; -1 elsewhere.
+        row: row index of each token.
+        position: position in its row, where [CLS] is 0.
     """
 
     original: np.ndarray
@@ -56,18 +56,17 @@ class Judged:
 
     @property
     def is_replaced(self) -> np.ndarray:
-        """Where the discriminator read something else than the text, bool [N]."""
+        """Whether the input differs from the original, bool [N]."""
         return self.original != self.shown
 
 
 def corruptions(
     inspector: Inspector, counts: np.ndarray, others: Sequence[str] = ()
 ) -> dict[str, Generator]:
-    """Generators by name: its own if it has one, other folders', unigram, uniform.
+    """Returns generators by name: own (if any), other folders', unigram and uniform.
 
-    ``counts`` [V] are the frequencies that the unigram generator draws by.
-
-    ValueError: another folder's generator has another vocabulary.
+    The unigram generator samples by ``counts`` [V]. Raises UserError if another folder
+    has another vocabulary.
     """
     found: dict[str, Generator] = {}
     if inspector.home.has_model("generator"):
@@ -97,11 +96,11 @@ def judge(
     log: Log = lambda line: None,
     name: str = "",
 ) -> Judged:
-    """Corrupts the rows, without a generator not at all, and asks the discriminator.
+    """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
-    That is the folder's own, or the ``detector``, which must have its vocabulary.
-    Masks and temperature are those of pretraining. A row's masks are a function of its
-    number and of ``seed``; the samples also of ``batch_size``.
+    ``detector``, by default the folder's, must have the folder's vocabulary. Mask rate
+    and temperature default to those of pretraining. Masks depend on row index and
+    ``seed``, samples also on ``batch_size``.
     """
     vocabulary, detector = inspector.vocabulary, detector or inspector.detector
     rate = inspector.flags.get("mask_rate", 0.15) if mask_rate is None else mask_rate

@@ -1,7 +1,7 @@
-"""Sentences whose wrong words are marked: M2, columns, parallel text, minimal pairs.
+"""Reads sentences with marked errors: M2, columns, parallel text, minimal pairs.
 
-A word that is missing has no place of its own: the word after the gap is marked, at the
-end of a sentence the last one (as Rei and Yannakoudakis, 2016).
+For a missing word, the word after the gap is marked, or the last word of the sentence
+(as in Rei and Yannakoudakis, 2016).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ RIGHT = ""
 
 @dataclasses.dataclass(frozen=True)
 class Marked:
-    """Words, and for each one the kind of its error, ``RIGHT`` if there is none."""
+    """Words with their kinds of error, ``RIGHT`` if correct."""
 
     words: tuple[str, ...]
     kinds: tuple[str, ...]
 
 
 def read(spec: str, agreement: float, log: Log) -> list[Marked]:
-    """Reads a file: ``.m2``, columns, or two parallel ones as ``source:reference``.
+    """Reads a file: ``.m2``, columns, or parallel files as ``source:reference``.
 
-    Minimal pairs as BLiMP's (``.jsonl``, or a folder of them) are parallel too: the bad
-    sentences are read, and the kind of their errors is the paradigm.
+    Minimal pairs in BLiMP's format (``.jsonl``, or a folder of them) are parallel text:
+    the bad sentence is the source, and the paradigm is the error kind.
 
-    ``agreement`` is the least share of M2's annotators who mark a word. Sentences of M2
-    with an edit beyond their last word were split into words in another way than their
-    edits: they are left out, and ``log`` is told.
+    ``agreement`` is the minimum fraction of M2's annotators who mark a word. Skips and
+    logs M2 sentences with an edit beyond their last word, since their tokenization
+    differs.
 
-    ValueError: a line is not what it should be, which is named, or there are no words;
-    OSError: no such file.
+    Raises UserError if a line is malformed or there are no words, OSError if the file
+    does not exist.
     """
     source, colon, reference = spec.rpartition(":")
     if colon and not Path(spec).exists():
@@ -59,15 +59,14 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     return found
 
 
-# Kind of each edit by its span, by annotator.
+# Annotator -> span -> kind of edit.
 _Edits = dict[str, dict[tuple[int, int], str]]
 
 
 def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
-    """Words that enough annotators mark.
+    """Yields sentences with the words that enough annotators mark.
 
-    Every annotator of the file is taken to have read every sentence, as by the M2
-    scorer: one without an edit has none to make.
+    As in the M2 scorer, an annotator without edits in a sentence finds no error there.
     """
     sentences, annotators = _m2_edits(path, log)
     for words, by_annotator in sentences:
@@ -89,10 +88,6 @@ def _m2(path: str, agreement: float, log: Log) -> Iterator[Marked]:
 
 
 def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list[str]]:
-    """Sentences with their edits, and all annotators, in order.
-
-    An S line with words, an A line per edit, a blank line.
-    """
     lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     blocks: list[tuple[list[str], _Edits]] = []
     annotators, beyond = set(), {}
@@ -140,7 +135,7 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
 
 
 def _marks(size: int, spans: dict[tuple[int, int], str]) -> list[str]:
-    """Kind by word, of edits of spans; the first of several kinds stays."""
+    """Returns the error kind of each word; the first of several kinds wins."""
     kinds = [RIGHT] * size
     for (first, last), kind in sorted(spans.items()):
         if first == last:
@@ -151,7 +146,7 @@ def _marks(size: int, spans: dict[tuple[int, int], str]) -> list[str]:
 
 
 def _columns(path: str) -> Iterator[Marked]:
-    """The word first and its label last: c and i, or 0 and 1 (FCE, BEA)."""
+    """Reads words and labels of the first and last column: c/i or 0/1 (FCE, BEA)."""
     source = SentenceSource(files={"eval": path}, word_column="0", tag_column="-1")
     for sentence in source("eval"):
         unknown = {*sentence.tags} - {"c", "i", "0", "1"}
@@ -167,7 +162,6 @@ def _columns(path: str) -> Iterator[Marked]:
 
 
 def _parallel(source: str, reference: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Words of a line of both files, separated by spaces, but of empty sources."""
     texts = [read_text(path).rstrip("\n").split("\n") for path in (source, reference)]
     if len(texts[0]) != len(texts[1]):
         raise UserError(
@@ -182,7 +176,6 @@ def _parallel(source: str, reference: str) -> Iterator[tuple[list[str], list[str
 
 
 def _corrected(words: Sequence[str], target: Sequence[str], kind: str = "") -> Marked:
-    """Words whose errors are the fewest edits to the target; of one kind, if given."""
     spans = {}
     for first, last, begin, end in alignment.edits(words, target):
         name = "replaced" if last > first and end > begin else "missing"
@@ -199,10 +192,7 @@ class Tagged:
 
 
 def read_tagged(path: str, *, last: bool = False) -> list[Tagged]:
-    """Reads CoNLL-U with the tags of UPOS, or word and tag in columns 0 and 1.
-
-    With ``last`` the tag is in the last column.
-    """
+    """Reads CoNLL-U with UPOS tags, or columns 0 and 1; ``last``: tags are last."""
     is_conllu = path.removesuffix(".gz").endswith(".conllu")
     column = "UPOS" if is_conllu else "1"
     source = SentenceSource(
@@ -214,10 +204,10 @@ def read_tagged(path: str, *, last: bool = False) -> list[Tagged]:
 
 
 def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
-    """At most ``limit`` sentences with span tags of each NAME=FILE, by the name.
+    """Reads at most ``limit`` sentences with span tags of each NAME=FILE, by name.
 
-    ValueError: a tag is none of a span, or a name is there twice; OSError: no such
-    file.
+    Raises UserError if a tag is not a span tag or a name repeats, OSError if a file
+    does not exist.
     """
     found: dict[str, list[Tagged]] = {}
     for spec in specs:

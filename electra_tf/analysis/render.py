@@ -1,4 +1,4 @@
-"""Draws sections of an analysis and answers about texts: page, terminal, pictures."""
+"""Renders sections and answers as HTML and figures."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.samples import VERDICTS
 
 Answer = Verdicts | Fills | Heads
-# Backgrounds of tokens that are certainly real and certainly replaced. Dark text is
-# readable on both.
+# Background colors for P(replaced) of 0 and 1; dark text is readable on both.
 _REAL, _REPLACED = np.array([255, 255, 255]), np.array([240, 110, 90])
 
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A picture of a table: a panel per value of ``panel``, a series per ``series``.
+    """A figure of a table: a panel per value of ``panel``, a series per ``series``.
 
     Attributes:
         table: a table of the section.
-        x, y: its columns; the columns ``low`` and ``high``, if there, are error bars.
-        panel, series: columns whose values split the table; "" if it is whole.
-        kind: "line", "points" (categories on the x axis) or "heat" (needs ``color``).
-        color: column of the colors of a heat map.
+        x, y: its columns; columns ``low`` and ``high`` become error bars.
+        panel, series: columns to split by, or "".
+        kind: "line", "points" (categorical x) or "heat" (needs ``color``).
+        color: column of a heat map's values.
         diagonal: whether to draw x = y.
     """
 
@@ -53,7 +52,7 @@ class Chart:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The answer to a question: one sentence, tables by caption, and pictures."""
+    """A section of a report: title, one sentence, tables by caption, and charts."""
 
     title: str
     sentence: str
@@ -63,7 +62,7 @@ class Section:
     figures: Sequence[matplotlib.figure.Figure] = ()
 
     def numbers(self) -> dict[str, Any]:
-        """The tables as records; NaN and infinity are None."""
+        """Returns the tables as records; NaN and infinity become None."""
         return {
             name: [
                 {key: _plain(value) for key, value in row.items()}
@@ -81,10 +80,9 @@ def _plain(value: Any) -> Any:
 def page(
     sections: Sequence[Section], *, title: str = "ELECTRA inspection", about: str
 ) -> str:
-    """Renders a self-contained HTML document; all texts are escaped.
+    """Renders a self-contained HTML document; escapes all texts.
 
-    A token is colored by the probability that it was replaced. Tokens over 50 % are
-    bold and underlined, so that the color is not needed.
+    Tokens are colored by P(replaced); above 50 % they are also bold and underlined.
     """
     answers = [answer for section in sections for answer in section.answers]
     environment = jinja2.Environment(
@@ -117,13 +115,12 @@ def _cell(value: Any) -> str:
 
 
 def background(probability: float) -> str:
-    """The CSS color of a token with this probability of "replaced"."""
+    """Returns the CSS color for a probability of "replaced"."""
     color = np.round(_REAL + probability * (_REPLACED - _REAL)).astype(int)
     return f"rgb({','.join(map(str, color))})"
 
 
 def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
-    """What the page shows of each token."""
     masked = answer.is_masked or [False] * len(answer.tokens)
     originals = answer.original or answer.tokens
     found = []
@@ -148,7 +145,7 @@ def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
 
 
 def _squares(answer: Heads) -> list[list[str]]:
-    """An image per block and head: a pixel per pair, the darker the more attention."""
+    """Returns an image per block and head: a pixel per pair, darker for more weight."""
     return [[_png(shares, cmap="Blues") for shares in heads] for heads in answer.shares]
 
 
@@ -173,7 +170,7 @@ def _charts(section: Section) -> list[str]:
 
 
 def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
-    """Draws a chart of a table."""
+    """Draws a chart."""
     panels = dict(list(table.groupby(chart.panel, sort=False))) if chart.panel else {}
     panels = panels or {chart.table: table}
     columns = min(3, len(panels))
@@ -196,7 +193,6 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
 
 
 def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
-    """Draws a line, or points with error bars, per series."""
     parts = table.groupby(chart.series, sort=False) if chart.series else [("", table)]
     if chart.kind == "points":
         names = list(dict.fromkeys(table[chart.x].astype(str)))
@@ -212,7 +208,7 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
         elif len(part) > 60:
             style["marker"] = ""
         if "low" in part:
-            # Rounding may put an end on the wrong side of a share of 0 or 1.
+            # Rounding can put a bound on the wrong side of 0 or 1.
             below, above = part[chart.y] - part["low"], part["high"] - part[chart.y]
             style["yerr"] = np.maximum([below, above], 0)
         axis.errorbar(x, part[chart.y], **style, elinewidth=0.7)
@@ -224,7 +220,6 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
 
 
 def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
-    """Draws one number per pair of x and y as a color."""
     square = table.pivot(index=chart.y, columns=chart.x, values=chart.color)
     image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
     axis.figure.colorbar(image, ax=axis, label=chart.color)

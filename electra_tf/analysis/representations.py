@@ -1,8 +1,8 @@
-"""Question: how do the layers of encoders differ? CKA, linear probes, attention.
+"""Comparison of encoder layers: CKA, linear probes and attention.
 
-All numbers are of words, by their first pieces, so that encoders with other
-vocabularies can be compared. Letters: L layers (the input of the first block counts as
-one), N words, D hidden size, C classes.
+Words are represented by their first pieces, so encoders with different vocabularies are
+comparable. Letters: L layers (including the input of the first block), N words, D
+hidden size, C classes.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ from electra_tf.tasks.tagging import word_rows
 _REPLACED_SHARE = 0.15
 _PROBED_WORDS = 50
 _MOST_PAIRS = 20_000
-# Rows whose attention is measured.
 _ROWS = 100
 _STRENGTHS = np.logspace(-3, 1, 5)
-# Probes and their scores.
 PROBES = {
     "tag": "accuracy",
     "word": f"accuracy among the {_PROBED_WORDS} most frequent words",
@@ -62,9 +60,9 @@ def read_words(
     longest: int,
     batch_size: int = 32,
 ) -> tuple[np.ndarray, np.ndarray, Ragged]:
-    """Returns states of words [L, N, D], their numbers in the text [N], ids of rows.
+    """Returns word states [L, N, D], word indices [N], and ids of rows.
 
-    Long sentences are read in parts; words without pieces are left out.
+    Splits long sentences; leaves out words without pieces.
     """
     pieces = word_rows(sentences, tokenizer, longest, split=True)
     ids = pieces.input_ids
@@ -88,8 +86,8 @@ def read_words(
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     """Linear centered kernel alignment of states [N, D] and [N, E], in [0, 1].
 
-    It does not change with rotations and the scale of either (Kornblith et al., 2019).
-    NaN if one does not vary.
+    Invariant to rotation and scale (Kornblith et al., 2019). NaN if the variance of
+    either is 0.
     """
     first, second = (
         (each - each.mean(0)).astype(np.float64) for each in (first, second)
@@ -100,9 +98,9 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def anisotropy(states: np.ndarray, seed: int = 0) -> float:
-    """Mean cosine of random pairs of states [N, D]; 0 if all directions are alike.
+    """Mean cosine similarity of random pairs of states [N, D] (Ethayarajh, 2019).
 
-    Ethayarajh, 2019. Raises UserError below two words.
+    Raises UserError below two words.
     """
     if len(states) < 2:
         raise UserError(f"{len(states)} words have no pairs: give more text.")
@@ -121,20 +119,20 @@ def probe(
     is_detection: bool = False,
     seed: int = 0,
 ) -> tuple[list[float], float]:
-    """Trains a logistic regression per layer on one half of the sentences.
+    """Trains a logistic regression per layer on half of the sentences.
 
     Args:
         states: [L, N, D].
         targets: classes [N].
-        sentences: numbers of the sentences [N].
-        is_detection: whether to return the AUC of class 1, not the accuracy.
-        seed: of the halves.
+        sentences: sentence indices [N].
+        is_detection: whether to return the AUC of class 1 instead of accuracy.
+        seed: of the split.
 
     Returns:
-        Scores on the other half by layer, and that of the majority class.
+        Scores by layer on the other half, and the majority baseline.
 
     Raises:
-        UserError: all words have one class.
+        UserError: if all words have the same class.
     """
     classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)
@@ -153,10 +151,9 @@ def probe(
 def span_probe(
     states: np.ndarray, tagged: Sequence[Tagged], at: np.ndarray, *, seed: int = 0
 ) -> tuple[list[float], float]:
-    """Trains as ``probe`` on span tags; returns F1 of exact spans by layer.
+    """Trains as ``probe`` on span tags of words ``at`` [N]; returns exact-span F1.
 
-    ``at`` [N] are the numbers of the words of the states [L, N, D]. The baseline gives
-    each word its most frequent tag in the first half, or O.
+    The baseline predicts the most frequent training tag of each word, or O.
     """
     owner = np.repeat(np.arange(len(tagged)), [len(each.words) for each in tagged])
     tags = np.array([tag for each in tagged for tag in each.tags], object)
@@ -167,7 +164,6 @@ def span_probe(
     labels = [tagged[number].tags for number in held_out]
 
     def score(predicted: np.ndarray) -> float:
-        """F1 of tags [words of all sentences], None for words without states."""
         answers = [predicted[owner == number].tolist() for number in held_out]
         return span_scores(labels, answers)["f1"]
 
@@ -188,10 +184,9 @@ def span_probe(
 def _logits(
     states: np.ndarray, numbers: np.ndarray, sentences: np.ndarray, training: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Log-probabilities of held-out words, [words, C], layer by layer.
+    """Yields log-probabilities of held-out words, [words, C], by layer.
 
-    All layers have the same regularization: the best on the mean over layers, by
-    cross-validation over sentences.
+    All layers share the regularization, chosen by cross-validation on their mean.
     """
     if len(np.unique(numbers[training])) < 2:
         raise UserError("all words have the same class: there is nothing to probe.")
@@ -206,7 +201,6 @@ def _logits(
         )
         given = (states[:, training].mean(0), numbers[training])
         with warnings.catch_warnings():
-            # A fold may have a single class: it counts for no strength.
             warnings.simplefilter("ignore")
             search.fit(*given, groups=sentences[training])
         model = search.best_estimator_
@@ -219,10 +213,10 @@ def _logits(
 
 
 def find_encoders(subject: Subject) -> dict[str, Inspector]:
-    """The model's folder and those of ``--encoders``, by a short name.
+    """Returns the model's folder and those of ``--encoders``, by short name.
 
-    A folder without encoder.keras stands for all folders in it that have one. Raises
-    UserError if there is none, OSError for a missing folder.
+    Searches folders without encoder.keras recursively. Raises UserError if there is
+    none, OSError if a folder is missing.
     """
     folders = [subject.inspector.folder]
     for given in map(Path, subject.config.encoders):
@@ -243,7 +237,7 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
 
 
 def section(subject: Subject) -> Section:
-    """Layers, probes and attention of all encoders on the tagged text."""
+    """Reports layers, probes and attention of all encoders on the tagged text."""
     config, tagged, spans = subject.config, subject.tagged, subject.spans
     for name in spans:
         if name in (*PROBES, "clean", "drawn"):
@@ -281,7 +275,7 @@ def section(subject: Subject) -> Section:
         subject.log(f"read {name}")
 
     def common(kind: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Numbers of the words that all encoders have read, and their states."""
+        """Returns the indices of words that all encoders read, and their states."""
         numbers = functools.reduce(np.intersect1d, (own for _, own in states[kind]))
         kept = (values[:, np.isin(own, numbers)] for values, own in states[kind])
         return numbers, dict(zip(heads, kept, strict=True))

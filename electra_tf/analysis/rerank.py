@@ -1,4 +1,4 @@
-"""Does a model's score choose better hypotheses of n-best lists?
+"""Reranking of n-best lists by model scores.
 
 Letters: L lists, H hypotheses of a list.
 """
@@ -22,23 +22,22 @@ from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.tables import read_text
 
-# What makes the score of a text of those of its tokens.
 AGGREGATES = {"mean": np.mean, "sum": np.sum, "worst": np.min}
-# Weights that are tried, times what makes both scores vary alike within the lists.
+# Weights of the grid search, relative to the ratio of the scores' standard deviations.
 _STEPS = np.concatenate([[0.0], np.geomspace(1e-2, 1e2, 81)])
 _RESAMPLES = 2_000
 
 
 @dataclasses.dataclass(frozen=True)
 class NBest:
-    """Hypotheses of one input, the log-probability that each has from a first pass.
+    """Hypotheses of an input with their first-pass log-probabilities.
 
     Attributes:
-        id: as given, or the number of the line.
+        id: as given, or the line number.
         texts: H hypotheses.
-        first: their scores, float64 [H].
-        edits: word errors of each against the reference, int [H]; None without one.
-        words: of the reference.
+        first: first-pass scores, float64 [H].
+        edits: word errors against the reference, int [H], or None.
+        words: number of words of the reference.
     """
 
     id: str | int
@@ -49,10 +48,10 @@ class NBest:
 
 
 def read(path: str) -> list[NBest]:
-    """Reads JSON lines; words are what spaces separate.
+    """Reads n-best lists from JSON lines; words are separated by spaces.
 
-    ValueError: a line is no JSON, has no hypotheses, or one without a text, or a score
-    that is no number; the file has no lists. OSError: no such file.
+    Raises UserError if a line is malformed or the file is empty, OSError if it does not
+    exist.
     """
     found = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
@@ -94,10 +93,10 @@ def read(path: str) -> list[NBest]:
 def choose(
     lists: Sequence[NBest], model: Sequence[np.ndarray], weight: float
 ) -> list[int]:
-    """The number of the best hypothesis of each list; the earlier one of equals.
+    """Returns the index of the best hypothesis of each list; the first of ties.
 
-    ``model`` are the model's scores of the hypotheses of each list, [H]; infinite
-    weight: these alone decide.
+    ``model`` has the model scores [H] of each list. An infinite ``weight`` ignores the
+    first-pass scores.
     """
     if np.isinf(weight):
         return [int(np.argmax(own)) for own in model]
@@ -108,9 +107,9 @@ def choose(
 
 
 def tune(lists: Sequence[NBest], model: Sequence[np.ndarray]) -> float:
-    """The weight with the fewest word errors, of some that suit the scores' spreads.
+    """Returns the weight with the fewest word errors in a grid search.
 
-    The middle one of the first run of as good ones: an edge may be luck.
+    Among ties, takes the middle of the first run of best weights, for robustness.
     """
     spreads = [
         float(np.mean([np.std(values) for values in own]))
@@ -127,7 +126,7 @@ def tune(lists: Sequence[NBest], model: Sequence[np.ndarray]) -> float:
 
 
 def errors_of(lists: Sequence[NBest], chosen: Sequence[int]) -> np.ndarray:
-    """Word errors of the chosen hypothesis of each list, int [L]."""
+    """Returns the word errors of the chosen hypotheses, int [L]."""
     return np.array(
         [each.edits[at] for each, at in zip(lists, chosen, strict=True)], np.int64
     )
@@ -135,12 +134,12 @@ def errors_of(lists: Sequence[NBest], chosen: Sequence[int]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Word error rates before and after, as shares.
+    """Word error rates before and after, as fractions.
 
     Attributes:
-        difference: after minus before; ``low`` and ``high`` are the ends of its 95 %
-            interval, by a paired bootstrap over lists.
-        no_better: share of the resamples in which it is not below 0.
+        difference: after minus before; ``low`` and ``high`` bound its 95 % interval, by
+            a paired bootstrap over lists.
+        no_better: fraction of resamples with a difference of at least 0.
     """
 
     before: float
@@ -154,10 +153,9 @@ class Change:
 def compare(
     before: np.ndarray, after: np.ndarray, words: np.ndarray, seed: int = 0
 ) -> Change:
-    """Compares word errors [L] of two choices from the same lists.
+    """Compares word errors [L] by a paired bootstrap (Bisani and Ney, 2004).
 
-    A paired bootstrap (Bisani and Ney, 2004). ``words`` [L] are those of the
-    references. ValueError: there are none.
+    ``words`` [L] are the reference lengths. Raises UserError if all are 0.
     """
     if not words.sum():
         raise UserError("the references have no words: there is no word error rate.")
@@ -189,10 +187,10 @@ def compare(
 
 @dataclasses.dataclass(frozen=True)
 class Reranked:
-    """What a way to score does to lists with references.
+    """Word error rates of a scoring method.
 
-    ``weight`` is tuned on all of them; ``change`` has each half with the weight that
-    was tuned on the other one. ``alone``: word error rate without the first pass.
+    ``weight`` is tuned on all lists, but ``change`` is cross-fitted on halves.
+    ``alone`` is the word error rate without the first pass.
     """
 
     weight: float
@@ -206,9 +204,9 @@ def evaluate(
     weight: float | None = None,
     seed: int = 0,
 ) -> Reranked:
-    """Tunes the weight, unless one is given, and counts word errors on the other half.
+    """Tunes the weight, unless given, and computes cross-fitted word errors.
 
-    ValueError: fewer than two lists to tune on.
+    Raises UserError if there are fewer than two lists to tune on.
     """
     words = np.array([each.words for each in lists])
     after = np.empty(len(lists), np.int64)
@@ -235,10 +233,10 @@ def evaluate(
 
 
 def main(config: ScoreConfig, log: Log = cli.note) -> None:
-    """Writes the best hypotheses; prints word error rates where references are.
+    """Writes the best hypotheses; prints word error rates if there are references.
 
-    ValueError: the lists, the model or the weight are not what they should be; OSError:
-    something is not there.
+    Raises UserError if the lists, the model or the weight are invalid, OSError if a
+    file is missing.
     """
     for path in filter(None, (config.output, config.report)):
         if Path(path).exists() and not config.overwrite:
@@ -315,7 +313,7 @@ def table(
     oracle: float,
     costs: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """The word error rates as text, in percent."""
+    """Formats the word error rates in percent."""
     first = next(iter(ways.values())).change.before
     lines = [
         f"word error rate, %: first pass {100 * first:.2f}, best of each list "

@@ -1,4 +1,4 @@
-"""The command ``electra-tf score``."""
+"""The command `score`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates by group with intervals, and a bootstrap over texts.
+"""Rates by group with confidence intervals, and a bootstrap over texts.
 
 Letters: N tokens or words, G groups.
 """
@@ -22,18 +22,17 @@ def rates(
 ) -> pd.DataFrame:
     """Computes the mean and 95 % interval of values in [0, 1] by group.
 
-    Tokens of a sentence are not independent: the interval is Wilson's for as many
-    independent trials as would vary as much as the means of these sentences do
-    (linearized variance of a ratio; Korn and Graubard, 1998).
+    Tokens of a sentence are not independent, so the Wilson interval uses the effective
+    sample size (linearized variance of a ratio; Korn and Graubard, 1998).
 
     Args:
         values: [N].
-        groups: group numbers [N]; below 0: none.
-        clusters: numbers of the sentences [N].
+        groups: group indices [N]; negative for none.
+        clusters: sentence indices [N].
         names: of the groups.
 
     Returns:
-        A row per group that is not empty: group, count, rate, low, high.
+        A row per nonempty group: group, count, rate, low, high.
     """
     rows = []
     for group, name in enumerate(names):
@@ -44,7 +43,7 @@ def rates(
         mean = own.mean()
         _, cluster = np.unique(clusters[chosen], return_inverse=True)
         variance = np.square(np.bincount(cluster, own - mean)).sum() / own.size**2
-        # Equal values do not tell how dependent they are.
+        # Constant values have no design effect to estimate.
         trials = mean * (1 - mean) / variance if variance > 0 else own.size
         ends = wilson(mean, min(trials, own.size))
         rows.append((name, own.size, float(mean), *map(float, ends)))
@@ -52,9 +51,9 @@ def rates(
 
 
 def binned(values: np.ndarray, edges: Sequence[int]) -> tuple[np.ndarray, list[str]]:
-    """Returns the bins of whole values, [N], and the names of the bins.
+    """Returns the bin indices of integers, [N], and the names of the bins.
 
-    ``edges`` are the first values of the bins; values below the first are in none (-1).
+    ``edges`` are the lower bounds of the bins; values below the first get -1.
     """
     names = [
         f"{first:,}" if last == first else f"{first:,}-{last:,}"
@@ -64,24 +63,24 @@ def binned(values: np.ndarray, edges: Sequence[int]) -> tuple[np.ndarray, list[s
 
 
 def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Bins of how often a token occurs: 0, 1-9, 10-99 and so on."""
+    """Bins token counts: 0, 1-9, 10-99 and so on."""
     return binned(counts, (0, 1, 10, 100, 1_000, 10_000, 100_000))
 
 
 def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Bins of the position in a row: 1, 2-3, 4-7 and so on."""
+    """Bins positions in a row: 1, 2-3, 4-7 and so on."""
     return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
 
 
 def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
-    """Area under the ROC curve; NaN if all labels are the same."""
+    """Area under the ROC curve; NaN if all labels are equal."""
     if len(np.unique(labels)) < 2:
         return float("nan")
     return float(metrics.roc_auc_score(labels, scores))
 
 
 def halves(rows: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Boolean mask [N] of the half to fit on; texts are not cut in two."""
+    """Returns a boolean mask [N] of the half to fit on; does not split texts."""
     names = np.unique(rows)
     chosen = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
     return np.isin(rows, chosen)
@@ -96,8 +95,7 @@ def bootstrap(
 ) -> tuple[float, float]:
     """Returns the 95 % percentile interval of a statistic, by resampling clusters.
 
-    ``statistic`` takes the ``columns`` [N] of the resampled clusters and returns a
-    number; NaN is left out.
+    ``statistic`` maps the resampled ``columns`` [N] to a number; NaN is ignored.
     """
     order = np.argsort(clusters, kind="stable")
     places = np.split(order, np.flatnonzero(np.diff(clusters[order])) + 1)

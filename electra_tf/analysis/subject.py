@@ -1,4 +1,4 @@
-"""What an analysis is of: a model, the flags of the command, and text.
+"""Model, flags and text of an analysis.
 
 Letters: V vocabulary.
 """
@@ -27,18 +27,18 @@ from electra_tf.folders.pretraining import DATA, PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 
 _COUNTED_RECORDS = 20_000
-# Default texts and their tokens, for squares of attention that fit on a screen.
+# Number of default texts, and their length in tokens, so that attention maps fit on a
+# screen.
 _TEXTS, _FEWEST, _MOST = 3, 5, 32
-# What makes a folder that of a comparison.
 _COMPARED = "results.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Rows of ids, [CLS] and [SEP] included, and what is known of the text.
+    """Rows of ids, including [CLS] and [SEP].
 
-    ``counts`` [V] says how often each token occurs in the training text or, where that
-    is not there, in this one; ``about`` says in words what the rows are.
+    ``counts`` [V] are the token counts of the training text or, if it is missing, of
+    these rows; ``about`` describes the rows.
     """
 
     rows: Sequence[np.ndarray]
@@ -47,7 +47,7 @@ class Text:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """Names of folders; with as many folders above as differ where several have one."""
+    """Returns folder names, with as many parents as needed to be unique."""
     taken = collections.Counter(folder.name for folder in folders)
     alike = [str(folder) for folder in folders if taken[folder.name] > 1]
     above = os.path.commonpath(alike) if len(set(alike)) > 1 else ""
@@ -62,15 +62,15 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def encoders_in(folder: Path) -> list[Path]:
-    """All folders in it that have an encoder, but for points along a run among them."""
+    """Returns all subfolders with an encoder, except those of points of a run."""
     inside = sorted(path.parent for path in folder.rglob("encoder.keras"))
     return [each for each in inside if not {*each.parents} & {*inside}]
 
 
 def kept_runs(folder: Path) -> list[Path]:
-    """The runs with an encoder of a comparison; none where it is no comparison.
+    """Returns the runs with an encoder of a comparison; [] for other folders.
 
-    ValueError: the folder is that of a comparison, and no run has kept its models.
+    Raises UserError if the comparison has kept no models.
     """
     if not (folder / _COMPARED).is_file():
         return []
@@ -84,18 +84,16 @@ def kept_runs(folder: Path) -> list[Path]:
 
 
 def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
-    """Tokens, special ones included, that were trained; else the position table."""
+    """Returns the trained sequence length, else the size of the position table."""
     most = encoder.embeddings.max_positions
     return min(most, inspector.flags.get("max_seq_length") or most)
 
 
 def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
-    """At most ``limit`` rows of text, or of the held-out records of the run itself.
+    """Reads at most ``limit`` rows of text, or the run's held-out records.
 
-    ``specs`` are those of ``--corpus``; none: the run's records. A line of text is a
-    row, several where it is too long for one.
-
-    ValueError: there is no text, or it has no words.
+    ``specs`` are those of ``--text``; the default is the run's records. A line is one
+    row, or several if it is too long. Raises UserError if there is no text.
     """
     vocabulary = inspector.vocabulary
     train, held_out = _records_of(inspector)
@@ -130,7 +128,6 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
 
 
 def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
-    """Record files of training, and held-out ones, as far as they are still there."""
     flags = inspector.flags
     places = [*(flags.get("records") or ()), flags.get("data_dir")]
     places = [place for place in places if place] or [inspector.folder / DATA]
@@ -153,7 +150,7 @@ def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
 
 
 def example_texts(subject: Subject) -> list[str]:
-    """The texts of ``--inspect``, else the first short ones of the data."""
+    """Returns the texts of ``--inspect``, else the first short ones of the data."""
     config, inspector = subject.config, subject.inspector
     if config.inspect:
         return list(config.inspect)
@@ -174,12 +171,13 @@ def example_texts(subject: Subject) -> list[str]:
 
 
 class Subject:
-    """The model, the flags and the text of an analysis, each read when needed.
+    """Model, flags and text of an analysis, each loaded on first use.
 
-    Where ``--model`` is the folder of a comparison, the first run in it that has a
-    discriminator is the model, and all runs are ``--encoders`` beside it.
+    If ``--model`` is a comparison, its first run with a discriminator is the model, and
+    all its runs are added to ``--encoders``.
 
-    ValueError: no run of the comparison has kept its models; else as of ``Inspector``.
+    Raises UserError if no run of the comparison has kept its models, and the errors of
+    `Inspector`.
     """
 
     def __init__(self, config: AnalyzeConfig, log: Log):
@@ -195,10 +193,7 @@ class Subject:
 
     @functools.cached_property
     def masked_lms(self) -> dict[str, Inspector]:
-        """The runs of the comparison that are nothing but a masked LM, by short name.
-
-        A generator of another discriminator is none.
-        """
+        """Runs of the comparison with only a masked LM, by short name."""
         names = short_names(self._compared)
         homes = dict(zip(names, map(PretrainingFolder, self._compared), strict=True))
         return {
@@ -209,12 +204,12 @@ class Subject:
 
     @functools.cached_property
     def text(self) -> Text:
-        """Rows of text; ValueError: there is none."""
+        """Rows of text; raises UserError if there are none."""
         return read_text(self.inspector, self.config.text, self.config.limit)
 
     @functools.cached_property
     def tagged(self) -> list[Tagged]:
-        """Words and parts of speech; ValueError: no file was named, or one is none."""
+        """Words and parts of speech; raises UserError without a valid `--tagged`."""
         if not self.config.tagged:
             raise UserError(
                 "words with parts of speech are needed: name files with --tagged."
@@ -227,12 +222,12 @@ class Subject:
 
     @functools.cached_property
     def spans(self) -> dict[str, list[Tagged]]:
-        """Words and span tags by the names of ``--spans``; errors as ``read_spans``."""
+        """Words and span tags by name of ``--spans``; raises as `read_spans` does."""
         return read_spans(self.config.spans, self.config.sentences)
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
-        """How often each token occurs, [V]; ValueError: there is no text to count."""
+        """Token counts [V]; raises UserError if there is no text."""
         return self.text.counts
 
 

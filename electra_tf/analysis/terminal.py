@@ -1,4 +1,4 @@
-"""Formats verdicts and fills for a terminal, in color if it has any."""
+"""Formats verdicts and fills for a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from electra_tf.runs.samples import verdict_table
 _HEADS = ("token", "P(replaced) %")
 _INDENT = 15
 _RESET = "\x1b[0m"
-# Least probability of "replaced" -> color.
+# Minimum probability of "replaced" -> color.
 _LEVELS = ((0.75, "\x1b[1;97;41m"), (0.5, "\x1b[31m"), (0.25, "\x1b[33m"), (0.0, ""))
 LEGEND = "* called replaced: the probability is over 50 %"
 
 
 def has_color(stream: TextIO) -> bool:
-    """Whether to color: a terminal, and neither NO_COLOR nor a dumb one."""
+    """Whether to color: for terminals, unless NO_COLOR is set or TERM is dumb."""
     return (
         stream.isatty()
         and not os.environ.get("NO_COLOR")
@@ -27,10 +27,7 @@ def has_color(stream: TextIO) -> bool:
 
 
 def verdicts(answer: Verdicts, *, width: int, use_color: bool) -> str:
-    """Formats tokens in columns over their probability of "replaced".
-
-    A corrupted text also has rows for the originals and the generator's samples.
-    """
+    """Formats tokens over P(replaced), with originals and samples if corrupted."""
     if answer.original is not None:
         return verdict_table(
             answer.original,
@@ -64,7 +61,7 @@ def verdicts(answer: Verdicts, *, width: int, use_color: bool) -> str:
 
 
 def fills(answer: Fills, *, use_color: bool) -> str:
-    """Formats the text and a small table per mask; the best token is bold."""
+    """Formats the text and a table per mask; the best token is bold."""
     lines = [answer.text]
     for number, choices in enumerate(answer.fills, 1):
         name = f"{answer.mask} {number}" if len(answer.fills) > 1 else answer.mask
@@ -83,7 +80,7 @@ def _padded(text: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal: East Asian characters take two, combining ones none."""
+    """Terminal columns: 2 for East Asian wide characters, 0 for combining ones."""
     return sum(
         0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
         for c in text
