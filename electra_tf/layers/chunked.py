@@ -1,10 +1,8 @@
-"""Softmax over a vocabulary at many positions, in little memory.
+"""Softmax over a vocabulary at many positions, computed in chunks.
 
-An objective that predicts every token of a batch needs the softmax at all of them: at
-128 x 128 tokens and 30,522 words the logits would be 2 GB, and their gradient as much
-again. Here only the logits of one chunk of rows exist at a time. The backward pass
-computes them once more, which costs one more product with the table and saves keeping
-them.
+At 128 x 128 tokens and 30,522 words the logits take 2 GB, and their gradient as much
+again. Only one chunk of rows has logits at a time; the backward pass recomputes them,
+at the cost of one more product with the table.
 
 Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 """
@@ -17,7 +15,7 @@ import tensorflow as tf
 
 from electra_tf.layers.randomness import known_shape
 
-# Logits that exist at once: 64 MiB of float32, 549 rows of 30,522 words.
+# Maximum number of logits in memory: 64 MiB of float32, 549 rows of 30,522 words.
 CHUNK_LOGITS = 1 << 24
 
 
@@ -31,9 +29,9 @@ def cross_entropy(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
 
-    ``ids`` are int32 [R]; the other arguments are those of ``log_normalizer``. Returns
-    float32 [R], in nats, with gradients to ``rows``, ``table`` and ``bias``, and bool
-    [R], whether the id is the most probable one.
+    ``ids`` are int32 [R]; other arguments as in ``log_normalizer``. Returns float32 [R]
+    in nats, with gradients to ``rows``, ``table`` and ``bias``, and bool [R], whether
+    the id is the most probable one.
     """
     normalizer, best = log_normalizer(rows, table, bias, chunk_size=chunk_size)
     return normalizer - token_logits(rows, table, bias, ids), best == ids
@@ -42,7 +40,7 @@ def cross_entropy(
 def token_logits(
     rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor
 ) -> tf.Tensor:
-    """Logit of one id per row, float32 [R]; arguments as in ``cross_entropy``."""
+    """Returns the logit of one id per row, float32 [R]; see ``cross_entropy``."""
     tensors = (rows, tf.gather(table, ids), tf.gather(bias, ids))
     rows, vectors, biases = (tf.cast(tensor, tf.float32) for tensor in tensors)
     return tf.reduce_sum(rows * vectors, axis=-1) + biases
@@ -51,17 +49,15 @@ def token_logits(
 def log_normalizer(
     rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *, chunk_size: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Log of the sum of exp of all logits ``rows @ table^T + bias``.
+    """Computes logsumexp of the logits ``rows @ table^T + bias`` of each row.
 
-    Rows are float [R, E], the table [V, E], the bias [V]. At most ``chunk_size`` rows
-    are taken at a time; None takes as many as have 2**24 logits. Returns float32 [R],
-    with gradients to ``rows``, ``table`` and ``bias``, and int32 [R], the id of the
-    largest logit.
+    Rows are float [R, E], the table [V, E], the bias [V]. ``chunk_size`` limits the
+    rows per chunk; None is 2**24 logits. Returns float32 [R], with gradients to
+    ``rows``, ``table`` and ``bias``, and the argmax, int32 [R].
     """
     limit = chunk_size or max(1, CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
-    # Chunks as even as possible: the rows that fill up the last one are computed for
-    # nothing.
+    # Even chunks minimize the padding of the last one.
     number = -(-count // limit)
     size = -(-count // number)
 
@@ -79,13 +75,13 @@ def log_normalizer(
 
         return (_join(normalizers, count), _join(best, count)), gradient
 
-    # A custom gradient may read no variables, so these go in as tensors.
+    # Custom gradients cannot capture variables.
     tensors = map(tf.convert_to_tensor, (rows, table, bias))
     return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
 
 
 def _cut(values: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
-    """[R, ...] to [number of chunks, C, ...], zeros at the end."""
+    """Splits [R, ...] into [number of chunks, C, ...], padded with zeros."""
     missing = -known_shape(values)[0] % size
     padding = [[0, missing], *([0, 0] for _ in values.shape[1:])]
     return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
@@ -104,7 +100,7 @@ def _forward(
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return tf.reduce_logsumexp(logits, axis=-1), best
 
-    # One at a time: the loop's default of 10 would hold the logits of 10 chunks.
+    # The loop's default of 10 parallel iterations would hold the logits of 10 chunks.
     return tf.map_fn(
         one, chunks, fn_output_signature=(tf.float32, tf.int32), parallel_iterations=1
     )
@@ -117,10 +113,10 @@ def _backward(
     table: tf.Tensor,
     bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Gradients of the rows (in chunks), the table and the bias.
+    """Returns the gradients of the rows (in chunks), the table and the bias.
 
-    The slope of a row's normalizer along a logit is the probability of that word, so
-    the normalizers are all that the forward pass has to leave behind.
+    The derivative of logsumexp by a logit is the word's probability, so the backward
+    pass needs only the normalizers of the forward pass.
     """
     number = known_shape(chunks)[0]
 
@@ -141,8 +137,7 @@ def _backward(
             bias_slope + tf.reduce_sum(logit_slopes, axis=0),
         )
 
-    # A loop and not map_fn: the slopes of table and bias are summed on the way, where
-    # a map would keep one table for each chunk.
+    # A loop sums the gradients of table and bias; map_fn would keep one per chunk.
     empty = tf.TensorArray(tf.float32, size=number, element_shape=chunks.shape[1:])
     _, row_slopes, table_slope, bias_slope = tf.while_loop(
         lambda index, *_: index < number,

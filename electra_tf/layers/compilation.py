@@ -1,10 +1,8 @@
-"""Functions that are traced once: by XLA's compiler, or for all layers of a stack.
+"""Functions traced once: XLA-compiled ones, and one trace for a stack of layers.
 
-Those that XLA compiles have names that are the same in every process.
-TensorFlow numbers the functions it traces, with a counter that every tensor moves, and
-XLA's cache on disk finds a compiled function by its name and content. So each program,
-and each run of it that did a little more or less before, would compile all anew. Here a
-function is traced once for each signature and renamed after what it holds.
+XLA's disk cache identifies a compiled function by name and content. TensorFlow numbers
+its functions with a process-wide counter, so small changes elsewhere would invalidate
+the cache. XLA-compiled functions are therefore renamed after a hash of their content.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ import tensorflow as tf
 
 
 def compiled(function: Callable) -> Callable:
-    """Compiles a function of tensors and hashable Python values.
+    """Compiles a function of tensors and hashable Python values with XLA.
 
-    In a graph no gradient flows through the result: a custom gradient has to be around.
+    In a graph the result has no gradient: wrap the function in a custom gradient.
     """
-    # Without autograph, whose rewriting of plain code costs time at every trace. Two,
-    # because a call under a tape gives more outputs to the function that it calls.
+    # Autograph would slow down tracing. Two functions, because a call under a tape adds
+    # outputs to the function that it calls.
     eager, traced = (
         tf.function(function, jit_compile=True, autograph=False) for _ in range(2)
     )
@@ -52,7 +50,7 @@ def _spec(leaf: Any) -> Any:
 
 
 class _Call:
-    """One signature of a function, under its own name."""
+    """One signature of a compiled function, named after its content."""
 
     def __init__(self, name: str, traced: Callable, args: tuple, kwargs: dict):
         concrete = traced.get_concrete_function(*args, **kwargs)
@@ -61,13 +59,13 @@ class _Call:
         definition = concrete.function_def
         definition.signature.name = ""
         content = definition.SerializeToString(deterministic=True)
-        # As TensorFlow writes it; a profile shows what stands before the number.
+        # TensorFlow's name format; profiles show the part before the number.
         number = int.from_bytes(hashlib.sha256(content).digest()[:8])
         self._name = f"__inference_{name}_{number}"
         definition.signature.name = self._name
         self._library = tf.compat.v1.GraphDef()
         self._library.library.function.append(definition)
-        # Where functions are run from, and below, where graphs are saved from.
+        # Registers the function in the runtime; `__call__` adds it to saved graphs.
         with tf.init_scope():
             tf.graph_util.import_graph_def(self._library)
         self._graphs: weakref.WeakSet = weakref.WeakSet()
@@ -78,7 +76,7 @@ class _Call:
             tf.graph_util.import_graph_def(self._library)
             self._graphs.add(graph)
         found = tf.raw_ops.PartitionedCall(args=tensors, Tout=self._types, f=self._name)
-        # As TensorFlow marks its own calls; nothing else lets a name be chosen.
+        # Marks the call as TensorFlow does; no public API accepts a function name.
         found[0].op._set_attr("_XlaMustCompile", tf.compat.v1.AttrValue(b=True))
         for tensor, spec in zip(found, tf.nest.flatten(self._results), strict=True):
             tensor.set_shape(spec.shape)
@@ -86,12 +84,11 @@ class _Call:
 
 
 class TracedForAll:
-    """Calls any layer of a stack through one trace, that of its first layer.
+    """Calls each layer of a stack through a single trace, that of the first layer.
 
-    Layers of a stack differ only in their weights. In a graph the code of the first
-    layer runs with the weights of another one as arguments, and its backward pass is
-    derived once. TensorFlow inlines the calls, so a step computes the same bits.
-    Eagerly, the layer itself is called.
+    In a graph the first layer's code runs with the weights of the other layer as
+    arguments, and its gradient is derived once. TensorFlow inlines the calls, so
+    results are bit-identical. Eager calls run the layer itself.
 
     Args:
         pattern: the layer to trace.
@@ -110,7 +107,7 @@ class TracedForAll:
         """Returns ``layer(*args, **kwargs)``."""
         if tf.executing_eagerly():
             return layer(*args, **kwargs)
-        # As tensors: a replica's gradient does not reach a mirrored variable that is an
-        # argument of a function.
+        # Tensors: gradients of a replica do not reach mirrored variables passed as
+        # arguments.
         values = [tf.convert_to_tensor(weight.value) for weight in layer.weights]
         return self._traced(values, *args, **kwargs)

@@ -1,11 +1,11 @@
 """Token embeddings: words, positions and segments, normalized.
 
-One object passed to two encoders ties its three tables and their LayerNorm between
-them, which is the default sharing of the paper (Section 3.2) and of the original code.
-The other classes take another embedding and share part of it.
+Two encoders with the same embedding object share its three tables and LayerNorm, the
+default of the paper (section 3.2) and of the original code. The other classes share
+part of another embedding.
 
 Letters: B batch, S sequence, V vocabulary, E embedding size. In every call,
-``training`` says whether dropout is on; then ``seed``, int32 [2], is needed.
+``training`` turns dropout on, which needs ``seed``, int32 [2].
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape
 from electra_tf.layers.serialization import Serializable
 
-# The tables in the order of creation, and the arguments that give their shapes.
+# The tables in the order of creation.
 TABLES = ("word_embeddings", "position_embeddings", "segment_embeddings")
 _TAKEN_OVER = (
     "vocab_size",
@@ -35,17 +35,16 @@ _TAKEN_OVER = (
 class TextEmbedding(Serializable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, LayerNorm, dropout.
 
-    The tables are variables: ``word_embeddings`` [V, E], by which ``MaskedLMHead``
-    multiplies, ``position_embeddings`` [max_positions, E] and ``segment_embeddings``
-    [num_segments, E]. Arguments not listed are as in ``TransformerEncoderBlock``.
+    The tables are the variables ``word_embeddings`` [V, E], the output matrix of
+    ``MaskedLMHead``, ``position_embeddings`` [max_positions, E] and
+    ``segment_embeddings`` [num_segments, E]. See ``TransformerEncoderBlock`` for
+    arguments not listed.
 
     Args:
         size: width of all tables.
         max_positions: longest sequence.
-        position_init: "truncated_normal", or "sinusoidal", a start at which positions
-            already tell how far they are apart.
-
-    Raises ValueError for another ``position_init``.
+        position_init: "truncated_normal", or "sinusoidal", an initial table that
+            encodes relative positions; else raises ValueError.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16, max_positions=32)
@@ -90,7 +89,7 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, input_shape: tuple | None = None) -> None:
-        """Creates the variables; their sizes are known without ``input_shape``."""
+        """Creates the variables; ``input_shape`` is not needed."""
         rows = (self.vocab_size, self.max_positions, self.num_segments)
         for name, count in zip(TABLES, rows, strict=True):
             self._add_table(name, count)
@@ -118,21 +117,20 @@ class TextEmbedding(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Embeds int32 [B, S] tokens and segments: [B, S, E] in the compute dtype.
 
-        Raises ValueError when S is above ``max_positions``.
+        Raises ValueError if S is above ``max_positions``.
         """
         words = self.words(input_ids)
         return self.compose(words, segment_ids, training=training, seed=seed)
 
     def words(self, input_ids: tf.Tensor) -> tf.Tensor:
-        """Looks up the rows of the word table: float32 [B, S, E] of int32 [B, S]."""
+        """Looks up word embeddings: int32 [B, S] to float32 [B, S, E]."""
         return self._pick("word_embeddings", lambda table: tf.gather(table, input_ids))
 
     def words_of(self, one_hots: tf.Tensor) -> tf.Tensor:
-        """Multiplies rows of weights over the vocabulary by the word table.
+        """Multiplies relaxed samples, weights over the vocabulary, by the word table.
 
-        float32 [..., V] becomes [..., E]. The row of a one-hot is the row that
-        ``words`` looks up, exactly, and gradients reach the weights: the way into the
-        embeddings for relaxed samples.
+        Maps float32 [..., V] to [..., E], with gradients to the weights. A one-hot row
+        gives exactly the row that ``words`` looks up.
         """
         rows = tf.reshape(one_hots, [-1, self.vocab_size])
         rows = tf.matmul(rows, self.word_table())
@@ -146,18 +144,17 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Adds segments and positions to rows of the word table; LayerNorm, dropout.
+        """Adds segment and position embeddings to ``words``; LayerNorm and dropout.
 
-        ``words`` are float32 [B, S, E], such as ``words`` returns; the result is that
-        of the call, [B, S, E] in the compute dtype.
+        ``words`` are float32 [B, S, E], as from ``words``. The result is that of
+        ``call``, [B, S, E] in the compute dtype.
         """
         length = self._checked_length(known_shape(words)[1])
         segments = self._pick(
             "segment_embeddings", lambda table: tf.gather(table, segment_ids)
         )
         positions = self._pick("position_embeddings", lambda table: table[:length])
-        # ``training`` is a Python value, which each trace fixes: no branch is left in
-        # the compiled step.
+        # ``training`` is a Python value: the compiled step contains no branch.
         ops, rate = (fused, self.dropout) if training else (plain, 0.0)
         return ops.norm_drop(
             words + segments + positions,
@@ -170,15 +167,15 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         )
 
     def _pick(self, name: str, rows: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Applies ``rows`` to the table of that name; the result is float32."""
+        """Applies ``rows`` to the named table; returns float32."""
         return tf.cast(rows(tf.convert_to_tensor(getattr(self, name))), tf.float32)
 
     def word_table(self) -> tf.Tensor:
-        """Returns the word table, float32 [V, E], with its gradients; for heads."""
+        """Returns the word table, float32 [V, E], with gradients."""
         return self._pick("word_embeddings", tf.identity)
 
     def standalone(self) -> TextEmbedding:
-        """Returns a ``TextEmbedding`` of these values that depends on no other."""
+        """Returns these embeddings as a ``TextEmbedding`` that shares no table."""
         return self
 
     def take_over(self, source: TextEmbedding) -> None:
@@ -199,8 +196,7 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         )
         if not isinstance(length, int):
             check = tf.debugging.assert_less_equal(length, self.max_positions, message)
-            # What uses the length waits for the check: else the addition of two shapes
-            # may be the first to fail, and says nothing of the cause.
+            # Later ops must wait for the check, or their shape error comes first.
             with tf.control_dependencies([check]):
                 return tf.identity(length)
         if length > self.max_positions:
@@ -213,21 +209,21 @@ class TextEmbedding(Serializable, keras.layers.Layer):
 
 
 class _BorrowingEmbedding(TextEmbedding):
-    """Tables that take something from the lender's, with its sizes and starts."""
+    """Embeddings that share tables with another ``TextEmbedding``."""
 
     def __init__(self, lender: TextEmbedding, *, name: str, **kwargs):
         sizes = {key: getattr(lender, key) for key in _TAKEN_OVER}
         super().__init__(**{**sizes, **kwargs}, name=name)
-        # Here and not in build, which opens a name scope: the tables are the lender's.
+        # Not in build, which opens a name scope: the lender's paths must not change.
         if not lender.built:
             lender.build()
-        # Keras must not take the lender for a part of this layer, whose variables
-        # would then be trained and counted here; a closure it does not look into.
+        # A closure hides the lender from Keras, which would otherwise track its
+        # variables in this layer.
         self._lender = lambda: lender
 
     @property
     def lender(self) -> TextEmbedding:
-        """The ``TextEmbedding`` borrowed from: saved with this layer, no part of it."""
+        """The ``TextEmbedding`` that owns the shared tables; not a sublayer."""
         return self._lender()
 
     def standalone(self) -> TextEmbedding:
@@ -242,11 +238,11 @@ class _BorrowingEmbedding(TextEmbedding):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class SharedWordEmbedding(_BorrowingEmbedding):
-    """The word table of another embedding, the ``lender``, and the rest of its own.
+    """Embeddings that share the word table of another embedding, the ``lender``.
 
-    The one word table is trained from both sides. This is what most re-implementations
-    share, where the original code shares all tables and the LayerNorm. Other arguments
-    are those of ``TextEmbedding``.
+    Both embeddings train the word table. Most re-implementations of ELECTRA share only
+    this table; the original code shares all tables and the LayerNorm. See
+    ``TextEmbedding`` for other arguments.
 
     Examples:
         >>> lender = et.layers.TextEmbedding(vocab_size=100, size=16)
@@ -267,15 +263,15 @@ class SharedWordEmbedding(_BorrowingEmbedding):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class DeltaEmbedding(_BorrowingEmbedding):
-    """Gradient-disentangled sharing: stop_gradient(table of another) + an own delta.
+    """Gradient-disentangled embedding sharing: stop_gradient(shared table) + delta.
 
     DeBERTaV3 (He et al., 2021), section 3.3: the discriminator reads
-    E_D = sg(E_G) + E_delta with E_delta zero at first, so that its loss trains the
-    delta and never pulls at the generator's table, the ``lender``. Word, position and
-    segment tables have deltas; the LayerNorm is this layer's own, as in the code of
-    that paper. Other arguments are those of ``TextEmbedding``.
+    E_D = sg(E_G) + E_delta, with E_delta initially zero. Its loss trains the delta, but
+    not the generator's table, the ``lender``. Word, position and segment tables have
+    deltas; the LayerNorm is not shared, as in that paper's code. See
+    ``TextEmbedding`` for other arguments.
 
-    The deltas are decayed like tables, that is, towards the shared values.
+    Weight decay applies to the deltas, that is, towards the shared values.
 
     Examples:
         >>> generators = et.layers.TextEmbedding(vocab_size=100, size=16, dropout=0.0)
@@ -299,6 +295,6 @@ class DeltaEmbedding(_BorrowingEmbedding):
         return shared + super()._pick(f"{name}_delta", rows)
 
     def _set_table(self, name: str, values: tf.Tensor) -> None:
-        # The delta alone: the lender's tables are not this layer's to change.
+        # The lender's table must not change.
         shared = self.lender._pick(name, tf.identity)
         getattr(self, f"{name}_delta").assign(values - shared)

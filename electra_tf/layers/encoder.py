@@ -1,4 +1,4 @@
-"""``TextEncoder``: from token ids to hidden states; generator and discriminator alike.
+"""``TextEncoder``: token ids to hidden states, for generator and discriminator.
 
 Letters: B batch, S sequence, E embedding size, D hidden size.
 """
@@ -21,13 +21,13 @@ from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
 class ExportsTokenInputs:
-    """Gives ``keras.Model.export`` the signature of models that read token ids.
+    """Gives ``keras.Model.export`` a signature of integer token ids of any shape.
 
-    Keras would take the shapes of the first call, and float inputs.
+    Keras would use float inputs and the shapes of the first call.
     """
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Exports the model; the default ``input_signature`` has any [B, S]."""
+        """Exports the model; the default ``input_signature`` takes any [B, S]."""
         if kwargs.get("input_signature") is None:
             kwargs["input_signature"] = [tensor_specs(ENCODER_INPUTS, {})]
         super().export(filepath, *args, **kwargs)
@@ -35,26 +35,26 @@ class ExportsTokenInputs:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
-    """Embeddings, a projection where the widths differ, and a Transformer encoder.
+    """Embeddings, a projection if the widths differ, and a Transformer encoder.
 
-    All variables exist after construction. Two encoders given the same embeddings
-    object share it, also after saving and loading a model that holds both.
+    The constructor creates all variables. Encoders with the same embeddings object
+    share it, also in a saved and loaded model that contains both.
 
     Args:
         embeddings: a ``TextEmbedding``.
         num_layers: number of blocks.
         hidden_size: width of the hidden states.
         num_heads: number of attention heads; must divide the hidden size.
-        intermediate_size: width of the feed-forward networks; None is 4 * hidden_size.
-        seed: start of the dropout stream of training calls without a seed.
+        intermediate_size: width of the feed-forward networks; default 4 * hidden_size.
+        seed: seed of dropout in training calls without a seed.
         remat: as in ``TransformerEncoder``.
         **kwargs: ``dropout``, ``attention_dropout``, ``activation``, ``direction``,
             ``layer_norm_epsilon`` and ``initializer_range`` of ``BlockOptions``, and
             arguments of ``keras.Model``.
 
     Raises:
-        ValueError: when the heads do not divide the hidden size, or the sequence is
-            longer than the position table.
+        ValueError: if the heads do not divide the hidden size, or a sequence is longer
+            than the position table.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=30522, size=128)
@@ -97,14 +97,14 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
             name="transformer",
             **self.block_options(),
         )
-        # Before this model's build opens a name scope: the paths of a shared table name
-        # no encoder, so checkpoints and optimizers do not depend on which came first.
+        # Built outside of this model's name scope: paths of shared tables must not
+        # depend on the encoder that is created first.
         if not embeddings.built:
             embeddings.build()
         self.build()
 
     def build(self, input_shape: tuple | None = None) -> None:
-        """Creates the variables; their sizes are known without ``input_shape``."""
+        """Creates the variables; ``input_shape`` is not needed."""
         self.projection = ()
         if self.embeddings.size != self.hidden_size:
             shape = (self.embeddings.size, self.hidden_size)
@@ -122,14 +122,13 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
 
         Args:
             inputs: input_ids, int32 [B, S], or a dictionary with input_ids and,
-                optionally, input_mask (int32 [B, S], 1 for real tokens; default all
-                ones) and segment_ids (int32 [B, S]; default all zeros). The names of
+                optionally, input_mask (int32 [B, S], 1 for real tokens; default ones)
+                and segment_ids (int32 [B, S]; default zeros). Also takes the names of
                 Hugging Face (attention_mask, token_type_ids) and keras-hub (token_ids,
-                padding_mask) are accepted, too.
+                padding_mask).
             training: whether dropout is on.
-            seed: int32 [2] or [3] (``randomness``) or None. With a seed the result is a
-                pure function of weights, inputs and seed. Without one, training draws
-                the next seed of an own stream, and knows the rows of other replicas.
+            seed: int32 [2] or [3] (``randomness``), which makes the call a pure
+                function; None draws seeds from the encoder's own, replica-aware stream.
         """
         return self.states(inputs, training, seed)[-1]
 
@@ -139,10 +138,9 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """Returns what goes into the first block, and what comes out of each.
+        """Returns the input of the first block and the output of each block.
 
-        ``num_layers + 1`` tensors [B, S, D]; the last one is the call's, whose
-        arguments these are.
+        These are ``num_layers + 1`` tensors [B, S, D]. Arguments as in ``call``.
         """
         inputs = encoder_inputs(inputs)
         tokens = inputs["input_ids"]
@@ -155,11 +153,10 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Encodes vectors, float32 [B, S, E], in the place of the word table's rows.
+        """Encodes word embeddings, float32 [B, S, E], such as those of relaxed samples.
 
-        With ``words = embeddings.words(input_ids)`` the result is that of the call, bit
-        by bit; the vectors may as well come from relaxed samples. The other arguments
-        are the call's, but input_ids are not read.
+        With ``words = embeddings.words(input_ids)`` the result is bit-identical to
+        ``call``. Other arguments as in ``call``; ignores input_ids.
         """
         inputs = encoder_inputs(inputs, words)
         embed = self.embeddings.compose
@@ -176,8 +173,8 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         seeds = [None, None]
         if training:
             if seed is None:
-                # The generator's state is the same on all replicas, which would then
-                # drop the same elements of different rows.
+                # All replicas share the generator's state and would drop the same
+                # elements of different rows.
                 seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
                 seed = seed_of_rows(tf.cast(seed, tf.int32), tokens)
             seeds = split_seed(seed, 2)
@@ -190,9 +187,9 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         )
 
     def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Does what the call does without training, and computes nothing on padding.
+        """Computes ``call`` in inference mode without the cost of padding.
 
-        The hidden states of padding, [B, S, D], are 0.
+        Hidden states of padding, [B, S, D], are 0.
         """
         tokens, packing = self._packed(inputs)
         for block in self.transformer.blocks:
@@ -200,7 +197,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return packing.unpack(tokens)
 
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns what ``encode_tokens`` does at the first position only: [B, 1, D].
+        """Computes ``encode_tokens`` at the first position only: [B, 1, D].
 
         The last block then has one query per row.
         """
@@ -211,14 +208,14 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return tf.expand_dims(last.infer(tokens, packing.first()), 1)
 
     def _packed(self, inputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, Packing]:
-        """Returns the input of the first block, [T, D], and what was packed."""
+        """Returns the input of the first block, [T, D], and its ``Packing``."""
         inputs = encoder_inputs(inputs)
         packing = Packing.of(inputs["input_mask"], self.num_heads)
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"])
         return self._project(packing.pack(embedded)), packing
 
     def _project(self, rows: tf.Tensor) -> tf.Tensor:
-        """Makes embeddings [R, E] the input of the first block, [R, D]."""
+        """Projects embeddings [R, E] to the input of the first block, [R, D]."""
         rows = tf.cast(rows, self.compute_dtype)
         if not self.projection:
             return rows
@@ -227,10 +224,10 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return rows + tf.cast(bias, rows.dtype)
 
     def variables_by_depth(self) -> list[list[keras.Variable]]:
-        """Returns the trainable variables in groups, from the input to the output.
+        """Returns ``num_layers + 1`` groups of trainable variables, input to output.
 
-        The first group holds the embeddings and the projection, each following one
-        the variables of one block: ``num_layers + 1`` groups.
+        The first group holds the embeddings and the projection, the others one block
+        each.
         """
         projection = [variable for variable in self.projection if variable.trainable]
         bottom = [*self.embeddings.trainable_variables, *projection]
@@ -238,15 +235,15 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return [bottom, *(block.trainable_variables for block in blocks)]
 
     def standalone(self) -> TextEncoder:
-        """Returns this encoder, or a copy whose embeddings depend on no other ones.
+        """Returns this encoder, or a copy with embeddings of its own.
 
-        Embeddings that borrow from another network's, as a ``DeltaEmbedding``, become a
-        plain ``TextEmbedding`` with the same values: what one saves and fine-tunes.
+        Embeddings that share tables, such as ``DeltaEmbedding``, become a plain
+        ``TextEmbedding`` of the same values, ready to be saved and fine-tuned.
         """
         return self.with_embeddings(self.embeddings.standalone())
 
     def with_embeddings(self, embeddings: TextEmbedding) -> TextEncoder:
-        """Returns this encoder, or a copy of it, on other embeddings of its size."""
+        """Returns this encoder, or a copy, with other embeddings of the same size."""
         if embeddings is self.embeddings:
             return self
         copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
@@ -254,9 +251,9 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return copy
 
     def take_over(self, source: TextEncoder) -> None:
-        """Sets all weights, the embeddings' included, to those of an equal encoder.
+        """Copies all weights, embeddings included, from an equal encoder.
 
-        The two may share embeddings, all or some.
+        The two may share embeddings.
         """
         self.embeddings.take_over(source.embeddings)
         self._take_over_layers(source)

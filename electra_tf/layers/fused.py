@@ -1,10 +1,9 @@
-"""The functions of ``plain`` for training: faster, and remembering less.
+"""XLA-compiled versions of `plain` with recomputed gradients, for training.
 
-Each function has the arguments, the result and the gradient of its namesake in
-``plain``. Element-wise chains are compiled by XLA, forward and backward, so that they
-pass over memory once; matrix products stay outside, where TensorFlow's own kernels are
-faster. Backward passes recompute what is cheap: they keep low-precision inputs and
-seeds, never float32 intermediates or masks.
+Arguments, results and gradients are those of the same function in ``plain``. XLA
+compiles the element-wise chains into one pass over memory. Matrix products stay
+outside, where TensorFlow's kernels are faster. Backward passes recompute cheap values
+from low-precision inputs and seeds; float32 intermediates and masks are not stored.
 
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size.
 """
@@ -21,15 +20,14 @@ from electra_tf.layers.randomness import Shape, keep_mask, keep_scale, known_sha
 
 
 def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Compiles a function and its gradient, which starts over from the inputs.
+    """Compiles a function with a gradient that recomputes it from the inputs.
 
-    An ordinary gradient would keep every float32 intermediate of the chain between the
-    forward and the backward pass. Here the inputs are kept, which exist anyway as
-    outputs of matrix products, and XLA fuses the second forward pass into the backward
-    one: it costs arithmetic, of which an element-wise chain has little, and no memory.
+    An ordinary gradient stores all float32 intermediates. This one stores only the
+    inputs, which exist anyway, and XLA fuses the recomputation into the backward pass:
+    a little arithmetic instead of memory.
 
-    The function takes what is differentiated (float tensors) by position and the rest
-    (tensors or Python values) by keyword, and returns one tensor.
+    The function takes differentiable float tensors by position and other values by
+    keyword, and returns one tensor.
     """
     forward = compiled(function)
 
@@ -41,13 +39,13 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
             result = function(*tensors, **options)
         return tape.gradient(result, tensors, upstream)
 
-    # The name under which a profile shows it.
+    # Name in profiles.
     backward.__name__ = f"{function.__name__}_gradient"
     backward = compiled(backward)
 
     def call(*tensors: tf.Tensor, **options: object) -> tf.Tensor:
-        # Made anew for each call: what is differentiated goes through the custom
-        # gradient, the options only through its closure.
+        # Defined per call: the custom gradient takes only the differentiable tensors,
+        # the options are captured.
         @tf.custom_gradient
         def run(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
@@ -55,7 +53,7 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
             return forward(*tensors, **options), gradient
 
-        # A custom gradient may read no variables, so weights go in as tensors.
+        # Custom gradients cannot capture variables.
         return run(*map(tf.convert_to_tensor, tensors))
 
     return call
@@ -77,12 +75,12 @@ def attention(
     rate: float,
     score_penalty: plain.Penalty = plain.both_directions,
 ) -> tf.Tensor:
-    """Does what ``plain.attention`` does and remembers one [B, N, S, S] tensor.
+    """Computes ``plain.attention``; stores one [B, N, S, S] tensor for the gradient.
 
-    Attention is not ``recomputed`` like the other chains: its two matrix products are
-    not cheap, and must stay outside of XLA. So the probabilities are kept, once, in the
-    dtype of ``qkv``, with the dropout mask in their sign bits; plain operations keep
-    scores, probabilities, mask and dropped probabilities, some of them in float32.
+    Not ``recomputed``: the two matrix products are expensive and must stay outside of
+    XLA. It stores the probabilities in the dtype of ``qkv``, with the dropout mask in
+    their signs. Plain operations store scores, probabilities, mask and dropped
+    probabilities, in part as float32.
     """
     bias = tf.convert_to_tensor(bias)
     rows = known_shape(mask)
@@ -127,11 +125,11 @@ def _unmerge_heads(context: tf.Tensor, rows: Shape, num_heads: int) -> tf.Tensor
 def _split_heads_gradient(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias_dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gradients of ``plain.split_heads``: [R, 3 * D] and [3 * D]."""
+    """Returns the gradients of ``plain.split_heads``: [R, 3 * D] and [3 * D]."""
     size = 3 * query.shape[1] * query.shape[3]
     qkv = tf.transpose(tf.stack([query, key, value]), [1, 3, 0, 2, 4])
     qkv = tf.reshape(qkv, [-1, size])
-    # A sum over thousands of rows, which bfloat16 would stop adding to early.
+    # float32: bfloat16 sums over thousands of rows lose small terms.
     bias = tf.reduce_sum(tf.cast(qkv, tf.float32), axis=0)
     return qkv, tf.cast(bias, bias_dtype)
 
@@ -146,10 +144,10 @@ def _softmax(
     seed: tf.Tensor | None,
     rate: float,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the scaled probabilities with dropped ones negative, and dropped ones 0.
+    """Returns scaled probabilities with negative dropped ones, and dropout's output.
 
-    Backward reads from the first what it needs: the size is the probability, the sign
-    says whether it was kept. A probability of 0 loses its sign, and needs none.
+    The backward pass needs only the first: the absolute value is the probability, the
+    sign the dropout mask. The lost sign of a probability of 0 has no effect.
     """
     probabilities = plain.masked_softmax(scores, mask, head_size, score_penalty)
     probabilities = tf.cast(probabilities * keep_scale(rate), scores.dtype)
@@ -157,7 +155,7 @@ def _softmax(
         return probabilities, probabilities
     keep = keep_mask(seed, known_shape(scores), rate)
     signed = tf.where(keep, probabilities, -probabilities)
-    # relu sets the negative ones, which are the dropped ones, to 0.
+    # relu zeroes the dropped (negative) probabilities.
     return signed, tf.nn.relu(signed)
 
 
@@ -165,10 +163,10 @@ def _softmax(
 def _softmax_gradient(
     signed: tf.Tensor, upstream: tf.Tensor, head_size: int, rate: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the gradient of the scores, and the dropped probabilities once more.
+    """Returns the gradient of the scores, and dropout's output once more.
 
-    With p the probabilities, d the dropped and scaled ones and u the upstream gradient
-    of d, the gradient of the softmax is d * u - p * sum(d * u).
+    With probabilities p, dropped and scaled ones d and upstream gradient u of d, the
+    gradient of the softmax is d * u - p * sum(d * u).
     """
     values = tf.cast(signed, tf.float32)
     probabilities = tf.abs(values) / keep_scale(rate)
@@ -179,11 +177,10 @@ def _softmax_gradient(
 
 
 def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Does what ``losses.token_cross_entropy`` does, in a third of the time.
+    """Computes ``losses.token_cross_entropy`` three times as fast.
 
-    TensorFlow's kernel forms the slopes of all logits [..., V] in the forward pass, one
-    element at a time, and multiplies them in the backward pass. Here the forward pass
-    keeps the log of the sum of exp of each row. Rounding differs in the last bits.
+    TensorFlow's kernel computes the gradients of all logits [..., V] in the forward
+    pass. This one stores only logsumexp of each row. Results differ in the last bits.
     """
 
     @tf.custom_gradient
@@ -210,7 +207,7 @@ def _cross_entropy_gradient(
     logits: tf.Tensor, ids: tf.Tensor, normalizers: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
     probabilities = tf.exp(logits - normalizers[..., tf.newaxis])
-    # Compared, not scattered: a comparison is part of the one pass over the logits.
+    # A comparison fuses into the pass over the logits; a scatter does not.
     is_id = tf.range(logits.shape[-1], dtype=ids.dtype) == ids[..., tf.newaxis]
     slopes = probabilities - tf.cast(is_id, tf.float32)
     return slopes * upstream[..., tf.newaxis]

@@ -1,6 +1,4 @@
-"""Prediction heads: the original token at masked positions, and replaced or not.
-
-Dropout as a layer is here too, for heads; the encoder's own is fused into its blocks.
+"""Prediction heads of the masked LM and of replaced token detection, and dropout.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size,
 D hidden size.
@@ -20,9 +18,9 @@ from electra_tf.layers.serialization import Serializable
 
 
 def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Picks hidden states by position, in the form the next matrix product takes.
+    """Gathers hidden states [B, S, D] at int32 ``positions`` [B, P]: [B * P, D].
 
-    ``hidden`` [B, S, D] at int32 ``positions`` [B, P], each in [0, S), is [B * P, D].
+    Positions are in [0, S).
     """
     batch, length, size = known_shape(hidden)
     offsets = tf.range(batch, dtype=positions.dtype) * length
@@ -32,7 +30,7 @@ def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class Dropout(Serializable, keras.layers.Layer):
-    """Dropout whose mask is a pure function of the seed given to the call.
+    """Dropout with a mask that is a pure function of the seed of the call.
 
     Examples:
         >>> dropout, ones = et.layers.Dropout(0.5), tf.ones([1, 4])
@@ -49,7 +47,7 @@ class Dropout(Serializable, keras.layers.Layer):
         self.rate = check_rate(rate, "rate")
 
     def build(self, input_shape: tuple | None = None) -> None:
-        """Has nothing to create."""
+        """Does nothing: dropout has no variables."""
 
     def call(
         self,
@@ -58,13 +56,13 @@ class Dropout(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Drops elements when training, for which it needs a seed, int32 [2]."""
+        """Drops elements in training, which needs a seed, int32 [2]."""
         if not training or not self.rate:
             return inputs
         return fused.drop(inputs, seed=check_seed(seed), rate=self.rate)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns the shape itself."""
+        """Returns ``input_shape``."""
         return input_shape
 
 
@@ -73,11 +71,11 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
     """Predicts tokens at given positions with the tied word table.
 
     Gather, dense to the embedding width, exact GELU, LayerNorm, product with the
-    transposed word table, output bias. The product and the logits are float32
-    whatever the dtype policy: they are sampled from.
+    transposed word table, output bias. Product and logits are float32 under every
+    dtype policy, because samples are drawn from them.
 
-    Arguments other than the ``embeddings``, whose word table is shared, are as in
-    ``TransformerEncoderBlock``.
+    Shares the word table of ``embeddings``. See ``TransformerEncoderBlock`` for other
+    arguments.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)
@@ -128,7 +126,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
 
     def transform(self, rows: tf.Tensor) -> tf.Tensor:
-        """Turns hidden rows [R, D] into float32 rows [R, E] of the table's space."""
+        """Maps hidden rows [R, D] to float32 rows [R, E] in the table's space."""
         rows = tf.cast(weights.matmul(rows, self.dense_kernel), tf.float32)
         rows = plain.bias_activation(rows, self.dense_bias, activation=plain.gelu)
         return plain.layer_norm(
@@ -136,12 +134,12 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         )
 
     def logits(self, rows: tf.Tensor) -> tf.Tensor:
-        """Scores of all tokens: rows [R, E] of ``transform`` to float32 [R, V]."""
+        """Returns the logits of all tokens, float32 [R, V], from transformed rows."""
         logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
         return logits + tf.cast(self.output_bias, tf.float32)
 
     def with_embeddings(self, embeddings: TextEmbedding) -> Self:
-        """Returns this head, or a copy of it, on the word table of ``embeddings``."""
+        """Returns this head, or a copy, with the word table of ``embeddings``."""
         if embeddings is self.embeddings:
             return self
         copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
@@ -161,13 +159,13 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
 class ReplacedTokenHead(Serializable, keras.layers.Layer):
     """Scores each token as original (negative) or replaced (positive).
 
-    Dense to the hidden width, exact GELU, dense to one unit. The paper's formula has
-    the last layer only; the code behind its results has both.
+    Dense to the hidden width, exact GELU, dense to one unit, as in the original code;
+    the paper's formula has only the last layer.
 
     Args:
         hidden_size: width of the hidden states.
-        initializer_range: standard deviation of the truncated normal initializer of
-            the first kernel; the second is Glorot uniform, as in the original code.
+        initializer_range: standard deviation of the first kernel's truncated normal
+            initializer; the second is Glorot uniform, as in the original code.
 
     Examples:
         >>> head = et.layers.ReplacedTokenHead(hidden_size=32)
@@ -181,7 +179,7 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         self.initializer_range = initializer_range
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
-        """Creates the variables; their sizes are known without ``hidden_shape``."""
+        """Creates the variables; ``hidden_shape`` is not needed."""
         size = self.hidden_size
         start = weights.truncated_normal(self.initializer_range)
         self.dense_kernel, self.dense_bias = weights.add_dense(
@@ -200,7 +198,7 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         batch, length, size = known_shape(hidden)
         rows = weights.matmul(tf.reshape(hidden, [-1, size]), self.dense_kernel)
         rows = ops.bias_activation(rows, self.dense_bias, activation=plain.gelu)
-        # float32 whatever the policy: it is the last product before the loss.
+        # The last product before the loss is float32 under every dtype policy.
         logits = weights.matmul(tf.cast(rows, tf.float32), self.prediction_kernel)
         logits += tf.cast(self.prediction_bias, tf.float32)
         return tf.reshape(logits, [batch, length])

@@ -1,4 +1,4 @@
-"""Loss functions: pure, float32, and right under data parallelism."""
+"""Loss functions in float32, exact under data parallelism."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ def weighted_mean(
 ) -> tf.Tensor:
     """Sum of ``values * weights`` on this replica over the sum of all weights.
 
-    The denominator is taken over all replicas, so that summing the results over the
-    replicas (as the optimizer does with gradients) gives the mean over the whole
-    batch, however unequal the weights of the replicas are.
+    The denominator is the sum over all replicas, or ``total``. Summing the results, as
+    the optimizer sums gradients, gives the mean over the global batch, even if the
+    replicas have unequal weights.
 
-    Values and weights are of one shape; ``total`` is a scalar denominator, None takes
-    the sum of ``weights`` over all replicas. The result, a float32 scalar, is 0 where
-    the total is 0.
+    Values and weights have one shape. The result, a float32 scalar, is 0 if the total
+    is 0.
 
     Examples:
         >>> values, weights = (
@@ -42,7 +41,7 @@ def weighted_mean(
     if total is None:
         total = all_replicas_sum(tf.reduce_sum(weights))
     weighted = tf.reduce_sum(tf.cast(values, tf.float32) * weights)
-    # A replica, or a whole batch, may be nothing but padding: its loss is 0, not NaN.
+    # A batch of padding alone has loss 0, not NaN.
     return tf.math.divide_no_nan(weighted, tf.cast(total, tf.float32))
 
 
@@ -62,11 +61,10 @@ def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 def token_cross_entropy_for(
     compute_dtype: str,
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """The ``token_cross_entropy`` of a model that computes in that dtype.
+    """Returns the ``token_cross_entropy`` for a model's compute dtype.
 
-    Both are float32 and differ in rounding. A model in float32 throughout keeps
-    TensorFlow's kernel, so that a run begun before there was another goes on to the
-    bit; in a low precision, whose rounding is far coarser, speed decides.
+    Both are float32 but round differently. float32 models keep TensorFlow's kernel, so
+    that old runs resume bit-identically; low-precision models use the faster one.
     """
     whole = compute_dtype in ("float32", "float64")
     return token_cross_entropy if whole else fused.token_cross_entropy
@@ -75,7 +73,7 @@ def token_cross_entropy_for(
 def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Negative log-likelihood of binary labels; float32 of the same shape, in nats.
 
-    Labels are boolean or numbers in [0, 1]; a positive logit favors label 1.
+    Labels are boolean or in [0, 1]; a positive logit favors label 1.
 
     Examples:
         >>> loss = et.losses.binary_cross_entropy(

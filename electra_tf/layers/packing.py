@@ -1,10 +1,8 @@
-"""Inference on the tokens of a batch without its padding.
+"""Inference without padding.
 
-Most of a Transformer treats each token alone, so tokens may as well stand in one list,
-[T, D] for the T tokens that are there, whatever row of the batch they come from. Only
-attention has to know the rows: it picks queries, keys and values out of the list, in
-the layout that its products take, and puts the result back. What padding would cost
-elsewhere is saved, and the answers are the same: no token reads padding.
+Most of a Transformer treats tokens independently, so the T real tokens of a batch are
+packed into one list, [T, D]. Only attention needs the rows: it gathers queries, keys
+and values from the list. Results are unchanged, because no token attends to padding.
 
 Letters: B batch, S sequence, T tokens, D width, N heads, H head size, Q queries, and K
 tokens that are kept.
@@ -24,12 +22,12 @@ from electra_tf.layers.randomness import known_shape
 def bias_activation(
     inputs: tf.Tensor, bias: tf.Tensor, *, activation: plain.Activation
 ) -> tf.Tensor:
-    """Does what ``plain.bias_activation`` does, in one operation with the product.
+    """Computes ``plain.bias_activation`` so that it fuses with the matrix product.
 
-    TensorFlow's graph optimizer joins a product, ``bias_add`` and GELU if all have one
-    dtype, and computes GELU in float32 in any case.
+    TensorFlow's graph optimizer fuses a product, ``bias_add`` and GELU of one dtype,
+    and computes GELU in float32.
     """
-    # Training has + instead: the gradient of bias_add is summed in another order.
+    # Training uses +: the gradient of bias_add sums in another order.
     return activation(tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype)))
 
 
@@ -43,10 +41,7 @@ def bias_drop_add_norm(
     epsilon: float,
     **dropout: object,
 ) -> tf.Tensor:
-    """Does what its namesake in ``plain`` does; product and bias are one operation.
-
-    Nothing is dropped, whatever ``seed`` and ``rate`` are.
-    """
+    """Computes ``plain.bias_drop_add_norm`` without dropout, fused with the product."""
     del dropout
     total = tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
     total = tf.cast(total, tf.float32) + tf.cast(residual, tf.float32)
@@ -56,17 +51,19 @@ def bias_drop_add_norm(
 
 @dataclasses.dataclass(frozen=True)
 class Packing:
-    """Which tokens of a batch are in the list, and where attention finds them.
+    """Indices between padded rows, the packed list and the heads of attention.
 
     Attributes:
-        mask: [B, S], 1 where a position may be attended to.
+        mask: [B, S], 1 for positions that may be attended to.
         tokens: int32 [T], the position of each token among B * S.
-        rows: int32 [B, S], the token of each position; of padding, any.
-        queries: int32 [B, N, Q]; this and ``keys`` and ``values``, [B, N, S], count
-            vectors of H numbers in the product [T, 3 * D] that holds all three.
-        merged: int32 [K, N], where in the context, [B, N, Q, H], are the heads of each
-            token that is kept.
-        kept: int32 [K], the tokens that are kept after attention; None for all.
+        rows: int32 [B, S], the token of each position; arbitrary for padding.
+        queries: int32 [B, N, Q], indices into the product [T, 3 * D] as vectors of
+            size H.
+        keys: int32 [B, N, S], likewise.
+        values: int32 [B, N, S], likewise.
+        merged: int32 [K, N], indices of each kept token's heads in the context,
+            [B, N, Q, H].
+        kept: int32 [K], the tokens kept after attention; None for all.
     """
 
     mask: tf.Tensor
@@ -80,10 +77,7 @@ class Packing:
 
     @classmethod
     def of(cls, mask: tf.Tensor, num_heads: int) -> Self:
-        """Lists the tokens of a mask [B, S]: all that may be attended to, and [CLS].
-
-        The first token of a row is there in any case, so that every row has one.
-        """
+        """Packs the tokens of a mask [B, S], and the first token of every row."""
         batch, length = known_shape(mask)
         is_first = tf.expand_dims(tf.range(length) < 1, 0)
         flat = tf.reshape(tf.logical_or(tf.cast(mask, tf.bool), is_first), [-1])
@@ -104,7 +98,7 @@ class Packing:
         )
 
     def first(self) -> Packing:
-        """Keeps the first token of each row only, which still attends to all."""
+        """Keeps only the first token of each row, which attends to all."""
         batch, num_heads, _ = known_shape(self.queries)
         return dataclasses.replace(
             self,
@@ -114,15 +108,15 @@ class Packing:
         )
 
     def pack(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Lists the tokens of [B, S, D] as [T, D]."""
+        """Packs [B, S, D] into [T, D]."""
         return tf.gather(tf.reshape(hidden, [-1, hidden.shape[-1]]), self.tokens)
 
     def keep(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Picks those of a list [T, D] that are kept: [K, D]."""
+        """Selects the kept tokens of a list: [T, D] to [K, D]."""
         return tokens if self.kept is None else tf.gather(tokens, self.kept)
 
     def unpack(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Puts a list [T, D] back into its rows, [B, S, D], with zeros as padding."""
+        """Unpacks [T, D] into rows, [B, S, D], padded with zeros."""
         batch, length = known_shape(self.mask)
         size = tokens.shape[-1]
         places = tf.expand_dims(self.tokens, 1)
@@ -135,7 +129,7 @@ class Packing:
         bias: tf.Tensor,
         score_penalty: plain.Penalty = plain.both_directions,
     ) -> tf.Tensor:
-        """Does what ``plain.attention`` does: [T, 3 * D] to [K, D]."""
+        """Computes ``plain.attention``: [T, 3 * D] to [K, D]."""
         size = qkv.shape[-1] // 3
         head_size = size // self.merged.shape[1]
         vectors = tf.reshape(qkv + tf.cast(bias, qkv.dtype), [-1, head_size])
@@ -152,6 +146,6 @@ class Packing:
         return tf.reshape(heads, [-1, size])
 
     def _of_queries(self, score_penalty: plain.Penalty) -> plain.Penalty:
-        """Cuts penalties, [B, 1, 1 or S, S], to the queries there are."""
+        """Restricts penalties, [B, 1, 1 or S, S], to the queries."""
         count = known_shape(self.queries)[2]
         return lambda mask: score_penalty(mask)[:, :, :count]

@@ -1,8 +1,7 @@
-"""What a training step must know about ``tf.distribute``, and what Keras gets wrong.
+"""Training under ``tf.distribute``: sums over replicas, seeds, and repairs of Keras 3.
 
-``DistributedFit`` is mixed into models so that plain ``fit`` and ``evaluate`` work
-under every ``tf.distribute`` strategy of this library; each repair says which
-behavior of Keras 3 it answers.
+Models that derive from ``DistributedFit`` support plain ``fit`` and ``evaluate`` under
+every ``tf.distribute`` strategy of this library.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from electra_tf.layers.randomness import at_row, fold_in
 
 
 def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
-    """Sums a tensor over the replicas of the current strategy; each gets the sum.
+    """Sums a tensor over the replicas of the current strategy.
 
-    Must be called outside of ``tf.while_loop`` and ``tf.cond`` when there is more than
-    one replica: TensorFlow cannot synchronize replicas inside of them.
+    With several replicas, call it outside of ``tf.while_loop`` and ``tf.cond``, where
+    TensorFlow cannot synchronize replicas.
 
     Examples:
         >>> float(et.losses.all_replicas_sum(tf.constant(2.0)))  # without a strategy
@@ -33,41 +32,38 @@ def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
 
 
 def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
-    """Returns how many rows of the global batch are on replicas before this one.
+    """Returns the number of global rows on replicas before this one.
 
-    ``batch``, [B, ...], has the rows of this replica; strategies give each replica the
-    rows that follow those of the one before. To be called where ``all_replicas_sum``
-    may be.
+    ``batch``, [B, ...], holds this replica's rows; strategies assign rows in replica
+    order. Restricted like ``all_replicas_sum``.
     """
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
         return 0
     number, rows = replica.replica_id_in_sync_group, batch.shape[0]
-    # The size is static where a strategy deals all replicas the same.
+    # Static if all replicas have equally many rows.
     if rows is not None:
         return number * rows
     rows = tf.cast(tf.shape(batch)[0], tf.int64)
-    # int64, because int32 lives in the memory of the host even on a GPU.
+    # int64: TensorFlow keeps int32 tensors in host memory, even on a GPU.
     own = tf.one_hot(number, replica.num_replicas_in_sync, rows, dtype=tf.int64)
     counts = all_replicas_sum(own)
     return tf.reduce_sum(counts[:number])
 
 
 def seed_of_rows(seed: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-    """Returns the seed, int32 [3], of a step for the rows of ``batch`` on this replica.
+    """Returns a step's seed for this replica's rows, int32 [3].
 
-    ``seed``, int32 [2], is the same on all replicas. To be called where ``rows_before``
-    may be.
+    ``seed``, int32 [2], is the same on all replicas. Restricted like ``rows_before``.
     """
-    # 0 was the number of the only replica of older runs, which resume to the bit.
+    # Folding in 0 keeps single-replica runs of older versions bit-identical.
     return at_row(fold_in(seed, 0), rows_before(batch))
 
 
 class DistributedFit:
-    """Repairs for ``keras.Model.fit`` under ``tf.distribute``.
+    """Repairs of ``keras.Model.fit`` under ``tf.distribute``.
 
-    Mix in before ``keras.Model``. The model must create its variables in its
-    constructor.
+    Mix in before ``keras.Model``. The constructor must create all variables.
     """
 
     def _maybe_symbolic_build(
@@ -75,10 +71,9 @@ class DistributedFit:
     ) -> None:
         """Builds the optimizer, and a compiled loss from one replica's batch.
 
-        Keras averages the first batch over the replicas to learn its shape, which
-        fails for batches of unequal size and under MultiWorkerMirroredStrategy. Our
-        models are built already; only the optimizer's slots are missing, and the
-        means that Keras keeps of several losses.
+        Keras infers shapes from the mean of the first batch over replicas, which fails
+        for unequal batches and under MultiWorkerMirroredStrategy. These models lack
+        only the optimizer's slots and Keras's trackers of several losses.
         """
         with self.distribute_strategy.scope():
             if self.optimizer is not None and not self.optimizer.built:
@@ -94,9 +89,9 @@ class DistributedFit:
                 )
 
     def metric_logs(self) -> dict[str, tf.Tensor]:
-        """Results of all metrics, as ``train_step`` and ``test_step`` return them.
+        """Returns the results of all metrics as logs of a step.
 
-        Several workers concatenate logs on axis 0, so scalars need one there.
+        Several workers concatenate logs on axis 0, so scalars need that axis.
         """
         logs = {metric.name: metric.result() for metric in self.metrics}
         workers = tf.distribute.MultiWorkerMirroredStrategy

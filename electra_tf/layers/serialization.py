@@ -18,20 +18,18 @@ class Serializable:
     """Derives the Keras config from the constructor's arguments.
 
     Mix in before the Keras class (``class Dropout(Serializable, keras.layers.Layer)``)
-    or alone. Each argument must be an attribute of its name. A class inherits the
-    arguments of its bases if its constructor takes ``**kwargs``. The config of the
-    Keras class is included.
+    or use alone. Each argument must be an attribute of the same name. A constructor
+    with ``**kwargs`` adds the arguments of the base classes.
 
-    Parts (layers, encoders, samplers) are serialized, so the config is JSON and a clone
-    has its own variables. A part that appears twice in one object is one part again in
-    the clone.
+    Layers, encoders and samplers among the arguments are serialized, so the config is
+    JSON and a clone has its own variables. Shared objects stay shared in the clone.
     """
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of an equal object, as JSON values."""
+        """Returns the constructor arguments as JSON values."""
         if _is_sharing():
-            # Keras is saving this object: it serializes the parts itself, and finds
-            # those that are shared with other objects of the same file.
+            # During saving, Keras serializes nested objects itself and detects those
+            # that other objects of the file share.
             return self._live_config()
         with ObjectSharingScope():
             config = keras.saving.serialize_keras_object(self._live_config())
@@ -41,7 +39,7 @@ class Serializable:
         try:
             config = getattr(super(), "get_config", dict)()
         except NotImplementedError:
-            # Keras's abstract schedule has no arguments.
+            # Keras's abstract schedule has no config.
             config = {}
         for name in _argument_names(type(self)):
             value = getattr(self, name)
@@ -50,7 +48,7 @@ class Serializable:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Builds an object from ``get_config``; parts may also be live objects."""
+        """Builds an object from ``get_config``; also takes live objects."""
         if not _is_sharing():
             with ObjectSharingScope():
                 return cls.from_config(config)
@@ -62,16 +60,16 @@ class Serializable:
         }
         made = cls(**parts)
         if config.get("trainable") is False:
-            # Keras's constructor does not freeze the parts that ours creates, and a
-            # layer that is frozen already does not freeze them again.
+            # Keras's constructor does not freeze sublayers; a second False would not
+            # reach them either.
             made.trainable = True
             made.trainable = False
         return made
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:
         """Creates the variables, unless the constructor did."""
-        # Keras calls `build` with the shapes of the first inputs, and warns if these
-        # are dictionaries.
+        # Keras would call `build` with the first input shapes, and warn about
+        # dictionaries.
         if not self.built:
             super().build_from_config(config)
 
@@ -83,9 +81,9 @@ def _is_sharing() -> bool:
 
 
 def number_shared_objects(config: Any) -> Any:
-    """Replaces the memory addresses by which Keras marks shared objects: 1, 2, ...
+    """Renumbers the object ids of a Keras config, which are memory addresses: 1, 2, ...
 
-    The marks of dtype policies, which have no state, are removed.
+    Removes the ids of dtype policies, which are stateless.
     """
     numbers: dict[int, int] = {}
 
@@ -107,7 +105,7 @@ def number_shared_objects(config: Any) -> Any:
 
 @functools.cache
 def _argument_names(cls: type) -> tuple[str, ...]:
-    """Names of the constructor's arguments, its base classes' first."""
+    """Returns the names of the constructor's arguments, base classes first."""
     names: list[str] = []
     for each in cls.__mro__[: cls.__mro__.index(Serializable)]:
         if "__init__" not in vars(each):

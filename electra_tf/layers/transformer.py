@@ -1,14 +1,12 @@
-"""The Transformer encoder of BERT and ELECTRA: post-LayerNorm blocks in a stack.
+"""The Transformer encoder of BERT and ELECTRA: a stack of post-LayerNorm blocks.
 
-Three choices make training fast. Activations are two-dimensional between the matrix
-products, so that each weight is one large product. Query, key and value projections are
-one product, so that the activations are read once. Everything between two products is
-one operation of ``fused`` in training, which passes over memory once, and of ``plain``
-otherwise. Where padding is not wanted, inference leaves it out (``packing``).
+Activations are two-dimensional between matrix products, and query, key and value share
+one product. All operations between two products are a single function: of ``fused`` in
+training, of ``plain`` otherwise. Inference can skip padding (``packing``).
 
 Letters: B batch, S sequence, R rows (B * S), D hidden size, N heads, H head size,
-F feed-forward size. In every call, ``training`` says whether dropout is on; then
-``seed``, int32 [2] or [3] (``randomness``), is needed.
+F feed-forward size. In every call, ``training`` turns dropout on, which needs
+``seed``, int32 [2] or [3] (``randomness``).
 """
 
 from __future__ import annotations
@@ -44,15 +42,14 @@ def check_heads(hidden_size: int, num_heads: int) -> None:
 
 
 class BlockOptions(Serializable):
-    """Arguments that a block, a stack of blocks and an encoder share.
+    """Arguments shared by a block, a stack of blocks and an encoder.
 
     Args:
         dropout: dropout rate of both sub-layer outputs.
         attention_dropout: dropout rate of the attention probabilities.
-        activation: the feed-forward activation: "gelu" (exact), "gelu_tanh" or "relu".
-        direction: the positions that a position attends to: "both" (all),
-            "left_to_right" (itself and those before it) or "right_to_left" (itself and
-            those after it).
+        activation: feed-forward activation: "gelu" (exact), "gelu_tanh" or "relu".
+        direction: positions to attend to: "both" (all), "left_to_right" (the position
+            and those before it) or "right_to_left" (the position and those after it).
         layer_norm_epsilon: added to the variance in LayerNorm.
         initializer_range: standard deviation of the truncated normal initializers.
     """
@@ -77,7 +74,7 @@ class BlockOptions(Serializable):
         self.initializer_range = initializer_range
 
     def block_options(self) -> dict[str, Any]:
-        """Returns these arguments and the dtype policy, for a part of this layer."""
+        """Returns these arguments and the dtype policy, for a sublayer."""
         return {
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
@@ -99,7 +96,7 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         **kwargs: arguments of ``BlockOptions`` and ``keras.layers.Layer``.
 
     Raises:
-        ValueError: in build, when the heads do not divide the hidden size.
+        ValueError: in build, if the heads do not divide the hidden size.
 
     Examples:
         >>> block = et.layers.TransformerEncoderBlock(intermediate_size=64, num_heads=2)
@@ -149,12 +146,11 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Applies the block: hidden [B, S, D] to the same in the compute dtype.
+        """Maps hidden [B, S, D] to the same shape in the compute dtype.
 
-        ``input_mask`` [B, S] is 1 where a position may be attended to, 0 elsewhere.
+        ``input_mask`` [B, S] is 1 for positions that may be attended to, else 0.
         """
-        # ``training`` is a Python value, which each trace fixes: no branch is left in
-        # the compiled step.
+        # ``training`` is a Python value: the compiled step contains no branch.
         ops = fused if training else plain
         size = hidden.shape[-1]
         seeds, attention_rate, rate = [None] * 3, 0.0, 0.0
@@ -171,17 +167,14 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
             rate=attention_rate,
             score_penalty=self._score_penalty,
         )
-        # These draw for [R, D].
+        # The first axis of [R, D] has S entries per row.
         length = known_shape(hidden)[1]
         later = [per_row(seed, length) for seed in seeds[1:]]
         rows = self._after_attention(context, rows, ops, later, rate)
         return tf.reshape(rows, known_shape(hidden))
 
     def infer(self, tokens: tf.Tensor, packed: packing.Packing) -> tf.Tensor:
-        """Applies the block without dropout to a list of tokens, [T, D].
-
-        The result is that of ``call`` for the K tokens that are kept, [K, D].
-        """
+        """Computes ``call`` without dropout for packed tokens, [T, D] to [K, D]."""
         context = packed.attention(
             weights.matmul(tokens, self.qkv_kernel), self.qkv_bias, self._score_penalty
         )
@@ -196,7 +189,7 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         seeds: Sequence[tf.Tensor | None],
         rate: float,
     ) -> tf.Tensor:
-        """Applies all but attention: of its result and the block's input, both [R, D].
+        """Applies the rest of the block to attention's result and the input, [R, D].
 
         ``ops`` is ``plain``, ``fused`` or ``packing``.
         """
@@ -226,18 +219,18 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         )
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
-        """Returns the shape of ``hidden``, which blocks keep."""
+        """Returns ``hidden_shape``."""
         return hidden_shape
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TransformerEncoder(BlockOptions, keras.layers.Layer):
-    """A stack of ``TransformerEncoderBlock``s, whose arguments it also takes.
+    """A stack of ``TransformerEncoderBlock``s, which take the same arguments.
 
-    ``blocks`` are in the order from the input to the output. With ``remat``, training
-    keeps only the input of each block and runs the block again in the backward pass
-    (gradient checkpointing; Chen et al., 2016): memory of one block instead of all, for
-    a second forward pass, and the same result, since dropout follows from the seeds.
+    ``blocks`` are ordered from input to output. With ``remat``, training stores only
+    the input of each block and recomputes the block in the backward pass (gradient
+    checkpointing; Chen et al., 2016). This saves memory at the cost of a second
+    forward pass; results are unchanged.
 
     Examples:
         >>> stack = et.layers.TransformerEncoder(
@@ -277,7 +270,7 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         self._call_traced = TracedForAll(self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
-        """Builds the blocks; their width is known without ``hidden_shape``."""
+        """Builds the blocks; ``hidden_shape`` is not needed."""
         for block in self.blocks:
             block.build((None, None, self.hidden_size))
 
@@ -289,7 +282,7 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Applies all blocks; arguments and result as those of a block."""
+        """Applies all blocks; arguments and result as in a block's ``call``."""
         return self.states(hidden, input_mask, training=training, seed=seed)[-1]
 
     def states(
@@ -300,16 +293,13 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """Returns ``hidden`` and what each block makes of it, num_layers + 1 tensors.
-
-        Arguments as those of a block.
-        """
+        """Returns ``hidden`` and each block's output, ``num_layers + 1`` tensors."""
         seeds = [None] * self.num_layers
         if training and seed is not None:
             seeds = split_seed(seed, self.num_layers)
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
-            # Only the hidden states, which have a gradient, are positional arguments.
+            # Only differentiable tensors are positional arguments.
             options = {
                 "input_mask": input_mask,
                 "training": training,
@@ -324,5 +314,5 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         return states
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
-        """Returns the shape of ``hidden``, which blocks keep."""
+        """Returns ``hidden_shape``."""
         return hidden_shape

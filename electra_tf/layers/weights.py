@@ -1,9 +1,8 @@
-"""How the layers create and use their weights.
+"""Creation and use of weights in the layers.
 
-Weights are stored in the policy's variable dtype, without Keras's automatic cast, and
-cast where they are used: the same weight is read in float32 by one operation and in
-bfloat16 by another. Every weight gets its own initializer: one instance used twice
-would give two identical kernels.
+Weights have the policy's variable dtype without Keras's autocast, because some
+operations read them in float32 and others in bfloat16. Every weight needs its own
+initializer instance: a reused one gives identical kernels.
 """
 
 from __future__ import annotations
@@ -21,24 +20,23 @@ Pair = tuple[keras.Variable, keras.Variable]
 
 
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
-    """Normal distribution cut at two ``stddev`` and not rescaled, as BERT's.
+    """Normal distribution truncated at two ``stddev``, not rescaled, as in BERT.
 
-    The standard deviation of the cut distribution is 0.88 * ``stddev``.
+    The standard deviation after truncation is 0.88 * ``stddev``.
     """
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class SinusoidalRows(Serializable, keras.initializers.Initializer):
-    """Sines and cosines of the row number as the start of a position table.
+    """Sinusoidal initializer of a position table.
 
-    Row p holds sin(p w_i) and then cos(p w_i), w_i = 10000^(-i / n) for n = columns / 2
-    (Vaswani et al., 2017, section 3.5, with all sines before all cosines): how far two
-    rows are apart is a linear function of them, so attention finds a neighbour the same
-    way at every position, and need not learn it row by row.
+    Row p holds all sin(p w_i), then all cos(p w_i), w_i = 10000^(-i / n) and n =
+    columns / 2 (Vaswani et al., 2017, section 3.5, which alternates them). An offset of
+    positions is then a linear function of the rows, the same at every position.
 
-    ``deviation`` is the root mean square of the values. Raises ValueError when the
-    number of columns is odd.
+    ``deviation`` is the root mean square of the values. Raises ValueError for an odd
+    number of columns.
     """
 
     def __init__(self, deviation: float):
@@ -58,7 +56,7 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
         return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
 
 
-# The start of a position table, by name, given its root mean square.
+# Initializers of position tables by name, given the root mean square.
 POSITION_INITIALIZERS: dict[str, Callable[[float], keras.initializers.Initializer]] = {
     "truncated_normal": truncated_normal,
     "sinusoidal": SinusoidalRows,
@@ -105,7 +103,7 @@ def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
 
 
 def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies the variables a layer created itself; its parts keep theirs."""
+    """Copies the variables that a layer created itself, not those of sublayers."""
     values: dict = {}
     source.save_own_variables(values)
     target.load_own_variables(values)

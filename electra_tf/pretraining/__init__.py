@@ -1,6 +1,6 @@
 """Pretraining models and their objectives.
 
-Examples of this package go on from here:
+The examples of this package continue this session:
 
     >>> from electra_tf import pretraining
     >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)

@@ -1,17 +1,16 @@
-"""Generators that learn to fool the discriminator, instead of by maximum likelihood.
+"""Adversarial training of the generator.
 
 Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F: the generator
-maximizes the discriminator's loss. Both classes train on
+maximizes the discriminator's loss. Both classes minimize
 
     generator_weight * ((1 - w) * MLM - w * J) + discriminator_weight * L_disc
 
-where J is the mean of the discriminator's loss at the masked positions, which only the
-generator ascends and L_disc only the discriminator descends, and w is
-``adversarial_weight``: 1 is the paper's experiment, a schedule from 0 to 1 anneals from
-maximum likelihood to the adversarial game. They differ in how the gradient of J passes
-through the discrete samples.
+J is the mean discriminator loss at the masked positions. Only the generator maximizes
+it, and only the discriminator minimizes L_disc. The weight w is ``adversarial_weight``:
+1 is the paper's experiment, a schedule from 0 to 1 anneals from maximum likelihood. The
+classes differ in how the gradient of J passes through the discrete samples.
 
-The paper found the adversarial generator worse than the ordinary one.
+The paper reports worse results than with a maximum-likelihood generator.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size, D
 hidden size.
@@ -42,7 +41,7 @@ from electra_tf.pretraining.samplers import Corrupted
 class RewardBaseline(keras.layers.Layer):
     """Expected reward at a position: b = -log sigmoid(w . h_G), appendix F.
 
-    ``call`` returns the logits w . h_G, [..] of hidden [.., D]. They start at zero, a
+    ``call`` maps hidden [.., D] to logits w . h_G, [..]. The initial logits are 0, a
     reward of ln 2.
 
     Examples:
@@ -72,14 +71,14 @@ class RewardBaseline(keras.layers.Layer):
 
     @staticmethod
     def value(baseline_logits: tf.Tensor) -> tf.Tensor:
-        """The baseline b of the logits, in nats like the reward."""
+        """Returns the baseline b, in nats, from its logits."""
         return tf.nn.softplus(-baseline_logits)
 
     @staticmethod
     def loss(baseline_logits: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
-        """Cross-entropy of sigmoid(logits) to exp(-reward).
+        """Returns the cross-entropy of sigmoid(logits) to exp(-reward).
 
-        exp(-reward) is the probability that the discriminator gave to the right label.
+        exp(-reward) is the discriminator's probability of the correct label.
         """
         return losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
 
@@ -87,16 +86,16 @@ class RewardBaseline(keras.layers.Layer):
 def policy_loss(
     log_likelihood: tf.Tensor, reward: tf.Tensor, baseline: tf.Tensor
 ) -> tf.Tensor:
-    """REINFORCE loss: its gradient is minus that of the expected reward (appendix F).
+    """Returns the REINFORCE loss of each sample (appendix F; Williams, 1992).
 
-    grad E R = E [(R - b) grad log p_G(sample)]; Williams, 1992. All arguments have one
-    shape. No gradient flows into reward and baseline.
+    Its gradient is -grad E R = -E [(R - b) grad log p_G(sample)]. All arguments have
+    one shape. No gradient flows into reward and baseline.
     """
     return -tf.stop_gradient(reward - baseline) * log_likelihood
 
 
 class _AdversarialElectra(Electra):
-    """Base class of the adversarial trainings: mixture weight, reward and metrics."""
+    """Base class of the adversarial models: mixture weight, reward and metrics."""
 
     _learns_from_samples = True
 
@@ -137,14 +136,14 @@ class _AdversarialElectra(Electra):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Those of ``Electra``, the mean reward, and the mixture weight."""
+        """Metrics of ``Electra``, the mean reward and the mixture weight."""
         return [*super().metrics, self._reward, self._mixture_value]
 
     def _rewards(self, rtd_logits: tf.Tensor, corrupted: Corrupted) -> tf.Tensor:
-        """The discriminator's loss at the slots, [B, P], without gradient.
+        """Returns the discriminator loss at the masked slots, [B, P], no gradient.
 
-        -log D(x) where the sample is the original, -log(1 - D(x)) elsewhere. The loss
-        at other positions is taken not to depend on the samples (appendix F).
+        -log D(x) if the sample is the original token, else -log(1 - D(x)). The loss at
+        other positions is treated as independent of the samples (appendix F).
         """
         batch = corrupted.batch
         values = losses.binary_cross_entropy(corrupted.is_replaced, rtd_logits)
@@ -156,7 +155,7 @@ class _AdversarialElectra(Electra):
     def _weighted_losses(
         self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
     ) -> list[tf.Tensor]:
-        """The generator's likelihood and the discriminator's loss, weighted."""
+        """Returns the weighted generator likelihood and discriminator loss."""
         likelihood = self.generator.loss_of(
             corrupted.predicted, corrupted.batch, totals, self._likelihood
         )
@@ -171,18 +170,17 @@ class _AdversarialElectra(Electra):
 class ReinforceElectra(_AdversarialElectra):
     """Adversarial generator by policy gradient with a learned baseline, appendix F.
 
-    All samples of a row are one action, whose probability is a product over positions.
-    Each sample gets the discriminator's loss at its own position as reward R and learns
-    from (R - b) grad log p_G, one sample per position, b the ``RewardBaseline`` of the
-    generator's last hidden state there. p_G is what the sampler draws from, temperature
-    included.
+    The samples of a row are one action; its probability is a product over positions.
+    The reward R of a sample is the discriminator's loss at its position. Its gradient
+    is (R - b) grad log p_G, with p_G the sampler's distribution, temperature included.
+    b is the ``RewardBaseline`` of the generator's last hidden state at the position.
 
     The paper does not say whether the baseline's loss trains the generator's encoder;
-    here it trains the linear map only. Its weight is ``generator_weight`` whatever the
-    mixture, so the baseline is ready when the adversarial part begins.
+    here it trains the linear map only. Its weight is ``generator_weight`` for every
+    mixture, so that the baseline is trained when the adversarial term sets in.
 
-    ``adversarial_weight`` w is a number in [0, 1] or a schedule; the sampler must have
-    ``distribution`` as ``CategoricalSampler`` has.
+    ``adversarial_weight`` w is a number in [0, 1] or a schedule. The sampler must have
+    a ``distribution`` method like ``CategoricalSampler``.
 
     Examples:
         >>> model = pretraining.ReinforceElectra(generator, discriminator)
@@ -196,13 +194,13 @@ class ReinforceElectra(_AdversarialElectra):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Those of every adversarial training, and the mean baseline."""
+        """Metrics of the base class and the mean baseline."""
         return [*super().metrics, self._baseline_value]
 
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Policy and baseline, likelihood, and discriminator terms."""
+        """Returns the likelihood, policy and baseline, and discriminator terms."""
         check_batch(PRETRAINING, batch)
         positions, weights = batch["masked_lm_positions"], batch["masked_lm_weights"]
         corrupted = self.corrupt(batch, seed=seed, training=training)
@@ -236,18 +234,18 @@ class ReinforceElectra(_AdversarialElectra):
 class GumbelElectra(_AdversarialElectra):
     """Adversarial generator by straight-through Gumbel-softmax (Jang et al., 2017).
 
-    Not in the paper, which names only REINFORCE. The discriminator reads one-hots of
-    the samples times its word table; backward they are softmax((logits + noise) / tau),
-    and the gradient turns its sign on the way to the generator. It is the gradient of
-    the discriminator's whole loss, scaled to a mean over the masked positions, so ``w``
-    weighs as in ``ReinforceElectra``. The word table has the gradient of the hard
-    lookup.
+    Not in the paper, which names only REINFORCE. The discriminator reads one-hot
+    samples times its word table. The backward pass replaces them by
+    softmax((logits + noise) / tau) and reverses the sign for the generator. The
+    gradient is that of the whole discriminator loss, scaled to a mean over the masked
+    positions, so ``w`` has the scale of ``ReinforceElectra``. The word table gets the
+    gradient of the hard lookup.
 
-    Costs the products [B P, V] x [V, E] of one more masked-LM head, and some tensors
-    of [B, P, V].
+    The extra cost is one masked-LM head, [B P, V] x [V, E], and some [B, P, V] tensors.
 
-    ``adversarial_weight`` and the sampler are as in ``ReinforceElectra``. Tau is
-    ``gumbel_temperature``, which must be positive as ``discriminator_weight`` must.
+    ``adversarial_weight`` and the sampler are as in ``ReinforceElectra``. Raises
+    ValueError unless ``gumbel_temperature`` (tau) and ``discriminator_weight`` are
+    positive.
 
     Examples:
         >>> model = pretraining.GumbelElectra(
@@ -275,7 +273,7 @@ class GumbelElectra(_AdversarialElectra):
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Likelihood and discriminator terms; the game is in the gradient."""
+        """Returns likelihood and discriminator terms; J acts through the gradient."""
         check_batch(PRETRAINING, batch)
         corrupted = self.corrupt(batch, seed=seed, training=training)
         self._update_sampled_accuracy(corrupted)
@@ -285,13 +283,12 @@ class GumbelElectra(_AdversarialElectra):
         )
         perturbed = perturbed_logits(logits, sampled_ids, fold_in(seed, RELAXATION))
         one_hots = straight_through(perturbed, sampled_ids, self.gumbel_temperature)
-        # discriminator_weight * L_disc is a sum over all tokens / tokens; J is a sum
-        # over masked slots / slots.
+        # Converts a mean over all tokens (L_disc) to a mean over masked slots (J).
         scale = tf.math.divide_no_nan(
             self._adversarial_factor() * totals["tokens"],
             self.discriminator_weight * totals["masked"],
         )
-        # Rows of the discriminator's word table [B, S, E], masked ones by one-hots.
+        # Word embeddings [B, S, E] of the discriminator; masked slots use one-hots.
         embeddings = self.discriminator.embeddings
         seen = embeddings.words(corrupted.inputs["input_ids"])
         words = put_rows(
@@ -316,20 +313,20 @@ class GumbelElectra(_AdversarialElectra):
 def perturbed_logits(
     logits: tf.Tensor, sampled_ids: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Adds Gumbel noise as it must have been for ``sampled_ids`` to be the argmax.
+    """Adds Gumbel noise conditioned on ``sampled_ids`` being the argmax.
 
-    Drawing ids from softmax(logits) and then this noise has the joint distribution of
-    drawing noise first and taking the argmax (Maddison et al., 2014, truncated
-    Gumbels): with Z = logsumexp(logits) the largest value is Z - log E_0, and the
-    others are -log(E_i exp(-logits_i) + exp(-largest)), all E exponential. So the
-    samples may come from any exact sampler, and float32 uniforms, which cut the tail
-    of Gumbel noise near 16, decide nothing.
+    Sampling ids from softmax(logits) first and the noise second has the joint
+    distribution of noise first and argmax second (truncated Gumbels; Maddison et al.,
+    2014). With Z = logsumexp(logits) and all E exponential, the largest value is
+    Z - log E_0; the others are -log(E_i exp(-logits_i) + exp(-largest)). Any exact
+    sampler may therefore draw the ids, and the precision of float32 uniforms, which
+    cut the Gumbel tail near 16, cannot change them.
 
-    The noise is a constant for gradients: d perturbed / d logits is the identity.
+    The noise is constant in the backward pass: d perturbed / d logits is the identity.
     """
     fixed = tf.stop_gradient(logits)
     draws = uniform(seed, known_shape(logits)) + 1e-30
-    # log E with E exponential: minus a Gumbel number.
+    # log E with E exponential is a negated Gumbel variate.
     log_exponential = tf.math.log(-tf.math.log(draws))
     size = logits.shape[-1]
     is_sampled = tf.one_hot(sampled_ids, size, on_value=True, off_value=False)
@@ -345,9 +342,10 @@ def perturbed_logits(
 def straight_through(
     perturbed: tf.Tensor, sampled_ids: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """The one-hot of the sample, with the gradient of softmax(perturbed / temperature).
+    """Returns one-hots of the samples with the gradient of softmax(perturbed / tau).
 
-    Exactly zeros and ones. A small temperature: a better gradient, more variance.
+    The values are exactly 0 and 1. A lower temperature lowers the bias of the gradient
+    and raises its variance.
     """
     hard = tf.one_hot(sampled_ids, perturbed.shape[-1], dtype=tf.float32)
 
@@ -359,7 +357,7 @@ def straight_through(
 
 
 def reverse_gradient(values: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Returns ``values``; gradients that come back are multiplied by ``-scale``."""
+    """Returns ``values`` and multiplies their gradient by ``-scale``."""
 
     @tf.custom_gradient
     def unchanged(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable]:
@@ -371,10 +369,10 @@ def reverse_gradient(values: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 def put_rows(
     rows: tf.Tensor, positions: tf.Tensor, used: tf.Tensor, into: tf.Tensor
 ) -> tf.Tensor:
-    """Puts rows [B, P, E] into [B, S, E] at positions [B, P], which are zero there.
+    """Writes rows [B, P, E] into zeros of [B, S, E] at positions [B, P].
 
-    ``used`` [B, P] bool says which rows go somewhere; their positions within a row of
-    the batch must differ.
+    Only rows marked in ``used`` (bool [B, P]) are written. Their positions must differ
+    within a row of the batch.
     """
     batch, slots, size = known_shape(rows)
     kept = tf.where(used[..., tf.newaxis], rows, 0.0)

@@ -1,8 +1,8 @@
 """Schedules of sampling temperatures and mixture weights.
 
-A schedule maps the number of updates (an integer scalar) to a float32 scalar. Keras's
-``LearningRateSchedule`` objects are schedules, too. Steps are `PretrainingModel.step`,
-so a phase counts from its own start.
+A schedule maps the number of updates (an integer scalar) to a float32 scalar, like
+Keras's ``LearningRateSchedule``. Steps are `PretrainingModel.step`, so every phase
+counts from 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Schedule = Callable[[tf.Tensor | None], tf.Tensor | float]
 class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule):
     """Linear change from ``start`` to ``end``, then constant.
 
-    Begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 updates, where Keras's
+    Begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 updates; Keras's
     ``PolynomialDecay`` always begins at step 0.
 
     Examples:
@@ -40,7 +40,7 @@ class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule
         self.start, self.end, self.steps, self.begin = start, end, steps, begin
 
     def __call__(self, step: tf.Tensor | None) -> tf.Tensor:
-        """Returns the float32 scalar of a step."""
+        """Returns the float32 value at a step."""
         done = _elapsed(step, self.begin) / self.steps
         return self.start + (self.end - self.start) * tf.minimum(done, 1.0)
 
@@ -49,9 +49,9 @@ class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule
 class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSchedule):
     """Exponential decay to a limit: end + (start - end) * exp(-step / time_constant).
 
-    The temperature of Fast-ELECTRA (Dong et al., 2023), T = 1 + (T_0 - 1) exp(-u / tau)
-    with u the share of the training: ``time_constant`` is tau times the number of
-    updates, and positive. Keras's ``ExponentialDecay`` decays to 0.
+    Temperature of Fast-ELECTRA (Dong et al., 2023), T = 1 + (T_0 - 1) exp(-u / tau)
+    with u the trained fraction: ``time_constant`` > 0 is tau times the number of
+    updates. Keras's ``ExponentialDecay`` decays to 0.
 
     Examples:
         >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)
@@ -68,13 +68,13 @@ class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSche
         self.start, self.end, self.time_constant = start, end, time_constant
 
     def __call__(self, step: tf.Tensor | None) -> tf.Tensor:
-        """Returns the float32 scalar of a step."""
+        """Returns the float32 value at a step."""
         left = tf.exp(-_elapsed(step, 0) / self.time_constant)
         return self.end + (self.start - self.end) * left
 
 
 def as_schedule(value: float | Schedule) -> Schedule:
-    """Takes a number for a constant schedule, and a schedule as it is."""
+    """Wraps a number in a constant schedule; returns schedules unchanged."""
     if callable(value):
         return value
     number = float(value)
@@ -86,5 +86,5 @@ def _elapsed(step: tf.Tensor | None, begin: int) -> tf.Tensor:
         raise ValueError(
             "a schedule needs the step: pass step=model.step to what it belongs to."
         )
-    # Subtracted as integers: exact below 2**24 steps.
+    # Integer subtraction keeps the result exact below 2**24 steps.
     return tf.cast(tf.maximum(tf.cast(step, tf.int64) - begin, 0), tf.float32)

@@ -1,4 +1,4 @@
-"""The training step of every pretraining model, written once."""
+"""Base class of the pretraining models, with their training step."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ from electra_tf.layers.serialization import Serializable
 
 Batch = Mapping[str, tf.Tensor]
 
-# Sites of randomness within a step, folded into its seed. Every model draws the same
-# numbers at a site.
+# Ids of the random streams within a step, folded into its seed; all models share them.
 GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 
 
 class PretrainingModel(Serializable, DistributedFit, keras.Model):
     """A ``keras.Model`` whose loss comes from ``compute_losses``.
 
-    Everything random in a step is a function of (seed, step, row of the global batch,
-    site), so a resumed run repeats a killed one to the bit, and how the batch is cut
-    into replicas and micro-batches changes nothing. Losses are sums over the local
-    rows divided by counts over *all* of them: summing gradients then gives the gradient
-    of the whole batch.
+    All randomness in a step is a function of (seed, step, global row, stream). A
+    resumed run is therefore bit-identical to an uninterrupted one, and the split into
+    replicas and micro-batches does not matter. Losses are sums over the local rows
+    divided by *global* counts, so summed gradients are those of the whole batch.
 
     Args:
-        gradient_accumulation_steps: micro-batches per update. The rows a replica
-            gets must be divisible by it.
-        seed: of everything random in the training step.
+        gradient_accumulation_steps: micro-batches per update; must divide the rows
+            per replica.
+        seed: seed of the training step.
 
     Examples:
         >>> model = et.Electra(generator, discriminator, gradient_accumulation_steps=2)
@@ -56,8 +54,8 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             )
         self.gradient_accumulation_steps = count
         self.seed = seed
-        # Counts batches consumed. Not the optimizer's counter: under float16 that one
-        # stands still when a step is skipped, and the data must not.
+        # Counts consumed batches. The optimizer's own counter does not advance when
+        # float16 training skips a step.
         self.step = self.add_weight(
             name="step",
             shape=(),
@@ -70,12 +68,12 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Returns the scalar loss terms of some rows and updates the metrics.
+        """Returns the scalar loss terms of a batch and updates the metrics.
 
         Args:
             batch: the tensors of ``features.PRETRAINING``.
-            totals: counts over the global batch, from ``loss_totals``. Every term is a
-                sum over the rows divided by one of them.
+            totals: global counts, from ``loss_totals``; each term is a sum over rows
+                divided by one of them.
             seed: int32 [3], for dropout and samples.
             training: whether dropout is on.
         """
@@ -87,7 +85,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         return {
             "masked": tf.reduce_sum(batch["masked_lm_weights"]),
             "tokens": tf.reduce_sum(tokens),
-            # Rows of padding, which fill up a last batch, do not count.
+            # Padding rows that fill up a last batch do not count.
             "rows": tf.reduce_sum(tf.reduce_max(tokens, axis=1)),
         }
 
@@ -102,10 +100,10 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     def compile(
         self, optimizer: Any = "rmsprop", loss: None = None, **kwargs: Any
     ) -> None:
-        """Sets the optimizer; other arguments are those of ``keras.Model.compile``.
+        """Sets the optimizer; takes the arguments of ``keras.Model.compile``.
 
         Raises:
-            ValueError: for a loss or metrics, which a pretraining model defines itself.
+            ValueError: if given a loss or metrics; the model defines its own.
         """
         given = {"loss": loss, **kwargs}
         names = ("loss", "loss_weights", "metrics", "weighted_metrics")
@@ -119,14 +117,14 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         super().compile(optimizer, **kwargs)
 
     def compile_from_config(self, config: Mapping[str, Any]) -> None:
-        """Compiles a loaded model; Keras does not if ``compile`` is overridden."""
+        """Compiles a loaded model; Keras skips this if ``compile`` is overridden."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def train_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
-        """Performs one optimizer update and returns the results of the metrics.
+        """Performs one optimizer update and returns the metric results.
 
-        ``data`` is a batch or, as Keras passes it, (batch,) or (batch, None, None).
+        ``data`` is a batch, (batch,) or (batch, None, None).
         """
         batch = _unpack(data)
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
@@ -141,9 +139,9 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         return self.metric_logs()
 
     def test_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
-        """Computes the losses without dropout and returns the results of the metrics.
+        """Computes the losses without dropout and returns the metric results.
 
-        The samples are a function of the whole batch alone, on any number of devices.
+        The samples depend on the global batch only, not on the number of devices.
         """
         batch = _unpack(data)
         totals, seed = self.loss_totals(batch), self.test_seed(batch)
@@ -151,9 +149,9 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         return self.metric_logs()
 
     def test_seed(self, batch: Batch) -> tf.Tensor:
-        """Returns the seed of the samples of ``test_step``, int32 [3]."""
+        """Returns the sampling seed of ``test_step``, int32 [3]."""
         ids = batch["input_ids"]
-        # int64, because int32 lives in the memory of the host even on a GPU.
+        # int64: TensorFlow keeps int32 tensors in host memory, even on a GPU.
         fingerprint = all_replicas_sum(tf.reduce_sum(tf.cast(ids, tf.int64)))
         seed = fold_in(tf.constant([self.seed, -1]), tf.cast(fingerprint, tf.int32))
         return at_row(seed, rows_before(ids))
@@ -169,7 +167,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     def _accumulated_gradients(
         self, batch: Batch, totals: Batch, seed: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Sums micro-batch gradients in a loop: memory of one, result of all."""
+        """Sums the gradients of micro-batches, with the memory of a single one."""
         count = self.gradient_accumulation_steps
         rows = batch["input_ids"].shape[0]
         if rows is None or rows % count:
@@ -190,7 +188,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             gradients = self._gradients(
                 micro_batch, totals, at_row(seed, seed[2] + index * size)
             )
-            # Densify: the embedding tables' sparse gradients have no fixed shape.
+            # Dense, because sparse embedding gradients have no fixed shape.
             dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
             return index + 1, [s + g for s, g in zip(sums, dense, strict=True)]
 
@@ -206,7 +204,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
 
 
 def _unpack(data: Batch | tuple) -> Batch:
-    """Returns the batch of what Keras passes to a step."""
+    """Returns the batch; raises UserError for labels or sample weights."""
     batch, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
     if labels is not None or weights is not None:
         raise UserError(

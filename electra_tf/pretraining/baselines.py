@@ -1,6 +1,6 @@
-"""Scores of trivial predictors, shown beside the held-out scores of a run.
+"""Scores of trivial predictors, reported beside a run's held-out scores.
 
-They know token frequencies and base rates. Plain NumPy.
+They use token frequencies and base rates only, in NumPy.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ COPYING = "_copying"
 
 
 def log_frequencies(counts: np.ndarray) -> np.ndarray:
-    """Natural log of the unigram distribution, float64 [V], from token counts [V].
+    """Returns the log unigram distribution, float64 [V], from token counts [V].
 
-    One is added to each count, so that no token of another text has probability 0.
+    Add-one smoothing gives unseen tokens a probability above 0.
     """
     smoothed = np.asarray(counts, np.float64) + 1.0
     return np.log(smoothed / smoothed.sum())
@@ -25,9 +25,9 @@ def log_frequencies(counts: np.ndarray) -> np.ndarray:
 class TrivialBaselines:
     """Unigram distribution, most common token, and base rates.
 
-    ``counts`` [V] are the token counts of the training text without special tokens; a
-    sum of 0 raises ValueError. Pass ``mask_id`` if the generator reads the masked text,
-    where some of the targets stay visible and can be copied.
+    ``counts`` [V] are token counts of the training text without special tokens; raises
+    ValueError if they sum to 0. Pass ``mask_id`` if the generator reads masked text,
+    where some targets stay visible and can be copied.
     """
 
     def __init__(self, counts: np.ndarray, mask_id: int | None = None):
@@ -48,14 +48,14 @@ class TrivialBaselines:
             self._shown.append(np.take_along_axis(read, where, axis=1)[used])
 
     def generator(self) -> dict[str, float]:
-        """Unigram cross-entropy (nats) and accuracy of the most common token."""
+        """Returns unigram cross-entropy (nats) and most-common-token accuracy."""
         return _summary(*self._unigram())
 
     def copying(self) -> dict[str, float]:
-        """The same, but copying the token where one is visible instead of [MASK].
+        """Returns the scores of copying visible tokens, or {} without ``mask_id``.
 
-        A visible token is predicted with the share of cases in which it is the target,
-        else the unigram distribution. Empty without ``mask_id``.
+        The probability of a visible token is the rate at which visible tokens are the
+        target; the rest of the mass is the unigram distribution.
         """
         if self._mask_id is None:
             return {}
@@ -74,8 +74,7 @@ class TrivialBaselines:
     def scores(self, logs: Mapping[str, float]) -> dict[str, float]:
         """Returns the trivial score of each held-out metric in ``logs`` that has one.
 
-        The base rates come from ``logs`` themselves. The scores of ``copying`` have
-        COPYING at the end of the metric's name.
+        Base rates come from ``logs``. Scores of ``copying`` get the suffix COPYING.
         """
         unigram, copying, values = self.generator(), self.copying(), {}
         for prefix in ("generator", "masked_lm"):
@@ -84,7 +83,7 @@ class TrivialBaselines:
                 if copying:
                     values[f"{prefix}_{score}{COPYING}"] = copying[score]
         everywhere = logs.get("replaced_fraction", 0.0)
-        # The share among the positions of the loss.
+        # Rate among the positions in the loss.
         rate = logs.get("replaced_masked_fraction", everywhere)
         replaceable = logs.get("replaced_replaceable_fraction", rate)
         corrupted = logs.get("corrupted_fraction", 0.0)
@@ -97,8 +96,8 @@ class TrivialBaselines:
             "copy_auc": 0.5,
             "sentence_loss": entropy(corrupted),
             "sentence_accuracy": max(corrupted, 1 - corrupted),
-            # Keeps every token with probability 1 - rate, else draws one from the
-            # unigram distribution; that the draw may be the token is not counted.
+            # Keeps a token with probability 1 - rate, else samples the unigram
+            # distribution, ignoring samples that equal the token.
             "prediction_loss": entropy(rate) + rate * unigram["loss"],
             "prediction_accuracy": 1 - rate,
             "corrected_accuracy": 0.0,
@@ -111,7 +110,7 @@ class TrivialBaselines:
 
 
 def entropy(rate: float) -> float:
-    """Entropy of a binary label in nats: the loss of predicting the base rate."""
+    """Returns the entropy of a binary label in nats, the loss of the base rate."""
     rate = min(max(rate, 1e-12), 1 - 1e-12)
     return -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
 

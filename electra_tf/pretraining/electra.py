@@ -1,4 +1,4 @@
-"""ELECTRA: a generator corrupts, a discriminator detects, both train at once.
+"""ELECTRA: joint training of a generator and a discriminator.
 
 Clark et al., 2020, section 2. Letters: B batch, S sequence, P predicted positions,
 V vocabulary, D hidden size.
@@ -37,13 +37,11 @@ from electra_tf.pretraining.samplers import CategoricalSampler, Corrupted, corru
 class Electra(PretrainingModel):
     """Joint training of generator and discriminator.
 
-    The loss is ``generator_weight * generator's loss + discriminator_weight *
-    objective``. No gradient flows from the discriminator through the samples into the
-    generator. To tie the embedding tables, pass both encoders the same
-    ``TextEmbedding``.
+    The loss is ``generator_weight * generator loss + discriminator_weight *
+    objective``. No gradient flows through the samples into the generator. To tie the
+    embedding tables, pass the same ``TextEmbedding`` to both encoders.
 
-    ``call`` returns the discriminator's scores of encoder inputs: rtd_logits [B, S] by
-    default.
+    ``call`` returns the discriminator's logits, by default rtd_logits [B, S].
 
     Example::
 
@@ -57,8 +55,8 @@ class Electra(PretrainingModel):
         model = et.Electra(generator, discriminator)
 
     Args:
-        generator: a ``MaskedLM``, ``TwoTowerGenerator`` (ELECTRA-TT of the Electric
-            paper) or ``UnigramGenerator``: any model with ``predictions`` and
+        generator: ``MaskedLM``, ``TwoTowerGenerator`` (ELECTRA-TT of the Electric
+            paper), ``UnigramGenerator``, or a model with ``predictions`` and
             ``loss_of``.
         discriminator: an encoder.
         objective: an ``Objective``; default ``ReplacedTokenDetection()``.
@@ -66,12 +64,12 @@ class Electra(PretrainingModel):
             ``CategoricalSampler()``.
         generator_weight: weight of the generator's loss.
         discriminator_weight: weight of the objective (lambda in the paper, 50).
-        sampling_dropout: False draws the samples from a second forward pass of the
-            generator, without dropout and without gradient. The original samples with
-            dropout. ``ReinforceElectra``, ``GumbelElectra`` and ``Electric`` raise a
-            ValueError: their losses need the distribution that is sampled from.
-        special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. Metrics
-            named "replaceable" leave them out.
+        sampling_dropout: False samples from a second forward pass of the generator
+            without dropout or gradient; the original samples with dropout. False is
+            a ValueError in ``ReinforceElectra``, ``GumbelElectra`` and ``Electric``,
+            whose losses need the sampling distribution.
+        special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. The
+            "replaceable" metrics exclude them.
 
     Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
@@ -90,7 +88,7 @@ class Electra(PretrainingModel):
         True
     """
 
-    # Whether a loss is about the distribution that the samples were drawn from.
+    # Whether a loss depends on the distribution that the samples came from.
     _learns_from_samples = False
 
     def __init__(
@@ -139,7 +137,7 @@ class Electra(PretrainingModel):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Total loss, the generator's metrics, the objective's, and the schedules."""
+        """Total loss, generator and objective metrics, and schedules."""
         return [
             self._total_loss,
             self._likelihood.loss,
@@ -152,16 +150,16 @@ class Electra(PretrainingModel):
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns the objective's scores of encoder inputs, float32 [B, S, ...]."""
+        """Returns the objective's logits, float32 [B, S, ...]."""
         hidden = self.discriminator(inputs, training=training, seed=seed)
         return self.objective(hidden, inputs)
 
     def detector(self) -> Discriminator:
-        """Returns the discriminator with its head, a model that shares the weights."""
+        """Returns the discriminator with its head; shares the weights."""
         return self.objective.as_model(self.discriminator)
 
     def artifacts(self) -> dict[str, keras.Model]:
-        """Returns the models that a finished run saves, independent of each other."""
+        """Returns independent models to save at the end of a run."""
         encoder = self.discriminator.standalone()
         return {
             "encoder": encoder,
@@ -170,13 +168,13 @@ class Electra(PretrainingModel):
         }
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Adds the counts of the generator's loss to those of every model."""
+        """Adds the counts of the generator's loss."""
         return {**super().local_counts(batch), **self.generator.local_counts(batch)}
 
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Generator loss, and discriminator loss on the generator's samples."""
+        """Returns the generator loss and the loss on the corrupted text."""
         check_batch(PRETRAINING, batch)
         corrupted = self.corrupt(batch, seed=seed, training=training)
         self._update_sampled_accuracy(corrupted)
@@ -200,7 +198,7 @@ class Electra(PretrainingModel):
     def corrupt(
         self, batch: Batch, *, seed: tf.Tensor, training: bool = False
     ) -> Corrupted:
-        """Replaces the masked tokens of a batch by samples of the generator."""
+        """Replaces the masked tokens of a batch with samples of the generator."""
         predicted = self.generator.predictions(
             batch, training=training, seed=fold_in(seed, GENERATOR)
         )
@@ -213,11 +211,11 @@ class Electra(PretrainingModel):
         return corrupt(batch, sampled_ids, self.special_ids, predicted)
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Corrupts a batch and returns the discriminator's output without dropout.
+        """Corrupts a batch and returns the discriminator's predictions, no dropout.
 
         Returns corrupted_ids int32, is_masked, is_replaced and is_replaceable bool,
-        each [B, S], and the objective's answer: replaced_probability [B, S] float32 by
-        default.
+        each [B, S], and the objective's predictions, by default
+        replaced_probability float32 [B, S].
         """
         corrupted = self.corrupt(batch, seed=seed)
         hidden = self.discriminator(corrupted.inputs)

@@ -1,4 +1,4 @@
-"""Electric: an energy for every token, trained against noise.
+"""Electric: an energy-based cloze model, trained by noise-contrastive estimation.
 
 Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP).
 Electric models the probability of a token given all others without a softmax and
@@ -6,19 +6,18 @@ without [MASK]:
 
     p(x_t | x without t) = exp(-E(x)_t) / Z(x without t),    E(x)_t = w . h(x)_t
 
-with h the encoder of the whole text. It is trained by noise-contrastive estimation
-(section 2): of n tokens, k random ones are replaced by noise drawn from q(. | x
-without t), a two-tower generator. Exp(-E) takes the place of p, with Z = 1. Of the
-tokens at hand (n - k) are then data and k noise, and Bayes' rule says of a token at t
+h is the encoder of the whole text. In training (section 2), noise from a two-tower
+generator q(. | x without t) replaces k random tokens of n. With Z = 1, exp(-E)
+stands for p, and Bayes' rule over (n - k) data and k noise tokens gives
 
     P(data)  = (n - k) exp(-E) / ((n - k) exp(-E) + k q)
     P(noise) = k q / ((n - k) exp(-E) + k q) = sigmoid(logit),
     logit    = log(k q) - log((n - k) exp(-E)) = E(x)_t + log q + log(k / (n - k)).
 
-So the sign is that of ELECTRA's head: a high energy is an unlikely token, a positive
-logit says noise. The loss is the binary cross-entropy of these logits (Algorithm 2: one
-pass for all noise and data, taking the text with noise for the context of every token).
-The label is where a token came from: a draw that equals the original is noise too.
+The sign agrees with ELECTRA's head: a high energy is an unlikely token, a positive
+logit is noise. The loss is the binary cross-entropy of these logits. Algorithm 2 needs
+one pass, with the noisy text as the context of every token. A draw that equals the
+original is labeled noise.
 
 Letters: B batch, S sequence.
 """
@@ -52,29 +51,28 @@ def noise_logits(
     is_noise: tf.Tensor,
     input_mask: tf.Tensor,
 ) -> tf.Tensor:
-    """E + log q + log(k / (n - k)), float32 [B, S] like the energies; > 0 is noise.
+    """Returns E + log q + log(k / (n - k)), float32 [B, S]; > 0 is noise.
 
-    ``log_noise`` is log q of every token, ``is_noise`` marks the k drawn ones, and n is
-    the number of real tokens of a row.
+    ``log_noise`` is log q of every token, ``is_noise`` marks the k sampled tokens, and
+    n is the number of real tokens of a row.
     """
     drawn = tf.reduce_sum(tf.cast(is_noise, tf.float32), 1, keepdims=True)
     rest = tf.reduce_sum(tf.cast(input_mask, tf.float32), 1, keepdims=True) - drawn
-    # Deviation: k / (n - k) of each row, as the paper's Algorithm 2. The original code
-    # has one constant, mask_prob / (1 - mask_prob), which is wrong for short rows and
-    # under a schedule of the mask rate. A row without a draw counts as one with one.
+    # Deviation: k / (n - k) per row, as in the paper's Algorithm 2. The original code
+    # uses the constant mask_prob / (1 - mask_prob), which is wrong for short rows and
+    # under a mask rate schedule. k is at least 1, also for rows without a sample.
     odds = tf.maximum(drawn, 1.0) / tf.maximum(rest, 1.0)
     return energies + log_noise + tf.math.log(odds)
 
 
 def log_noise(corrupted: Corrupted) -> tf.Tensor:
-    """Log q of each token given the *original* tokens around it, float32 [B, S].
+    """Returns log q of each token given its *original* context, float32 [B, S].
 
     ``corrupted.predicted`` is the ``Cloze`` of a two-tower generator. No gradient.
     """
     batch, cloze = corrupted.batch, corrupted.predicted
     positions = batch["masked_lm_positions"]
-    # From the text and not from the samples: of two draws at a position one is left.
-    # The context is the original one, as for the tokens that stayed.
+    # Ids come from the corrupted text: of two samples at a position only one remains.
     drawn_ids = tf.gather(corrupted.inputs["input_ids"], positions, batch_dims=1)
     values = scatter_positions(
         -cloze.values,
@@ -87,11 +85,11 @@ def log_noise(corrupted: Corrupted) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class NoiseContrastiveEstimation(ReplacedTokenDetection):
-    """Noise-contrastive estimation: is this token noise or data?
+    """Noise-contrastive estimation: noise or data, by token.
 
-    ``call`` returns the energies E(x)_t [B, S]. Loss and metrics are those of
-    ``noise_logits`` over all real tokens (section 2, Algorithm 2, and the original
-    code). ``replaced_fraction`` is the share of noise.
+    ``call`` returns the energies E(x)_t [B, S]. Loss and metrics use ``noise_logits``
+    over all real tokens (section 2, Algorithm 2, and the original code).
+    ``replaced_fraction`` is the fraction of noise.
 
     Examples:
         >>> energy = pretraining.NoiseContrastiveEstimation()
@@ -103,13 +101,13 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         super().__init__("all", **kwargs)
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
-        """Returns the drawn positions: a draw of the original token is noise, too."""
+        """Returns the sampled positions, including samples of the original token."""
         return corrupted.is_masked
 
     def logits(
         self, hidden: tf.Tensor, corrupted: Corrupted, training: bool = False
     ) -> tf.Tensor:
-        """Returns the logits of "noise", float32 [B, S]."""
+        """Returns the noise logits, float32 [B, S]."""
         return noise_logits(
             self(hidden, training=training),
             log_noise(corrupted),
@@ -118,11 +116,11 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         )
 
     def as_model(self, encoder: TextEncoder) -> EnergyModel:
-        """The encoder with its head, as a model of its own: it gives energies."""
+        """Returns the encoder with its head as an ``EnergyModel``."""
         return EnergyModel(encoder, self)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the positions are no choice here."""
+        """Returns the constructor's arguments, which exclude ``positions``."""
         config = super().get_config()
         del config["positions"]
         return config
@@ -132,7 +130,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
 class EnergyModel(Discriminator):
     """A trained Electric without its generator.
 
-    ``call`` returns the energy E(x)_t of every token, [B, S] float32. It is not a
+    ``call`` returns the energy E(x)_t of every token, [B, S] float32, which is not a
     replaced-token logit: a high energy is an unlikely token.
 
     Examples:
@@ -146,19 +144,17 @@ class EnergyModel(Discriminator):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class Electric(Electra):
-    """Energy-based cloze model and its noise distribution, trained jointly.
+    """Energy-based cloze model, trained jointly with its noise distribution.
 
-    The loss is ``generator_weight * cross-entropy + discriminator_weight * NCE``, the
-    first over all candidates (see ``TwoTowerGenerator``), the second over all real
-    tokens. No gradient flows from the second into the generator, neither through the
-    draws nor through log q.
+    The loss is ``generator_weight * cross-entropy + discriminator_weight * NCE``: over
+    all candidates (see ``TwoTowerGenerator``) and over all real tokens. No gradient of
+    the NCE reaches the generator, neither through the samples nor through log q.
 
-    ``call`` returns the energies E(x)_t [B, S] of encoder inputs, as ``detector()``, a
-    run's ``discriminator.keras``. See ``pseudo_log_likelihood``.
+    ``call`` returns the energies E(x)_t [B, S], like ``detector()``, the
+    ``discriminator.keras`` of a run. See ``pseudo_log_likelihood``.
 
-    The objective is ``NoiseContrastiveEstimation()`` by default. The sampler must draw
-    from the softmax of the logits, which log q is taken from; another temperature or
-    ``disallow_correct`` raises ValueError.
+    The default objective is ``NoiseContrastiveEstimation()``. Raises ValueError for a
+    sampler with a temperature or ``disallow_correct``: log q is the plain softmax.
 
     Examples:
         >>> model = pretraining.Electric(towers, discriminator)
@@ -193,16 +189,16 @@ def pseudo_log_likelihood(
     max_seq_length: int = 128,
     batch_size: int = 32,
 ) -> np.ndarray:
-    """Sum of log p(token | all others) over each text, from one pass over it.
+    """Computes the sum of log p(token | all others) over each text in one pass.
 
-    Section 3 of the Electric paper: PLL(x) is the sum of -E(x)_t, with Z taken for 1
-    as in training. [CLS] and [SEP] are left out: they are never noise, so that nothing
-    was learned of their energies. For comparing texts of about equal length, such as
-    the hypotheses of a speech recognizer.
+    Section 3 of the Electric paper: PLL(x) is the sum of -E(x)_t, with Z = 1 as in
+    training. [CLS] and [SEP] are excluded: they are never noise, so their energies are
+    untrained. Compare only texts of similar length, such as the hypotheses of a speech
+    recognizer.
 
-    ``model`` is an ``Electric``, or the ``discriminator.keras`` of its run, and
-    ``tokenizer`` the run's ``WordPiece``. Texts are cut to ``max_seq_length``, [CLS]
-    and [SEP] included. Returns float64 nats, one number per text.
+    ``model`` is an ``Electric`` or the ``discriminator.keras`` of its run;
+    ``tokenizer`` is the run's ``WordPiece``. Texts are truncated to ``max_seq_length``
+    with [CLS] and [SEP]. Returns one float64 per text, in nats.
 
     Examples:
         >>> tokenizer = et.load("mini").tokenizer
@@ -232,7 +228,7 @@ def pseudo_log_likelihood(
         mask = tf.sequence_mask(lengths, max_seq_length, tf.int32)
         inputs = derive_inputs(ids, mask, vocabulary.sep_id)
         energies = np.asarray(model(inputs), np.float64)
-        # Between [CLS] and the final [SEP]; a text cannot hold special tokens.
+        # Positions between [CLS] and the final [SEP].
         inner = np.arange(max_seq_length)[None] < np.asarray(lengths)[:, None] - 1
         inner[:, 0] = False
         scores.extend(-(energies * inner).sum(axis=1))

@@ -1,7 +1,6 @@
-"""Generators without a network: fixed distributions over the vocabulary.
+"""Generators without a network, for use in ``Electra`` instead of ``MaskedLM``.
 
-They replace the ``MaskedLM`` in ``Electra``. Letters: B batch, S sequence,
-P predicted positions, V vocabulary.
+Letters: B batch, S sequence, P predicted positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from electra_tf.pretraining.metrics import Likelihood
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class UnigramGenerator(Serializable, keras.Model):
-    """The same distribution at every position, whatever the text.
+    """The same token distribution at every position.
 
     With the token frequencies of the training text it is the paper's unigram generator
     (section 3.2, "Smaller Generators"; Figure 3, left). Without ``set_counts`` it is
-    uniform over the whole vocabulary, special tokens included, which is the original
-    code's ``uniform_generator``; its masked-LM loss is then the constant ln V.
+    uniform over the vocabulary with special tokens, as ``uniform_generator`` of the
+    original code; its masked-LM loss is then the constant ln V.
 
-    Nothing is trained. The distribution is a weight, so models and checkpoints save it.
+    The distribution is a non-trainable weight, so models and checkpoints save it.
 
     Examples:
         >>> generator = pretraining.UnigramGenerator(5)
@@ -48,7 +47,7 @@ class UnigramGenerator(Serializable, keras.Model):
         self.built = True
 
     def set_counts(self, counts: np.ndarray) -> None:
-        """Sets token counts [V]; raises ValueError for other shapes or a sum of 0."""
+        """Sets token counts [V]; raises ValueError for a wrong shape or a sum of 0."""
         counts = np.asarray(counts, np.float64)
         if counts.shape != (self.vocab_size,) or not counts.sum() > 0:
             raise ValueError(
@@ -62,7 +61,7 @@ class UnigramGenerator(Serializable, keras.Model):
     ) -> tf.Tensor:
         """Returns mlm_logits [B, P, V] float32, the same row everywhere.
 
-        Of the inputs only the shape of masked_lm_positions [B, P] is read.
+        Uses only the shape of masked_lm_positions [B, P].
         """
         del training, seed
         rows, slots = known_shape(inputs["masked_lm_positions"])
@@ -78,13 +77,13 @@ class UnigramGenerator(Serializable, keras.Model):
     def loss_of(
         self, predicted: Prediction, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
-        """Returns the local share of the mean cross-entropy; updates ``metrics``."""
+        """Returns this replica's part of the mean loss; updates ``metrics``."""
         return masked_cross_entropy(
             predicted.logits, batch, totals, metrics, self.compute_dtype
         )
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns no counts: the loss divides by the masked slots."""
+        """Returns {}: the loss needs no other count than the masked slots."""
         return {}
 
     def standalone(self) -> UnigramGenerator:

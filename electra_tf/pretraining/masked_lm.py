@@ -1,4 +1,4 @@
-"""Masked language model: BERT's objective, and ELECTRA's generator.
+"""Masked language model: BERT's objective and ELECTRA's generator.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary.
 """
@@ -24,7 +24,7 @@ class Prediction(NamedTuple):
 
     Attributes:
         logits: [B, P, V] float32 at the masked positions.
-        hidden: [B, S, D] last hidden states; None without a network.
+        hidden: [B, S, D] last hidden states, or None without a network.
     """
 
     logits: tf.Tensor
@@ -33,10 +33,10 @@ class Prediction(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class MaskedLM(PretrainingModel):
-    """An encoder with a vocabulary head that reads only the masked positions.
+    """An encoder with a vocabulary head at the masked positions.
 
-    Trained alone it is BERT without next-sentence prediction; inside ``Electra`` it
-    is the generator. The output matrix is the encoder's word table.
+    It is BERT without next-sentence prediction, and the generator of ``Electra``. The
+    output matrix is the encoder's word table.
 
     Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
@@ -86,17 +86,17 @@ class MaskedLM(PretrainingModel):
     def loss_of(
         self, predicted: Prediction, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
-        """Returns the local share of the mean cross-entropy; updates ``metrics``."""
+        """Returns this replica's part of the mean loss; updates ``metrics``."""
         return masked_cross_entropy(
             predicted.logits, batch, totals, metrics, self.compute_dtype
         )
 
     def artifacts(self) -> dict[str, keras.Model]:
-        """Returns the models that a finished run saves, by file name."""
+        """Returns the models to save at the end of a run, by file name."""
         return {"encoder": self.encoder, "generator": self}
 
     def standalone(self) -> MaskedLM:
-        """Returns the model, or a copy that borrows no embeddings."""
+        """Returns the model, or a copy with embeddings of its own."""
         encoder = self.encoder.standalone()
         if encoder is self.encoder:
             return self
@@ -121,7 +121,7 @@ class MaskedLM(PretrainingModel):
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Cross-entropy at the masked positions (section 2 of the paper)."""
+        """Returns the cross-entropy at the masked positions (section 2)."""
         check_batch(PRETRAINING, batch)
         predicted = self.predictions(batch, training=training, seed=seed)
         return [self.loss_of(predicted, batch, totals, self._likelihood)]
@@ -134,9 +134,9 @@ def masked_cross_entropy(
     metrics: Likelihood,
     compute_dtype: str,
 ) -> tf.Tensor:
-    """Cross-entropy of logits [B, P, V] at the masked positions, and its metrics.
+    """Computes the cross-entropy of logits [B, P, V] and updates the metrics.
 
-    Returns the local share of the mean over ``totals["masked"]``.
+    Returns this replica's part of the mean over ``totals["masked"]``.
     """
     targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
     values = losses.token_cross_entropy_for(compute_dtype)(logits, targets)

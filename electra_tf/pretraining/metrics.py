@@ -10,10 +10,7 @@ import tensorflow as tf
 
 
 class _Unsaved:
-    """Keeps the counts of a metric out of saved models, where nobody reads them.
-
-    So a model file loads whatever metrics its class has now.
-    """
+    """Excludes the variables of metrics from saved models."""
 
     def save_own_variables(self, store: Any) -> None:
         """Saves nothing."""
@@ -23,10 +20,10 @@ class _Unsaved:
 
 
 class TotalLoss(_Unsaved, keras.metrics.Metric):
-    """The weighted sum of other loss metrics; a weight may be a callable.
+    """Weighted sum of other loss metrics; a weight may be a callable.
 
-    Derived from their results instead of tracked, so that it is the loss of all rows
-    seen since the last reset, on every replica and in every micro-batch.
+    The result is derived from theirs, so it covers all rows since the last reset, on
+    every replica and in every micro-batch.
     """
 
     def __init__(
@@ -35,14 +32,14 @@ class TotalLoss(_Unsaved, keras.metrics.Metric):
         name: str = "loss",
     ):
         super().__init__(name=name)
-        # A tuple is not tracked: the metrics stay their owners'.
+        # Keras does not track tuples: the metrics belong to their owners.
         self._terms = tuple(
             (metric, weight if callable(weight) else lambda weight=weight: weight)
             for metric, weight in terms
         )
 
     def update_state(self) -> None:
-        """Nothing to do: the result is derived."""
+        """Does nothing: the result is derived."""
 
     def result(self) -> tf.Tensor:
         """Returns the weighted sum of the terms' results."""
@@ -50,27 +47,27 @@ class TotalLoss(_Unsaved, keras.metrics.Metric):
 
 
 class StepValue(_Unsaved, keras.metrics.Metric):
-    """What a schedule says of the next update, as the learning rate in the logs."""
+    """Value of a schedule at the next update, for the logs."""
 
     def __init__(self, value: Callable, name: str):
         super().__init__(name=name)
-        # A closure, not the step itself: a metric resets the variables it holds.
+        # A closure hides the step variable, which the metric would reset.
         self._value = value
 
     def update_state(self) -> None:
-        """Nothing to do: the result is derived."""
+        """Does nothing: the result is derived."""
 
     def result(self) -> tf.Tensor:
-        """Returns the float32 scalar."""
+        """Returns the current value, a float32 scalar."""
         return tf.cast(self._value(), tf.float32)
 
 
 class BucketAUC(_Unsaved, keras.metrics.Metric):
     """Area under the ROC curve of logits, from counts in buckets of equal width.
 
-    One segment sum a step, where Keras's ``AUC`` compares with 200 thresholds that are
-    evenly spaced in probability and leave few for rare labels. Within a bucket, 0.012
-    of a logit, positives and negatives count as tied.
+    Takes one segment sum per step. Keras's ``AUC`` has 200 thresholds evenly spaced in
+    probability, of which few resolve rare labels. Logits within a bucket (0.012 wide)
+    count as tied.
     """
 
     _BUCKETS, _LIMIT = 2048, 12.0
@@ -84,7 +81,7 @@ class BucketAUC(_Unsaved, keras.metrics.Metric):
     def update_state(
         self, labels: tf.Tensor, logits: tf.Tensor, sample_weight: tf.Tensor
     ) -> None:
-        """Adds logits of any shape, with labels (0 or 1) and weights of the same."""
+        """Adds logits, labels (0 or 1) and weights of one shape."""
         share = (logits + self._LIMIT) / (2 * self._LIMIT)
         bucket = tf.cast(share * self._BUCKETS, tf.int32)
         bucket = tf.clip_by_value(bucket, 0, self._BUCKETS - 1)
@@ -96,7 +93,7 @@ class BucketAUC(_Unsaved, keras.metrics.Metric):
         self._counts.assign_add(tf.reshape(counts, self._counts.shape))
 
     def result(self) -> tf.Tensor:
-        """Returns the share of pairs in the right order, ties as half; 0 of none."""
+        """Returns the fraction of correctly ordered pairs (ties 1/2), or 0 if none."""
         negatives, positives = tf.unstack(tf.convert_to_tensor(self._counts))
         below = tf.cumsum(negatives, exclusive=True) + negatives / 2
         pairs = tf.reduce_sum(negatives) * tf.reduce_sum(positives)
@@ -104,7 +101,7 @@ class BucketAUC(_Unsaved, keras.metrics.Metric):
 
 
 class TokenMean(_Unsaved, keras.metrics.Mean):
-    """Mean over positions with a weight each; values of any dtype."""
+    """Weighted mean over positions, for values of any dtype."""
 
     def update_state(self, values: tf.Tensor, sample_weight: tf.Tensor) -> None:
         """Adds values [..] with weights of the same shape."""
@@ -113,7 +110,7 @@ class TokenMean(_Unsaved, keras.metrics.Mean):
 
 
 class Likelihood:
-    """Metrics of a model that predicts tokens: mean loss in nats, and accuracy."""
+    """Metrics of token prediction: mean loss in nats and accuracy."""
 
     def __init__(self, prefix: str):
         self.loss = TokenMean(name=f"{prefix}_loss")
@@ -122,6 +119,6 @@ class Likelihood:
     def update_state(
         self, values: tf.Tensor, is_right: tf.Tensor, weights: tf.Tensor
     ) -> None:
-        """Adds losses, hits and weights of one shape."""
+        """Adds losses, correctness and weights of one shape."""
         self.loss.update_state(values, weights)
         self.accuracy.update_state(is_right, weights)

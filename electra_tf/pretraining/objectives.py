@@ -1,4 +1,4 @@
-"""Objectives of the discriminator: each owns its head, loss and metrics.
+"""Discriminator objectives: head, loss and metrics.
 
 Letters: B batch, S sequence, R rows (B * S), P predicted positions, V vocabulary, E
 embedding size, D hidden size.
@@ -26,17 +26,17 @@ from electra_tf.pretraining.samplers import Corrupted
 
 
 def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Float32 logits [R] of a linear unit on rows [R, D], in float32 throughout."""
+    """Returns the logits [R] of a linear unit on rows [R, D], all in float32."""
     logits = tf.matmul(tf.cast(rows, tf.float32), tf.cast(kernel, tf.float32))
     return tf.squeeze(logits + tf.cast(bias, tf.float32), axis=-1)
 
 
 class Objective(Serializable, keras.layers.Layer):
-    """Base class of the objectives that ``Electra`` trains a discriminator on.
+    """Base class of the discriminator objectives of ``Electra``.
 
-    A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
-    ``loss``. It has two attributes: ``loss_metric``, the metric of its loss, and
-    ``step_metrics``, all metrics that ``loss`` updates, in the order they are shown.
+    A subclass creates its head in ``build(hidden_shape)`` and defines ``call``,
+    ``loss`` and two attributes: ``loss_metric``, the metric of its loss, and
+    ``step_metrics``, all metrics that ``loss`` updates, in display order.
 
     Examples:
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
@@ -46,45 +46,45 @@ class Objective(Serializable, keras.layers.Layer):
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
-        """Returns the head's scores of hidden [B, S, D], float32 [B, S, ...].
+        """Returns the head's logits of hidden [B, S, D], float32 [B, S, ...].
 
-        ``inputs`` are the encoder inputs that ``hidden`` came from; ``training``
-        changes the speed, not the result.
+        ``inputs`` are the encoder inputs of ``hidden``. ``training`` changes the speed,
+        not the result.
         """
         raise NotImplementedError(f"{type(self).__name__} has no scores.")
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns the local share of the mean loss, and updates the metrics.
+        """Returns this replica's part of the mean loss and updates the metrics.
 
-        ``hidden`` [B, S, D] are the discriminator's states of ``corrupted.inputs``. The
-        sum over the local rows is divided by one of the ``totals``, the counts
-        "masked", "tokens" and "rows" over all replicas.
+        ``hidden`` [B, S, D] is the discriminator's output for ``corrupted.inputs``. The
+        loss is the sum over the local rows divided by one of the ``totals``, the
+        global counts "masked", "tokens" and "rows".
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss.")
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
-        """Returns which tokens count as replaced, bool [B, S]."""
+        """Returns the replaced-token labels, bool [B, S]."""
         return corrupted.is_replaced
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns values of each token for a text sample, by name.
+        """Returns the predictions for text samples: a dictionary of [B, S] tensors.
 
-        ``replaced_probability``, ``predicted_ids`` or ``predicted_masked_ids``; an
-        empty dictionary shows the plain text.
+        Keys are ``replaced_probability``, ``predicted_ids`` or
+        ``predicted_masked_ids``; {} displays the plain text.
         """
         del hidden, corrupted
         return {}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
-        """Returns the encoder with this objective's head as a model of its own."""
+        """Returns a ``Discriminator`` of the encoder and this objective's head."""
         return Discriminator(encoder, self)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
-    """An encoder and the trained objective layer on top of it, which owns the head.
+    """An encoder with a trained objective, which owns the head.
 
     Examples:
         >>> model = pretraining.Discriminator(
@@ -105,17 +105,17 @@ class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns what the objective says of encoder inputs, float32 [B, S, ...]."""
+        """Returns the objective's logits, float32 [B, S, ...]."""
         hidden = self.encoder(inputs, training=training, seed=seed)
         return self.objective(hidden, inputs)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenDetector(Discriminator):
-    """A discriminator that says of every token how likely it was replaced.
+    """A discriminator that predicts replaced tokens.
 
-    Called with encoder inputs it returns rtd_logits [B, S] float32; > 0 is replaced.
-    Its objective is the trained ``ReplacedTokenDetection``.
+    ``call`` returns rtd_logits [B, S] float32; > 0 is replaced. The objective is a
+    trained ``ReplacedTokenDetection``.
 
     Examples:
         >>> detector = et.ReplacedTokenDetector(
@@ -129,17 +129,15 @@ class ReplacedTokenDetector(Discriminator):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenDetection(Objective):
-    """Was this token replaced? Binary cross-entropy, a mean over tokens.
+    """Replaced token detection: binary cross-entropy, a mean over tokens.
 
-    Over all real tokens (section 2 of the paper, and the original code), [CLS] and
-    [SEP] included, padding not; or over the masked slots only, the paper's "ELECTRA
-    15%" (section 3.5, Table 5), where a position that was drawn twice counts twice, as
-    in the generator's loss. The mean is over tokens, not over sequences.
+    "all" positions are the real tokens, [CLS] and [SEP] included (section 2 of the
+    paper, and the original code). "masked" positions are the masked slots, the paper's
+    "ELECTRA 15%" (section 3.5, Table 5). As in the generator's loss, a position that
+    was masked twice then counts twice. Raises ValueError for other ``positions``.
 
-    [CLS] and [SEP] are never replaced, and knowing that alone lifts the AUC. Metrics
-    named replaceable leave out what the masking cannot choose.
-
-    ``positions`` are "all" or "masked"; anything else is a ValueError.
+    [CLS] and [SEP] are never replaced, which inflates the AUC. The "replaceable"
+    metrics cover only tokens that the masking may choose.
 
     Examples:
         >>> question = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
@@ -174,7 +172,7 @@ class ReplacedTokenDetection(Objective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """All over the loss's positions, but ``replaced_fraction`` of real tokens."""
+        """Metrics over the loss's positions; ``replaced_fraction`` is of all tokens."""
         masked = [self._replaced_masked] if self.positions == "masked" else []
         return [
             self.loss_metric,
@@ -205,14 +203,14 @@ class ReplacedTokenDetection(Objective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns the local share of the mean loss over the chosen positions."""
+        """Returns this replica's part of the mean loss over the chosen positions."""
         logits = self.logits(hidden, corrupted, training=training)
         return self.loss_of_logits(logits, corrupted, totals)
 
     def loss_of_logits(
         self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
     ) -> tf.Tensor:
-        """Returns the same as ``loss``, given rtd_logits [B, S]."""
+        """Computes ``loss`` from rtd_logits [B, S]."""
         is_replaced = self.labels(corrupted)
         weights = corrupted.inputs["input_mask"]
         self._replaced.update_state(is_replaced, weights)
@@ -228,8 +226,8 @@ class ReplacedTokenDetection(Objective):
             self._replaced_masked.update_state(labels, weights)
         weights = tf.cast(weights, tf.float32)
         values = losses.binary_cross_entropy(labels, rtd_logits)
-        # Deviation: padding has weight 0 in every metric. The original's AUC takes it
-        # for easy negatives, and its loss in evaluation is a mean of means over rows.
+        # Deviation: padding has weight 0 in every metric. The original's AUC counts it
+        # as easy negatives, and its evaluation loss averages means of rows.
         self.loss_metric.update_state(values, weights)
         scores = tf.stop_gradient(rtd_logits)
         self._accuracy.update_state((scores > 0) == (labels > 0), weights)
@@ -248,17 +246,17 @@ class ReplacedTokenDetection(Objective):
         return {"replaced_probability": tf.sigmoid(self.logits(hidden, corrupted))}
 
     def as_model(self, encoder: TextEncoder) -> ReplacedTokenDetector:
-        """Returns the encoder with the detection head as a model of its own."""
+        """Returns the encoder with the detection head as a model."""
         return ReplacedTokenDetector(encoder, self)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class SentenceDetection(Objective):
-    """Was anything in this row replaced? Binary cross-entropy, a mean over rows.
+    """Sentence-level detection: binary cross-entropy, a mean over rows.
 
-    One linear unit reads the hidden state of [CLS]. A row counts as corrupted if any
-    of its tokens differs from the original: a row whose samples all happen to be right
-    is as real as its tokens are. Rows of padding do not count.
+    One linear unit on the hidden state of [CLS] predicts whether any token of the row
+    was replaced. Samples that equal the original do not count as replaced. Padding
+    rows do not count.
 
     Examples:
         >>> pretraining.SentenceDetection()(
@@ -282,7 +280,7 @@ class SentenceDetection(Objective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """The metrics that ``loss`` updates, in the order they are shown."""
+        """Metrics that ``loss`` updates, in display order."""
         return [self.loss_metric, self._accuracy, self._corrupted]
 
     def call(
@@ -295,7 +293,7 @@ class SentenceDetection(Objective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns the local share of the mean loss over all rows with tokens."""
+        """Returns this replica's part of the mean loss over rows with tokens."""
         logits = self(hidden, corrupted.inputs, training=training)
         labels = tf.reduce_any(corrupted.is_replaced, axis=1)
         weights = tf.reduce_max(corrupted.inputs["input_mask"], axis=1)
@@ -308,9 +306,9 @@ class SentenceDetection(Objective):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class JointObjective(Objective):
-    """One objective plus another one, weighted.
+    """Sum of an objective and a second, weighted one.
 
-    Scores, answers and the saved model are those of the first, whose loss has weight 1.
+    Logits, predictions and the saved model are those of the first, of weight 1.
 
     Examples:
         >>> both = pretraining.JointObjective(
@@ -339,13 +337,13 @@ class JointObjective(Objective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """The metrics of both."""
+        """Metrics of both objectives."""
         return [*self.first.step_metrics, *self.second.step_metrics]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
-        """Returns the scores of the first objective."""
+        """Returns the logits of the first objective."""
         return self.first(hidden, inputs, training=training)
 
     def loss(
@@ -361,24 +359,23 @@ class JointObjective(Objective):
         return self.first.labels(corrupted)
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns the answer of the first objective."""
+        """Returns the predictions of the first objective."""
         return self.first.answer(hidden, corrupted)
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
-        """The encoder with the head of the first objective."""
+        """Returns the model of the first objective."""
         return self.first.as_model(encoder)
 
 
-# Objectives that predict tokens from the corrupted text (section 3.5, Table 5). They
-# stand between BERT and ELECTRA: the discriminator reads what ELECTRA's reads, and is
-# asked what BERT is asked.
+# Token prediction from the corrupted text (section 3.5, Table 5), the paper's ablations
+# between BERT and ELECTRA.
 
 
 class _TokenObjective(Objective):
-    """A vocabulary head tied to the discriminator's own word table, ``embeddings``."""
+    """Base class with a vocabulary head tied to the discriminator's ``embeddings``."""
 
-    # Metrics of the share of replaced tokens among the positions of the loss, where
-    # those are not all real tokens.
+    # Names of metrics of the replaced fraction at the loss's positions, if those are a
+    # subset of the real tokens.
     rates: tuple[str, ...] = ()
     # Name of the predictions in `answer`.
     answers = "predicted_ids"
@@ -400,9 +397,9 @@ class _TokenObjective(Objective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Over the loss's positions, and for ``corrected_accuracy`` the replaced ones.
+        """Metrics over the loss's positions; ``corrected_accuracy`` over replaced ones.
 
-        ``replaced_fraction`` is a share of all real tokens.
+        ``replaced_fraction`` is of all real tokens.
         """
         means = [self.loss_metric, self._replaced, *self._rates]
         return [*means, self._accuracy, self._corrected]
@@ -414,7 +411,7 @@ class _TokenObjective(Objective):
         return {self.answers: tf.reshape(predicted, known_shape(hidden)[:2])}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
-        """The encoder with this head, tied to its table, as a model of its own."""
+        """Returns a model of the encoder and this head, tied to the encoder's table."""
         head = self.head.with_embeddings(encoder.embeddings)
         if head is self.head:
             return Discriminator(encoder, self)
@@ -426,7 +423,7 @@ class _TokenObjective(Objective):
         return Discriminator(encoder, copy)
 
     def _rows(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Hidden [B, S, D] to float32 rows [R, E] of the table's space."""
+        """Maps hidden [B, S, D] to float32 rows [R, E] in the table's space."""
         return self.head.transform(tf.reshape(hidden, [-1, hidden.shape[-1]]))
 
     def _normalizer(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -436,7 +433,7 @@ class _TokenObjective(Objective):
     def _predict(
         self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
     ) -> tf.Tensor:
-        """Most probable token of each row; `shown` is what the text has there."""
+        """Returns the most probable token of each row; `shown` is the input token."""
         raise NotImplementedError
 
     def _update_metrics(
@@ -461,12 +458,11 @@ class _TokenObjective(Objective):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TokenPrediction(_TokenObjective):
-    """Which token was here? Cross-entropy at the masked positions.
+    """Token prediction: cross-entropy at the masked positions.
 
-    "Replace MLM" of the paper (section 3.5, Table 5): BERT's loss, but the masked
-    tokens are replaced by the generator's samples instead of [MASK], so that what is
-    read in pretraining looks like what is read in fine-tuning. Weighted and averaged
-    over the masked slots as the generator's loss is.
+    "Replace MLM" of the paper (section 3.5, Table 5): BERT's loss with the generator's
+    samples in place of [MASK], which never occurs in fine-tuning. The mean is over the
+    masked slots, as in the generator's loss.
 
     Examples:
         >>> question = pretraining.TokenPrediction(table)  # "Replace MLM" of Table 5
@@ -488,7 +484,7 @@ class TokenPrediction(_TokenObjective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns the local share of the mean cross-entropy over the masked slots."""
+        """Returns this replica's part of the mean cross-entropy over masked slots."""
         del training
         batch = corrupted.batch
         positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
@@ -509,16 +505,15 @@ class TokenPrediction(_TokenObjective):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class CopyingTokenPrediction(_TokenObjective):
-    """Which token was here, at every token? A mixture of copying and predicting.
+    """Token prediction at every position by a mixture of copying and predicting.
 
     "All-Tokens MLM" of the paper (section 3.5, Table 5). A sigmoid unit on the hidden
-    state gives the probability D of copying the token that is read:
+    state gives the probability D of copying the input token:
 
-        p(x_t = w) = D_t * [w is the token read at t] + (1 - D_t) * softmax_t(w)
+        p(x_t = w) = D_t * [w is the input token at t] + (1 - D_t) * softmax_t(w)
 
-    and the loss is the negative log-likelihood of the original token, a mean over all
-    real tokens, [CLS] and [SEP] included. The logits of all tokens never exist at once
-    (``layers/chunked.py``).
+    The loss is the mean negative log-likelihood of the original over all real tokens,
+    [CLS] and [SEP] included. It computes the logits in chunks (``layers/chunked.py``).
 
     Examples:
         >>> question = pretraining.CopyingTokenPrediction(table)  # "All-Tokens MLM"
@@ -538,13 +533,13 @@ class CopyingTokenPrediction(_TokenObjective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Adds ``copy_auc``: how well a low gate tells the replaced tokens."""
+        """Adds ``copy_auc``, the AUC of the copy gate for replaced tokens."""
         return [*super().step_metrics, self._copy_auc]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch, training: bool = False
     ) -> tf.Tensor:
-        """Returns log p of every token, float32 [B, S, V]; all logits exist at once."""
+        """Returns log p of every token, float32 [B, S, V], without chunking."""
         del training
         shown = tf.reshape(inputs["input_ids"], [-1])
         logits = self.head.logits(self._rows(hidden))
@@ -557,7 +552,7 @@ class CopyingTokenPrediction(_TokenObjective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns the local share of the mean loss over all real tokens."""
+        """Returns this replica's part of the mean loss over all real tokens."""
         del training
         original = tf.reshape(corrupted.batch["input_ids"], [-1])
         shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
@@ -573,12 +568,12 @@ class CopyingTokenPrediction(_TokenObjective):
         return losses.weighted_mean(values, weights, totals["tokens"])
 
     def _gate(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Logits [R] of copying."""
+        """Returns the logits [R] of copying."""
         rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
         return _one_unit(rows, self.gate_kernel, self.gate_bias)
 
     def _logit(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Logits [R] of one token per row."""
+        """Returns the logit [R] of one token per row."""
         table = self.embeddings.word_table()
         return chunked.token_logits(rows, table, self.head.output_bias, ids)
 
@@ -590,7 +585,7 @@ class CopyingTokenPrediction(_TokenObjective):
         best: tf.Tensor,
         shown: tf.Tensor,
     ) -> tf.Tensor:
-        """The most probable token: the one shown, or the best of the vocabulary."""
+        """Returns the most probable token: the input token or the vocabulary's best."""
         copied = _log_mixture(gate, self._logit(rows, shown) - normalizer, True)
         predicted = _log_mixture(gate, self._logit(rows, best) - normalizer, False)
         return tf.where(copied >= predicted, shown, best)
@@ -605,9 +600,8 @@ class CopyingTokenPrediction(_TokenObjective):
 def _log_mixture(
     gate: tf.Tensor, log_softmax: tf.Tensor, is_shown: tf.Tensor | bool
 ) -> tf.Tensor:
-    """Log of D * is_shown + (1 - D) * softmax, with D = sigmoid(gate); never log 0."""
-    # log(D + (1 - D) q) = log D + log(1 + exp(log q - gate)), as (1 - D) / D is
-    # exp(-gate).
+    """Returns log(D * is_shown + (1 - D) * softmax) with D = sigmoid(gate), finite."""
+    # log(D + (1 - D) q) = log D + log(1 + exp(log q - gate)); (1 - D) / D = exp(-gate).
     copied = tf.math.log_sigmoid(gate) + tf.math.softplus(log_softmax - gate)
     predicted = tf.math.log_sigmoid(-gate) + log_softmax
     return tf.where(is_shown, copied, predicted)

@@ -1,8 +1,8 @@
-"""Phases of a run: which model is trained for how many steps.
+"""Training phases of a run.
 
-Joint training is a single phase. Two-stage training (Clark et al., 2020, section 3.2,
-"Training Algorithms") is two: the generator alone, then the discriminator against the
-frozen generator, started from the generator's weights where both have one size.
+Joint training has one phase. Two-stage training (Clark et al., 2020, section 3.2,
+"Training Algorithms") trains the generator alone, then the discriminator against the
+frozen generator, starting from the generator's weights if the sizes agree.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from electra_tf.pretraining.base import PretrainingModel
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run that trains one model.
+    """A number of updates of one model.
 
     Attributes:
-        name: also part of the names of the optimizer's state.
+        name: name of the phase, also in the names of the optimizer's variables.
         model: the model to train.
         steps: number of updates.
-        frozen: a part of the model that is used and not trained.
-        hand_over: called before the first step, which ``model.step`` tells.
+        frozen: a part of the model that is used but not trained.
+        hand_over: called before the first step, that is, at ``model.step`` 0.
 
     Examples:
         >>> first = pretraining.Phase("generator", generator, steps=100)
@@ -43,21 +43,21 @@ class Phase:
     hand_over: Callable[[], None] | None = None
 
     def set_trainable(self) -> None:
-        """Makes exactly what this phase trains trainable; before compile and fit."""
+        """Sets the trainable variables of this phase; call before compile and fit."""
         self.model.trainable = True
         if self.frozen is not None:
             self.frozen.trainable = False
 
     def release(self) -> None:
-        """Undoes the freezing: what is saved can be trained again."""
+        """Unfreezes the frozen part, so that saved models are trainable."""
         if self.frozen is not None:
             self.frozen.trainable = True
 
 
 def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, int]]:
-    """Yields (phase, updates of the run done at its start, at its end) still to do.
+    """Yields (phase, start, end) of the remaining phases, in updates of the run.
 
-    The first one begins in its middle if ``done``, updates of the run, lies there.
+    The first one starts in its middle if ``done`` updates of the run end there.
     """
     end = 0
     for phase in phases:
@@ -69,10 +69,10 @@ def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, 
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> None:
-    """Gives ``target`` the weights of ``source``, a model of the same build.
+    """Copies the weights of ``source`` to ``target``, a model of the same architecture.
 
     Raises:
-        ValueError: if the two differ in size, naming the first variables that do.
+        ValueError: if the sizes differ; names the first variables that do.
     """
     theirs, own = learned_weights(source), learned_weights(target)
     wrong = [
@@ -91,5 +91,5 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
 
 
 def learned_weights(model: keras.Model) -> list[keras.Variable]:
-    """What is learned, frozen or not: neither counters nor random seeds."""
+    """Returns all learned variables, frozen or not, without counters and seeds."""
     return [v for v in model.weights if "float" in str(v.dtype)]

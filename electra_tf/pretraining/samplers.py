@@ -1,9 +1,9 @@
-"""From generator logits to the discriminator's input.
+"""Samplers of replacement tokens, and the corruption of a batch.
 
 A sampler is a callable (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids. ``seed``
-is int32 [3] and includes the row, so ``randomness.uniform`` draws the same numbers on
-any number of devices. ``step`` is the number of updates. The schedules of a sampler are
-in ``schedules``, by the name under which they are logged.
+is int32 [3] with the row offset, so ``randomness.uniform`` draws the same numbers on
+any number of devices. ``step`` is the number of updates. ``schedules`` maps the names
+in the logs to the sampler's schedules.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P).
 """
@@ -22,24 +22,24 @@ from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.layers.serialization import Serializable
 from electra_tf.pretraining.annealing import Schedule, as_schedule
 
-# Site of the random rows of ``LeaveRows``, folded into the seed of the sampler.
+# Random stream of ``LeaveRows``, folded into the sampler's seed.
 _ROWS = 1
-# Size of the chunks whose probabilities are summed first.
+# Vocabulary entries per chunk of the cumulative sum.
 _CHUNK = 256
 
 
 class Corrupted(NamedTuple):
-    """Input of the discriminator, and its labels.
+    """Input and labels of the discriminator.
 
     Attributes:
-        inputs: encoder inputs, with ``input_ids`` the corrupted ids [B, S].
-        is_masked: [B, S] bool, positions that were chosen.
-        is_replaced: [B, S] bool, chosen and different from the original. A sample
-            that equals the original counts as real (section 2 of the paper).
+        inputs: encoder inputs; ``input_ids`` [B, S] are the corrupted ids.
+        is_masked: [B, S] bool, masked positions.
+        is_replaced: [B, S] bool, masked and different from the original. A sample that
+            equals the original counts as real (section 2 of the paper).
         is_replaceable: [B, S] bool, positions that the masking may choose.
         sampled_ids: [B, P] int32, samples at the masked positions.
         batch: the batch before the corruption.
-        predicted: output of the generator that the samples came from, if known.
+        predicted: the generator's output behind the samples, if any.
     """
 
     inputs: dict[str, tf.Tensor]
@@ -52,7 +52,7 @@ class Corrupted(NamedTuple):
 
 
 def candidates(batch: Mapping[str, tf.Tensor], special_ids: Sequence[int]) -> tf.Tensor:
-    """Returns the real tokens that are not special, bool [B, S]."""
+    """Returns a mask of the real tokens that are not special, bool [B, S]."""
     ids = tf.expand_dims(batch["input_ids"], 2)
     specials = tf.constant(list(special_ids), tf.int32)
     return (batch["input_mask"] > 0) & ~tf.reduce_any(ids == specials, axis=2)
@@ -64,17 +64,16 @@ def corrupt(
     special_ids: Sequence[int] = (),
     predicted: Any = None,
 ) -> Corrupted:
-    """Puts samples in place of the originals at every chosen position.
+    """Replaces the tokens at every masked position with the samples.
 
-    The samples go into the *original* ids, so the discriminator never sees [MASK]
-    unless the generator drew it, and positions that were left visible are replaced
-    like the others. The batch has the tensors of ``features.PRETRAINING``; the masking
-    never chooses ``special_ids``, nor padding.
+    The samples replace *original* ids, so the discriminator sees no [MASK] unless the
+    generator sampled it. Masked positions that stayed visible are replaced, too. The
+    batch has the tensors of ``features.PRETRAINING``; the masking never chooses
+    ``special_ids`` or padding.
     """
     original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
-    # No gradient flows through the samples (section 2): they are integers, and the
-    # stop makes that independent of how a sampler computes them.
+    # No gradient through the samples (section 2), however a sampler computes them.
     sampled_ids = tf.stop_gradient(sampled_ids)
     corrupted_ids = scatter_positions(original, positions, sampled_ids, used)
     is_masked = scatter_positions(
@@ -96,14 +95,14 @@ def corrupt(
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
-    The distribution is that of ``tf.random.categorical``. Each position takes one
-    number, a function of seed, step and row, and inverts the cumulative softmax, so
-    that devices and threads change nothing.
+    The distribution is that of ``tf.random.categorical``. Each position inverts the
+    cumulative softmax at one uniform number, a function of seed, step and row, so the
+    samples do not depend on devices and threads.
 
     Args:
-        temperature: divides the logits; above 1 flattens the distribution. A positive
-            number, or a schedule (``electra_tf.pretraining.annealing``).
-        disallow_correct: never draw the original token (appendix: no gain).
+        temperature: divisor of the logits; above 1 flattens the distribution. A
+            positive number or a schedule (``electra_tf.pretraining.annealing``).
+        disallow_correct: never sample the original token (appendix: no gain).
 
     Examples:
         >>> logits = tf.math.log(tf.constant([[[0.001, 0.001, 0.998]]]))
@@ -131,7 +130,7 @@ class CategoricalSampler(Serializable):
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """The schedules of the sampler, by the name under which they are logged."""
+        """Schedules of the sampler by name in the logs."""
         return {"temperature": self.temperature} if callable(self.temperature) else {}
 
     def distribution(
@@ -140,7 +139,7 @@ class CategoricalSampler(Serializable):
         masked_lm_ids: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the logits [B, P, V] of the distribution that is drawn from."""
+        """Returns the logits [B, P, V] of the sampling distribution."""
         rows = tf.reshape(mlm_logits, [-1, mlm_logits.shape[-1]])
         logits = rows / self._temperature(step)
         if self.disallow_correct:
@@ -155,7 +154,7 @@ class CategoricalSampler(Serializable):
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Draws sampled_ids, int32 [B, P] like the originals ``masked_lm_ids``.
+        """Samples ids, int32 [B, P] like ``masked_lm_ids``, the original ids.
 
         ``step`` may be None without a schedule.
         """
@@ -163,7 +162,7 @@ class CategoricalSampler(Serializable):
         logits = self.distribution(mlm_logits, masked_lm_ids, step)
         logits = tf.reshape(tf.stop_gradient(logits), [-1, vocab_size])
         # Deviation: the original adds Gumbel noise with 1e-9 in both logarithms, which
-        # cuts its tail at about 16.6; this draws from the softmax itself.
+        # cuts its tail at about 16.6; this samples the softmax itself.
         draws = uniform(seed, [batch, size], tf.float64)
         drawn = token_at(logits, tf.reshape(draws, [-1]))
         return tf.reshape(drawn, [batch, size])
@@ -171,20 +170,19 @@ class CategoricalSampler(Serializable):
 
 @compiled
 def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """Token where the cumulative softmax of a row exceeds a number: int32 [R].
+    """Inverts the cumulative softmax of each row at a number: int32 [R].
 
-    ``logits`` are float32 [R, V], ``draws`` float64 [R] in [0, 1): the inverse of the
-    distribution function, so that uniform draws become samples. A token without
-    probability is never returned, and one of the V always, even if logits are not
-    finite: the loss is not either then, and its guard must get to say so.
+    ``logits`` are float32 [R, V], ``draws`` float64 [R] in [0, 1). Never returns a
+    token of probability 0. Returns a valid id even for non-finite logits, so that the
+    guard of the loss can report them.
     """
-    # TensorFlow's op draws from a stream that begins anew in every thread: its samples
-    # depend on the cores. On one core they are these, but where float32 rounds.
+    # Not TensorFlow's op: its random stream restarts in every thread, so the samples
+    # would depend on the number of cores.
     rows, size = known_shape(logits)
     width = min(_CHUNK, size)
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
-    # One pass over the vocabulary; what follows it is small. XLA takes four times as
-    # long over the sums if the last chunk is filled up instead.
+    # A single pass over the vocabulary. Padding the last chunk instead of summing it
+    # apart makes XLA four times slower.
     whole = size - size % width
     shares = tf.reshape(logits[:, :whole], [rows, whole // width, width])
     shares = tf.reduce_sum(tf.exp(shares - largest[..., tf.newaxis]), axis=-1)
@@ -199,8 +197,7 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     near = tf.where(ids < size, tf.exp(near - largest), 0.0)
     inside = tf.cumsum(tf.cast(near, tf.float64), axis=-1)
     end = tf.gather(before, chunk[:, tf.newaxis], batch_dims=1)
-    # From the end, so that both sums agree on what is left of it; no rounding may lead
-    # out of the chunk at either side.
+    # Measured from the end of the chunk, so that both sums agree despite rounding.
     target = tf.maximum(target + inside[:, -1:] - end, 0.0)
     found = tf.reduce_sum(tf.cast(inside <= target, tf.int32), axis=-1)
     last = tf.reduce_sum(tf.cast(inside < inside[:, -1:], tf.int32), axis=-1)
@@ -209,8 +206,8 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
 
 
 def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
-    """Lowers [N, V] logits at the originals [N], far below any other yet finite."""
-    # Deviation: 1e9 where the original takes off 1000; the same unless logits are huge.
+    """Subtracts 1e9 from [N, V] logits at the originals [N]: improbable, yet finite."""
+    # Deviation: the original subtracts 1000; the same unless logits are huge.
     rows = tf.stack([tf.range(tf.shape(original_ids)[0]), original_ids], axis=1)
     penalties = tf.fill(tf.shape(original_ids), -1e9)
     return tf.tensor_scatter_nd_add(logits, rows, penalties)
@@ -218,7 +215,7 @@ def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class GreedySampler(Serializable):
-    """The generator's most probable token: the limit of temperature 0.
+    """Takes the generator's most probable token: the limit of temperature 0.
 
     Examples:
         >>> logits, ids = tf.constant([[[0.0, 5.0, 1.0]]]), tf.constant([[2]])
@@ -236,18 +233,18 @@ class GreedySampler(Serializable):
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Takes the argmax; arguments and result as ``CategoricalSampler``."""
+        """Returns the argmax; arguments and result as in ``CategoricalSampler``."""
         del masked_lm_ids, seed, step
         return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class LeaveRows(Serializable):
-    """Leaves a random share of the rows uncorrupted.
+    """Leaves a random fraction of the rows uncorrupted.
 
     The generator trains on these rows, too; ``sampled_accuracy`` counts their tokens as
-    right. ``sampler`` draws the tokens of the other rows. ``share`` is 0.2 in the
-    paper; outside of [0, 1) it raises ValueError.
+    correct. ``sampler`` samples the other rows. Raises ValueError unless ``share`` (0.2
+    in the paper) is in [0, 1).
 
     Examples:
         >>> sampler = pretraining.LeaveRows(pretraining.GreedySampler(), share=0.5)
@@ -265,7 +262,7 @@ class LeaveRows(Serializable):
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """The schedules of the sampler of the other rows."""
+        """Schedules of ``sampler``."""
         return getattr(self.sampler, "schedules", {})
 
     def __call__(
@@ -275,7 +272,7 @@ class LeaveRows(Serializable):
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Draws tokens; arguments and result as ``CategoricalSampler``."""
+        """Samples tokens; arguments and result as in ``CategoricalSampler``."""
         sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed, step)
         batch = known_shape(masked_lm_ids)[0]
         draws = uniform(fold_in(seed, _ROWS), [batch, 1])

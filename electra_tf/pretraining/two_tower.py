@@ -1,9 +1,9 @@
-"""The two-tower generator: one token from what is left and what is right of it.
+"""Two-tower generator: predicts each token from its left and right context.
 
-Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP),
-section 2: Electric's noise distribution. Inside ELECTRA it is the paper's ELECTRA-TT.
-Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size, D
-hidden size of one tower.
+Noise distribution of Electric (Clark et al., 2020b, "Pre-Training Transformers as
+Energy-Based Cloze Models", EMNLP, section 2). Inside ELECTRA it is the paper's
+ELECTRA-TT. Letters: B batch, S sequence, P predicted positions, V vocabulary, E
+embedding size, D hidden size of one tower.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Cloze(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TwoTowerGenerator(PretrainingModel):
-    """q(token t | all others): two causal Transformers that meet between positions.
+    """q(token t | all others) from two causal Transformers.
 
-    Both towers read the *unmasked* text. Position t sees the left-to-right tower at
-    t - 1 and the right-to-left tower at t + 1, side by side; then as the masked LM
-    head: dense to the embedding width, GELU, LayerNorm, the tied word table. So a token
-    never influences its own distribution, and one pass gives that of every token.
+    Both towers read the *unmasked* text. The left-to-right state at t - 1 and the
+    right-to-left state at t + 1 are concatenated. The masked-LM head follows: dense to
+    the embedding width, GELU, LayerNorm, tied word table. A token thus never influences
+    its own distribution, and one pass predicts every token.
 
     The left half is 0 at position 0, the right half at the last real token and at
-    padding. (In the original the shifts wrap around; only [CLS], [SEP] and padding see
-    that, which are never predicted.)
+    padding. (The original's shifts wrap around; this affects only [CLS], [SEP] and
+    padding, which are never predicted.)
 
     The loss is the mean cross-entropy over all real tokens except special ones, masked
     or not.
@@ -63,7 +63,7 @@ class TwoTowerGenerator(PretrainingModel):
         special_ids: ids of [CLS], [SEP] and [MASK], which are not predicted.
 
     Raises:
-        ValueError: for other directions or without special ids.
+        ValueError: for wrong directions or without special ids.
 
     Examples:
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
@@ -106,11 +106,11 @@ class TwoTowerGenerator(PretrainingModel):
         return [self._total_loss, self._likelihood.loss, self._likelihood.accuracy]
 
     def candidates(self, batch: Batch) -> tf.Tensor:
-        """Returns the predicted tokens, bool [B, S]: real and not special."""
+        """Returns a mask of the predicted tokens, bool [B, S]: real and not special."""
         return candidates(batch, self.special_ids)
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Adds the number of candidates to the counts of every model."""
+        """Adds the number of candidates."""
         candidates = tf.cast(self.candidates(batch), tf.float32)
         return {
             **super().local_counts(batch),
@@ -148,7 +148,7 @@ class TwoTowerGenerator(PretrainingModel):
     def loss_of(
         self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
-        """Returns the local share of the mean cross-entropy; updates ``metrics``.
+        """Returns this replica's part of the mean loss; updates ``metrics``.
 
         The mean is over all candidates, masked or not.
         """
@@ -159,13 +159,13 @@ class TwoTowerGenerator(PretrainingModel):
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Cross-entropy at all candidates (section 2: maximum likelihood)."""
+        """Returns the cross-entropy at all candidates (section 2)."""
         check_batch(PRETRAINING, batch)
         predicted = self.predictions(batch, training=training, seed=seed)
         return [self.loss_of(predicted, batch, totals, self._likelihood)]
 
     def standalone(self) -> TwoTowerGenerator:
-        """This model, or a copy whose embeddings depend on no other network's."""
+        """Returns this model, or a copy with embeddings of its own."""
         embeddings = self.left.embeddings.standalone()
         if embeddings is self.left.embeddings:
             return self
@@ -176,13 +176,12 @@ class TwoTowerGenerator(PretrainingModel):
         return copy
 
     def _rows(self, inputs: Batch, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
-        """Returns the factor of the word table, float32 [B, S, E]."""
+        """Returns the rows to multiply by the word table, float32 [B, S, E]."""
         inputs = {name: inputs[name] for name in ENCODER_INPUTS}
         seeds = [None, None] if seed is None else split_seed(seed, 2)
         before = self.left(inputs, training=training, seed=seeds[0])
         after = self.right(inputs, training=training, seed=seeds[1])
-        # A right neighbor that is padding does not count: its state has attended to
-        # no real token.
+        # The state of a padding neighbor has attended to no real token.
         is_real = tf.expand_dims(inputs["input_mask"] > 0, 2)
         after = tf.where(is_real, after, tf.zeros([], after.dtype))
         before = tf.pad(before[:, :-1], [[0, 0], [1, 0], [0, 0]])
@@ -196,5 +195,5 @@ class TwoTowerGenerator(PretrainingModel):
         return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
 
 
-# Older files call an Electra with this generator a TwoTowerElectra.
+# Older files call an Electra with this generator TwoTowerElectra.
 keras.saving.get_custom_objects()["electra_tf>TwoTowerElectra"] = Electra

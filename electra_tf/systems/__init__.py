@@ -1,1 +1,1 @@
-"""Building models, phases and optimizers from a config, and counting their cost."""
+"""Builds models, phases and optimizers from a config, and estimates their cost."""

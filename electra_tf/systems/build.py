@@ -1,4 +1,4 @@
-"""From a config to objects: data, models, phases and optimizers."""
+"""Builds data, models, phases and optimizers from a config."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from electra_tf.pretraining.annealing import Schedule
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 
 POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-# Makes an objective from outside; its metrics are created in the strategy's scope.
+# Creates a custom objective; called in the scope of the strategy.
 MakeObjective = Callable[[], Objective]
 
 
 def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
-    """Finds or makes vocabulary and records.
+    """Returns vocabulary and records, and builds them if necessary.
 
-    What is missing, damaged or does not fit the rest is a ValueError; what cannot be
-    read or written an OSError.
+    Raises ValueError for missing, damaged or inconsistent data, OSError if reading or
+    writing fails.
     """
     data = config.data
     shared = {
@@ -90,7 +90,7 @@ def masking(
     *,
     mask_rate: float | LinearMaskRate | None = None,
 ) -> Masking:
-    """The masking step; ``mask_rate`` takes the place of the configured schedule."""
+    """Builds the masking step; ``mask_rate`` overrides the configured schedule."""
     vocabulary, choice = data.vocabulary, config.masking
     steps = choice.mask_rate_steps or config.run.num_train_steps
     schedule = LinearMaskRate(choice.mask_rate, config.last_mask_rate, steps)
@@ -114,7 +114,7 @@ def masking(
 def train_dataset(
     config: PretrainConfig, data: PretrainingData, *, start_step: int = 0
 ) -> tf.data.Dataset:
-    """Training batches from ``start_step`` on."""
+    """Returns the training batches from ``start_step`` on."""
     return train_batches(config, data)(start_batch=start_step)
 
 
@@ -125,9 +125,9 @@ def train_batches(
     worker: int = 0,
     workers: int = 1,
 ) -> Callable[..., tf.data.Dataset]:
-    """A function of ``start_batch`` that makes the training batches from there on.
+    """Returns a function from ``start_batch`` to the training batches from there on.
 
-    With ``--file_sharding``, those of this ``worker``, for ``tf.distribute``.
+    ``--file_sharding`` restricts them to this ``worker``, for ``tf.distribute``.
     """
     static = config.masking.masking == "static"
     make = functools.partial(
@@ -150,7 +150,7 @@ def train_batches(
 def eval_dataset(
     config: PretrainConfig, data: PretrainingData
 ) -> tf.data.Dataset | None:
-    """Batches of the held-out text, always masked the same way; None without any."""
+    """Returns batches of held-out text with a fixed masking, or None without any."""
     if not data.eval_files:
         return None
     dataset = pipeline.pretraining_dataset(
@@ -166,7 +166,7 @@ def eval_dataset(
 
 
 def special_ids(vocabulary: Vocabulary) -> tuple[int, ...]:
-    """Ids that are neither masked nor predicted: [CLS], [SEP] and [MASK]."""
+    """Returns ids that are neither masked nor predicted: [CLS], [SEP] and [MASK]."""
     return (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id)
 
 
@@ -176,17 +176,17 @@ def build_model(
     special_ids: Sequence[int] = (),
     make_objective: MakeObjective | None = None,
 ) -> PretrainingModel:
-    """Builds the model of all networks, not compiled, from ``config.run.seed``.
+    """Builds the uncompiled model of all networks from ``config.run.seed``.
 
-    Two-tower generators need ``special_ids``, from the function of that name.
-    ``make_objective`` replaces the objective of the config.
+    Two-tower generators need ``special_ids``. ``make_objective`` replaces the
+    objective of the config.
     """
     keras.utils.set_random_seed(config.run.seed)
     step = {
         "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
         "seed": config.run.seed,
     }
-    # Each part draws its first weights when it is created, so the order is fixed.
+    # Creation draws the initial weights, so its order is fixed.
     if config.objective.objective == "mlm":
         table = make_table(config.encoder, vocab_size)
         encoder = make_encoder(config.encoder, table, "encoder")
@@ -197,7 +197,7 @@ def build_model(
     objective = make_objective() if make_objective else named_objective(config, table)
     draw = sampler(config)
     if config.objective.sentence_weight > 0:
-        # The sentence-level loss needs rows that are not corrupted.
+        # The sentence-level loss needs uncorrupted rows.
         sentence = SentenceDetection(name="sentence")
         weight = config.objective.sentence_weight
         objective = JointObjective(objective, sentence, weight, name="joint")
@@ -253,7 +253,7 @@ def make_encoder(
 def make_table(
     config: EncoderConfig, vocab_size: int, name: str = "embeddings"
 ) -> TextEmbedding:
-    """Builds embeddings with tables of their own."""
+    """Builds embeddings that share no table."""
     return TextEmbedding(
         vocab_size,
         config.embedding_size,
@@ -270,12 +270,11 @@ def make_tables(
 ) -> tuple[TextEmbedding, TextEmbedding]:
     """Builds the embeddings of the generator and of the discriminator.
 
-    ``--init_from`` finds the tables called "embeddings" in runs of every sharing.
+    ``--init_from`` expects the name "embeddings" under every kind of sharing.
     """
     sharing = config.generator.sharing
     if sharing == "gdes":
-        # Gradient-disentangled embedding sharing (DeBERTaV3, section 3.3): the
-        # generator's tables without gradient, plus deltas of the discriminator.
+        # Gradient-disentangled embedding sharing (DeBERTaV3, section 3.3).
         table = make_table(config.generator_encoder, vocab_size)
         rate = config.encoder.dropout
         delta = DeltaEmbedding(table, dropout=rate, name="discriminator_embeddings")
@@ -287,13 +286,13 @@ def make_tables(
             table, dropout=rate, name="generator_embeddings"
         ), table
     if sharing in ("nes", "untied"):
-        # "nes": the full embedding size on both sides (DeBERTaV3, section 3).
-        # "untied": the generator's tables have its hidden size and need no projection,
+        # "nes": two tables of the full embedding size (DeBERTaV3, section 3).
+        # "untied": the generator's tables have its hidden size, without a projection,
         # as ``untied_generator_embeddings`` of the original code.
         other = make_table(config.generator_encoder, vocab_size, "generator_embeddings")
         return other, table
     # "tied": all tables and their LayerNorm (section 3.2 of the paper, and its code).
-    # "all": even the encoder is one.
+    # "all": the whole encoder.
     return table, table
 
 
@@ -310,7 +309,7 @@ def make_generator(
     }
     kind = config.generator_kind
     if kind in ("unigram", "uniform"):
-        # A unigram generator gets its counts from the data when a run begins.
+        # Token counts are set from the data when a run begins.
         return UnigramGenerator(embeddings.vocab_size, name="generator")
     sizes = config.generator_encoder
     if kind == "two_tower":
@@ -375,7 +374,7 @@ def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
     if config.training.training != "two_stage":
         frozen = model.generator if config.training.freeze_generator else None
         return [Phase(config.objective.objective, model, steps, frozen)]
-    # Section 3.2 of the paper, "Training Algorithms": two-stage.
+    # Two-stage training: section 3.2 of the paper, "Training Algorithms".
     first, hand_over = config.generator_steps, None
     if config.training.two_stage_copy:
         source = model.generator.encoder
@@ -387,10 +386,10 @@ def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
 
 
 def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
-    """Builds Adam and the schedule of one phase, over the steps of that phase.
+    """Builds the optimizer of a phase, with a schedule over the steps of that phase.
 
-    A generator with its own learning rate is a group of variables of the one optimizer.
-    Variables that both networks share have the rate of the discriminator.
+    A generator with its own learning rate is a variable group of the same optimizer.
+    Shared variables have the discriminator's learning rate.
     """
     choice = config.optimizer
     rate, own_rate = choice.learning_rate, choice.generator_learning_rate
@@ -431,9 +430,9 @@ def compiled_phases(
     special_ids: Sequence[int] = (),
     make_objective: MakeObjective | None = None,
 ) -> list[Phase]:
-    """Returns the phases of a run, each model with its optimizer and all slots.
+    """Returns the phases of a run, their models compiled and their slots built.
 
-    Call in the scope of the strategy. Arguments as ``build_model``.
+    Call in the scope of the strategy. Arguments as in ``build_model``.
     """
     keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
     whole = build_model(config, vocab_size, special_ids, make_objective)

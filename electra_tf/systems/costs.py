@@ -1,7 +1,7 @@
-"""FLOPs, parameters and memory of a pretraining run, from its config alone.
+"""FLOPs, parameters and memory of a pretraining run, computed from its config.
 
 Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
-feed-forward size, N heads, L layers. FLOPs are counted by one of two rules:
+feed-forward size, N heads, L layers. There are two rules of counting FLOPs:
 
 - "original" reproduces the script behind the paper's numbers: every mathematical
   operation is one, a matrix product 2mn, the embedding lookup a dense one-hot product,
@@ -9,10 +9,9 @@ feed-forward size, N heads, L layers. FLOPs are counted by one of two rules:
 - "matmul" is the usual model-FLOPs convention: matrix products only, the lookup is
   free, and the backward pass costs twice the forward pass.
 
-A head counts at the positions it is computed at; logits that are computed again in the
-backward pass count once. Not counted, because they are a few operations per row, token
-or table: sampling, the look-up of a unigram or uniform generator, the sum of table and
-delta under ``gdes``, the sentence-level unit, the update of the weights.
+Heads count at the positions where they run; recomputed logits count once. Not counted,
+as they are cheap: sampling, unigram and uniform generators, the sums of ``gdes``
+tables, the sentence-level unit, and the weight update.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.layers.chunked import CHUNK_LOGITS
 
-# Forward and backward passes, in units of a forward pass, by rule.
+# Cost of forward and backward pass in forward passes, by rule.
 RULES = {"original": 2, "matmul": 3}
-# Operations per element under the original's rule.
+# Operations per element under the "original" rule.
 _DROPOUT = 4
 _LAYER_NORM = 5
 _ACTIVATION = 8
 _SOFTMAX = 5
 
 _SEGMENTS = 2
-# Bytes of the Python objects of a layer, whatever its size.
+# Bytes of a layer's Python objects.
 _BYTES_OF_A_LAYER = 100_000
 
 
 class Head(NamedTuple):
-    """A head, whether it runs at every position or only at the predicted ones.
+    """A head that runs at every position, or only at the predicted ones.
 
-    Heads are "masked_lm", "replaced_token", "logits" (the product with the word table
+    Names are "masked_lm", "replaced_token", "logits" (the product with the word table
     alone), "linear_unit" (one unit with a sigmoid) and "relaxed_lookup" (relaxed
     one-hot samples times the word table).
     """
@@ -51,19 +50,19 @@ class Head(NamedTuple):
 
     @property
     def has_logits(self) -> bool:
-        """Whether it makes V float32 logits."""
+        """Whether the head computes V float32 logits."""
         return self.name in ("masked_lm", "logits", "relaxed_lookup")
 
     def share(self, config: PretrainConfig) -> float:
-        """Returns the share of the positions that it is computed at."""
+        """Returns the fraction of positions where the head runs."""
         some = config.predictions_per_seq / config.data.max_seq_length
         return 1.0 if self.everywhere else some
 
 
 class Network(NamedTuple):
-    """A "generator" or "discriminator" in a step; BERT's network is a discriminator.
+    """A "generator" or "discriminator"; BERT's network is a discriminator.
 
-    Two ``towers`` share the embeddings, and their outputs are concatenated.
+    Two ``towers`` share the embeddings; their outputs are concatenated.
     """
 
     role: str
@@ -75,7 +74,7 @@ class Network(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Updates that all run the same networks."""
+    """A number of updates with the same networks."""
 
     name: str
     steps: int
@@ -85,7 +84,7 @@ class Phase(NamedTuple):
 def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
     """Returns the phases of a run with the networks of each.
 
-    The vocabulary may have fewer entries than ``--vocab_size`` asks for.
+    The actual ``vocab_size`` may be below ``--vocab_size``.
     """
     name, steps = config.objective.objective, config.run.num_train_steps
     heads = _discriminator_heads(config)
@@ -96,7 +95,7 @@ def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
     frozen = generator._replace(is_trained=False)
     beside = [frozen if config.generator_is_frozen else generator]
     if config.samples_apart:
-        # A second pass, for the samples.
+        # A second forward pass draws the samples.
         beside.append(frozen)
     networks = (*beside, discriminator)
     if config.training.training != "two_stage":
@@ -113,21 +112,20 @@ def _discriminator_heads(config: PretrainConfig) -> tuple[Head, ...]:
     if name in ("mlm", "replace_mlm"):
         return (Head("masked_lm", everywhere=False),)
     if name == "all_tokens_mlm":
-        # With the copy gate.
+        # The linear unit is the copy gate.
         return (Head("masked_lm"), Head("linear_unit"))
-    # Computed everywhere, also where the loss looks at masked positions only.
+    # The head runs everywhere, even if the loss covers only masked positions.
     return (Head("replaced_token"),)
 
 
 def _generator(config: PretrainConfig, vocab_size: int) -> Network:
     heads, towers = [Head("masked_lm", everywhere=False)], 1
     if config.generator_kind == "two_tower":
-        # It predicts every token, and is sampled from at the predicted positions,
-        # without gradient.
+        # It predicts every token; sampling needs logits at the masked positions only.
         heads = [Head("masked_lm"), Head("logits", everywhere=False, is_trained=False)]
         towers = 2
     if config.training.training == "reinforce":
-        # The baseline of the rewards.
+        # The reward baseline.
         heads.append(Head("linear_unit", everywhere=False))
     elif config.training.training == "gumbel":
         heads.append(Head("relaxed_lookup", everywhere=False))
@@ -153,7 +151,7 @@ def step_flops(config: PretrainConfig, phase: Phase, *, rule: str) -> float:
 def run_flops(
     config: PretrainConfig, vocab_size: int, *, rule: str = "matmul", done: float = 1.0
 ) -> float:
-    """Returns the FLOPs of a run up to a share of its steps, ``done``."""
+    """Returns the FLOPs of the first fraction ``done`` of a run."""
     total, left = 0.0, done * config.run.num_train_steps
     for phase in phases(config, vocab_size):
         steps = min(left, phase.steps)
@@ -163,11 +161,11 @@ def run_flops(
 
 
 def encoder_flops(network: Network, length: int, rule: str) -> float:
-    """Returns the FLOPs per token of a forward pass through all towers, without heads.
+    """Returns the FLOPs per token of a forward pass through all towers, no heads.
 
     Args:
         network: sizes and number of towers.
-        length: S.
+        length: sequence length S.
         rule: "original" or "matmul".
     """
     e, s, v = network.encoder, length, network.vocab_size
@@ -182,7 +180,7 @@ def encoder_flops(network: Network, length: int, rule: str) -> float:
     attention = 3 * (2 * d * d + d) + 4 * d * s + 2 * d * d + d
     attention += (_SOFTMAX + _DROPOUT + 1) * s * n
     feed_forward = 4 * d * f + f + d + _ACTIVATION * f
-    # Two times dropout, residual sum and layer normalization.
+    # Dropout, residual sum and layer normalization occur twice.
     layer = attention + feed_forward + 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
     embeddings = lookups + element_wise + projection
     return network.towers * (embeddings + e.num_layers * layer)
@@ -204,18 +202,16 @@ def head_flops(network: Network, head: Head, rule: str) -> float:
         return 2 * d * (d + 1) + (0 if matmul else (1 + _ACTIVATION) * d)
     if head.name == "linear_unit":
         return 2 * output + (0 if matmul else 1 + _ACTIVATION)
-    # The original counts every lookup as the product of "relaxed_lookup" already.
+    # The "original" rule already counts every lookup as this product.
     return logits if matmul else 0
 
 
 def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
-    """Counts the trainable parameters of a run's networks.
+    """Counts the trainable parameters of a run's networks, by part.
 
-    The baseline of the rewards (D numbers) and the sentence-level unit do not count.
-
-    Returns counts by part. ``backbone`` is what fine-tuning starts from;
-    ``discriminator`` adds its heads; ``joint``, if there is a generator with a network,
-    is everything, with shared variables once.
+    ``backbone`` is the fine-tuned part, ``discriminator`` adds its heads. With a
+    generator network, ``joint`` is the total, with shared variables counted once. The
+    reward baseline (D parameters) and the sentence-level unit are not counted.
     """
     heads = _discriminator_heads(config)
     main = Network("discriminator", config.encoder, vocab_size, heads)
@@ -233,13 +229,13 @@ def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
         return counts
     generator, sharing = _generator(config, vocab_size), config.generator.sharing
     g = generator.encoder
-    # An encoder that both networks use is the discriminator's.
+    # A shared encoder counts as the discriminator's.
     towers = 0 if sharing == "all" else generator.towers
     unshared = {
         "token": _embedding_count(g, vocab_size) - vocab_size * g.embedding_size,
         "untied": _embedding_count(g, vocab_size),
         "nes": _embedding_count(g, vocab_size),
-        # Beyond the generator's: deltas and a LayerNorm.
+        # Deltas and a LayerNorm on top of the generator's tables.
         "gdes": _embedding_count(d, vocab_size),
     }
     own = {
@@ -252,7 +248,7 @@ def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
 
 
 def _embedding_count(e: EncoderConfig, vocab_size: int) -> int:
-    """Parameters of the three tables and their LayerNorm."""
+    """Returns the parameters of the three tables and their LayerNorm."""
     return (vocab_size + e.max_positions + _SEGMENTS + 2) * e.embedding_size
 
 
@@ -267,7 +263,7 @@ def _layer_count(e: EncoderConfig) -> int:
 
 
 def _head_count(network: Network, head: Head) -> int:
-    """Parameters of a head; tied tables are the encoder's."""
+    """Returns the parameters of a head; tied tables count as the encoder's."""
     d, output = (
         network.encoder.hidden_size,
         network.towers * network.encoder.hidden_size,
@@ -280,23 +276,20 @@ def _head_count(network: Network, head: Head) -> int:
 
 
 def memory(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
-    """Estimates the bytes of one training step on one device.
+    """Estimates the bytes of one training step on one device, by part and in total.
 
-    With P parameters, of which some are trained in a phase, and a bytes per activation:
+    With P parameters and a bytes per activation:
 
         weights = 4 P,  gradients = 4 P trained at a time,
         slots = 8 P trained in each phase (two float32 moments)
-        activations = a * values kept of each token + 3 * 4 * logits
+        activations = a * values stored per token + 3 * 4 * logits
 
-    The last term: float32 logits at the predictions of each vocabulary head (of one
-    chunk, where it runs everywhere), their softmax and gradient. Workspaces of kernels,
-    the input pipeline and fragmentation are not included, so leave a margin of about a
-    third.
-
-    Returns these four and their total.
+    The last term is float32 logits, softmax and gradient at the predictions of each
+    vocabulary head (of one chunk if it runs everywhere). Add a margin of about a third
+    for kernel workspaces, the input pipeline and fragmentation.
     """
     counts = parameters(config, vocab_size)
-    # What is shared belongs to the discriminator.
+    # Shared parameters count as the discriminator's.
     own = {"discriminator": counts["discriminator"]}
     own["generator"] = counts.get("joint", counts["discriminator"]) - sum(own.values())
     every = phases(config, vocab_size)
@@ -331,12 +324,12 @@ def _activations(config: PretrainConfig, phase: Phase) -> int:
 
 
 def _kept_per_token(network: Network, length: int, *, remat: bool) -> int:
-    """Activation values of each token that the backward pass needs.
+    """Returns the number of activations per token stored for the backward pass.
 
     2 E + L (12 D + 2 F + N S). 12 D: input, query, key, value, context, both residual
-    sums, both layer norms, and their dropout; 2 F: before and after the activation; N
-    S: attention probabilities, kept once with their dropout in the sign. With ``remat``
-    2 E + L D, the inputs of the layers, and the values of the one layer at work.
+    sums, both layer norms, and their dropout. 2 F: before and after the activation.
+    N S: attention probabilities with dropout in the sign. With ``remat``: 2 E + L D and
+    the activations of one layer.
     """
     e = network.encoder
     layer = 12 * e.hidden_size + 2 * e.intermediate_size + e.num_heads * length
@@ -347,14 +340,11 @@ def _kept_per_token(network: Network, length: int, *, remat: bool) -> int:
 
 
 def check_fits(config: PretrainConfig, vocab_size: int) -> None:
-    """Raises UserError if the weights alone need more memory than the machine has.
-
-    Building such networks would take all of it, or hours, before anything failed.
-    """
+    """Raises UserError if the weights alone need more memory than the machine has."""
     try:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return  # A system that does not tell.
+        return  # The system does not report its memory.
     layers = config.encoder.num_layers
     if config.has_generator_network:
         layers += config.generator_encoder.num_layers

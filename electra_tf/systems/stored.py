@@ -1,4 +1,4 @@
-"""The networks of a run with the weights of one of its checkpoints."""
+"""Rebuilds a run's networks and restores a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from electra_tf.training.checkpoints import load_weights, named_variables
 def described(
     flags: Mapping[str, Any], vocabulary: Vocabulary
 ) -> tuple[PretrainConfig, PretrainingModel]:
-    """Builds the config and the model of a config.json's flags, with new weights.
+    """Builds the config and the untrained model from the flags of a config.json.
 
     Raises:
-        ValueError: if no run can have these flags with this vocabulary.
+        ValueError: if the flags are invalid for this vocabulary.
     """
     config = fields.from_flat(flags, PretrainConfig)
     costs.check_fits(config, len(vocabulary))
@@ -30,11 +30,11 @@ def described(
 
 
 def restore(model: PretrainingModel, prefix: str) -> None:
-    """Gives the model the weights of a checkpoint (".../ckpt-100") of its own run.
+    """Loads a checkpoint (".../ckpt-100") of a run into its model.
 
     Raises:
-        OSError: the checkpoint is damaged or not there.
-        ValueError: it is of another model, or of the first of two stages.
+        OSError: if the checkpoint is missing or damaged.
+        ValueError: if it belongs to another model or to the first of two stages.
     """
     own = {id(variable) for variable in learned_weights(model)}
     learned = {n: v for n, v in named_variables(model).items() if id(v) in own}
