@@ -50,7 +50,7 @@ class Scores:
             return None
         if _is_finite(row["score"]):
             return row["score"]
-        # A diverged seed scores the baseline.
+        # A diverged seed counts as the baseline.
         return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
 
     def all(self, system: str, column: str, point: float = 1.0) -> list[float]:
@@ -70,7 +70,7 @@ class Scores:
         return threshold.below(self.plan, runs)
 
     def baseline(self, column: str) -> float | None:
-        """Returns the majority-baseline score."""
+        """Returns the score of the majority baseline, or of chance for pairs."""
         if column == AVERAGE:
             scores = [self.baseline(probe.name) for probe in self.plan.probes]
             return None if None in scores else fmean(scores)
@@ -91,7 +91,10 @@ class Scores:
         return [curve for curve in curves if len(curve) > 1]
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
-        """Compares systems with the reference; leaves out those below the threshold."""
+        """Compares systems with the reference, over their common seeds.
+
+        Leaves out systems below the threshold; empty if the reference is below it.
+        """
         reference, differences, below = self.plan.config.reference, {}, self.below
         if reference in below:
             return {}

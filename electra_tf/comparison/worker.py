@@ -118,7 +118,7 @@ def _pretrained(job: Job) -> Row | None:
     code = pretraining.run(config, cli.note, saving)
     encoders = [place / ENCODER for place in folders.values()]
     if code != cli.STOPPED and not all(encoder.exists() for encoder in encoders):
-        # The run is past a point that an earlier command lacked: start it again.
+        # The run is past a new point, so only a restart can save its encoder.
         again = dataclasses.replace(config.run, overwrite=True)
         config = dataclasses.replace(config, run=again)
         code = pretraining.run(config, cli.note, saving)
