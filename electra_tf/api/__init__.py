@@ -1,6 +1,6 @@
-"""The public Python API: trainable text models, and a loader of saved models.
+"""The public Python API: trainable text models and a loader of saved models.
 
-Importing this package registers all classes of the library with Keras.
+Importing this package registers all Keras classes of the library.
 """
 
 from electra_tf.api.loading import ExportedModel, PretrainedModel, load

@@ -1,4 +1,4 @@
-"""Label names, and the label that a value of the user stands for."""
+"""Label names, and lookup of labels by name, number or boolean."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _BOOLEANS = {"False": False, "True": True, "false": False, "true": True}
 
 
 def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
-    """Returns the names of labels that the user lists, in their order.
+    """Validates label names and returns them as strings, in order.
 
-    ``values`` is a list, a tuple, an array or a Series of strings, numbers or booleans.
-    Whole floats are named as integers are, as in tables. Raises ValueError, with the
-    name of the ``argument``, for anything else, for a name that appears twice, and for
-    fewer than ``least`` names.
+    ``values`` is a list, tuple, array or Series of strings, numbers or booleans. Whole
+    floats are named as integers, as in tables. Raises ValueError, with the name of the
+    ``argument``, for other values, duplicates and fewer than ``least`` names.
     """
     if values is None:
         raise UserError(f"{argument} are missing: list at least {least}.")
@@ -57,11 +56,11 @@ def _name(value: Any) -> str:
 
 
 class LabelLookup:
-    """Finds the label that a value of the user stands for.
+    """Maps label values to indices.
 
     A string is a name. A number is the label of that number if any label is a number,
-    and else a position in the list of labels. A boolean is a label of its name, or 0
-    or 1. A value that could be two labels is a ValueError, as is one that is none.
+    and otherwise an index. A boolean is a label of its name, or 0 or 1. Raises
+    ValueError for ambiguous and unknown values.
 
     Examples:
         >>> (
@@ -83,11 +82,11 @@ class LabelLookup:
                 self._by_number.setdefault(float(name), []).append(index)
             except ValueError:
                 continue
-        # Words such as "nan" and "infinity" are names.
+        # Words such as "nan" and "infinity" are names, not numbers.
         self._by_number = {n: i for n, i in self._by_number.items() if math.isfinite(n)}
 
     def index(self, value: Any, row: int) -> int:
-        """Returns the position of the label; ``row`` is named in errors."""
+        """Returns the index of a label; errors name the ``row``."""
         if is_missing(value):
             raise UserError(f"Row {row} has no label (it is {value!r}).")
         if isinstance(value, str | bytes):
@@ -121,9 +120,9 @@ class LabelLookup:
         return int(value)
 
     def several(self, values: Any, row: int) -> np.ndarray:
-        """Returns targets of a row with any number of labels, float32 [C].
+        """Returns the multi-label target of a row, float32 [C].
 
-        ``values`` are labels, or a number from 0 to 1 for each label of the model.
+        ``values`` are labels, or one number from 0 to 1 per label of the model.
         """
         if is_missing(values) or isinstance(values, str | bytes | numbers.Real):
             raise UserError(

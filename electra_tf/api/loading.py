@@ -34,17 +34,17 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     """Loads a model of any kind.
 
     Args:
-        source: the folder of a fine-tuning run, of a pretraining run or of an import;
-            a ``.keras`` file of a ``TextClassifier``, ``TokenClassifier`` or
-            ``QuestionAnswering``; a SavedModel; a folder of another library or a name
-            on its hub, which ``electra-tf convert`` reads; or "mini", which is shipped.
+        source: the folder of a fine-tuning run, pretraining run or import; a ``.keras``
+            file of a ``TextClassifier``, ``TokenClassifier`` or ``QuestionAnswering``;
+            a SavedModel; a folder or hub name that ``electra-tf convert`` reads; or
+            "mini", which is shipped.
 
     Returns:
         One of the three Keras models, a ``PretrainedModel`` or an ``ExportedModel``.
 
     Raises:
-        ValueError: the model is damaged, or in an unknown format.
-        OSError: there is no such file or folder.
+        ValueError: if the model is damaged or its format is unknown.
+        OSError: if the file or folder does not exist.
 
     Examples:
         >>> mini = et.load("mini")
@@ -89,7 +89,7 @@ def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
 
 
 class PretrainedModel:
-    """An encoder, with the discriminator if there is one; see ``load``.
+    """An encoder, with its discriminator if the source has one; see ``load``.
 
     Attributes:
         encoder: a ``TextEncoder`` without dropout.
@@ -126,15 +126,14 @@ class PretrainedModel:
     def encode(
         self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
     ) -> np.ndarray:
-        """Returns vectors of texts, float32 [N, D]; see ``SentenceVectors``."""
+        """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         return self._vectors(texts, pooling, layer, batch_size)
 
     def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
         """Returns the probability that each token was replaced, for each text.
 
-        ``tokens`` are the word pieces, [CLS] and [SEP] included; ``replaced`` has one
-        probability for each of them. Raises ValueError if there is no discriminator
-        with such probabilities.
+        ``tokens`` are the word pieces, including [CLS] and [SEP]; ``replaced`` has one
+        probability per token. Raises ValueError without a replaced-token discriminator.
         """
         if self._detector is None:
             raise UserError(
@@ -177,7 +176,7 @@ class PretrainedModel:
 
 
 class ExportedModel(Predictor):
-    """A SavedModel, which can only predict; see ``load``.
+    """A SavedModel with ``predict`` only; see ``load``.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -188,7 +187,7 @@ class ExportedModel(Predictor):
     """
 
     def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        """Returns the answers of ``TextModel.predict``."""
+        """Returns the predictions of ``TextModel.predict``."""
         columns = columns_of(texts, self.text_names)
         rows = [
             dict(zip(columns, row, strict=True))

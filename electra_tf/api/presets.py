@@ -1,4 +1,4 @@
-"""Pretrained encoders by folder or name, of this library or of another one."""
+"""Loads pretrained encoders by folder or name, also of other libraries."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from electra_tf.tasks.heads import fresh_copy
 
 
 def warn(line: str) -> None:
-    """Warns of an assumption; commands print it instead."""
+    """Issues warnings with ``warnings.warn``; commands print them instead."""
     if line.startswith("warning: "):
         warnings.warn(line.removeprefix("warning: "), stacklevel=2)
 
 
 @contextlib.contextmanager
 def folder_of(source: str | os.PathLike) -> Iterator[Path]:
-    """Yields a folder of this library with the content of ``source``.
+    """Yields a folder in this library's format with the content of ``source``.
 
-    A folder of another library, or a name that ``electra-tf convert`` reads, is
-    converted into a temporary folder. Raises the errors of the conversion.
+    Converts folders and names that only ``electra-tf convert`` reads into a temporary
+    folder. Raises the errors of the conversion.
     """
     path = named(source)
     if path.suffix == KERAS and not path.is_file():
@@ -56,12 +56,11 @@ def folder_of(source: str | os.PathLike) -> Iterator[Path]:
 def encoder_and_tokenizer(
     source: str | os.PathLike, **options: Any
 ) -> tuple[TextEncoder, WordPiece, int | None]:
-    """Returns the encoder, its tokenizer and the length of pretraining examples.
+    """Returns the encoder, its tokenizer and the trained sequence length, if known.
 
-    ``options`` are ``dropout``, ``attention_dropout`` and ``mixed_precision``, as the
-    flags of fine-tuning. Without ``mixed_precision`` the encoder has Keras's global
-    dtype policy if that is a mixed one. Raises ValueError for another option and for a
-    damaged encoder.
+    ``options`` are ``dropout``, ``attention_dropout`` and ``mixed_precision``, as in
+    fine-tuning. ``mixed_precision`` defaults to Keras's global dtype policy if that is
+    a mixed one. Raises ValueError for other options and for a damaged encoder.
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):

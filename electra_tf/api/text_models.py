@@ -1,6 +1,6 @@
-"""Keras models that take texts: the preprocessing and the answers are inside.
+"""Keras models with built-in preprocessing: classifier, tagger, question answering.
 
-Letters: N texts, B batch, R rows, S sequence, C labels.
+Letters: N texts, R rows, S sequence, C labels, D hidden size.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 
 _OPTIONS = ("dropout", "attention_dropout", "head_dropout", "mixed_precision", "seed")
-# Callbacks that set the learning rate themselves.
+# Callbacks that replace the learning rate schedule.
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
@@ -64,12 +64,12 @@ _Table = tuple[_Columns, list[Any] | None, np.ndarray | None]
 class Preprocessor:
     """Tokenizes and packs texts into the inputs of a task model.
 
-    Training, evaluation, prediction and the SavedModel do the same.
+    Training, evaluation, prediction and the SavedModel share it.
 
     Attributes:
         tokenizer: a ``WordPiece``.
-        max_seq_length: maximal number of tokens of a row, special ones included.
-        text_names: names of the texts.
+        max_seq_length: maximum number of tokens per row, special tokens included.
+        text_names: names of the text inputs.
     """
 
     def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
@@ -83,7 +83,7 @@ class Preprocessor:
         words = self.task.kind == "tagging"
         columns = columns_of(texts, self.text_names, words=words)
         tensors = {
-            # JSON can hold halves of surrogate pairs, UTF-8 cannot.
+            # JSON can hold lone surrogates, UTF-8 cannot.
             name: tf.constant([t.encode("utf-8", "ignore") for t in column], tf.string)
             for name, column in columns.items()
         }
@@ -93,7 +93,7 @@ class Preprocessor:
         return {name: inputs[name] for name in ENCODER_INPUTS}
 
     def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
-        """Returns the feature rows of examples of the task."""
+        """Featurizes examples of the task."""
         return self.task.featurize(
             examples, self.tokenizer, self.max_seq_length, training=training
         )
@@ -101,7 +101,7 @@ class Preprocessor:
 
 @dataclasses.dataclass
 class _Feed:
-    """Preprocessed batches, the number of them (None: unknown), and a lost error."""
+    """Preprocessed batches, their number if known, and an error of their generator."""
 
     dataset: tf.data.Dataset
     count: int | None
@@ -113,25 +113,25 @@ class PercentAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """Accuracy in percent, the unit of all scores of this library."""
 
     def result(self) -> tf.Tensor:
-        """Returns the accuracy so far, from 0 to 100."""
+        """Returns the accuracy, from 0 to 100."""
         return 100 * super().result()
 
 
 class TextModel(TaskModel):
-    """A task model that takes texts; the base of the three public classes.
+    """Base class of the three public models: a task model that takes texts.
 
-    ``fit``, ``evaluate``, ``predict``, ``train_on_batch``, ``test_on_batch`` and
-    ``predict_on_batch`` have Keras's arguments and preprocess texts first. Called as a
-    layer the model maps token ids to the outputs of its head.
+    The training, evaluation and prediction methods of Keras preprocess texts first.
+    ``call`` maps token ids to the outputs of the head.
 
     Args:
-        encoder: a ``TextEncoder``; also the attribute ``backbone``.
-        head: the layer that the task puts on it.
-        task: ``Task.to_json``, and under "columns" the column names of tables.
-        vocabulary: all tokens, in the order of their ids.
-        lower_case: whether texts are lower-cased.
-        strip_accents: whether accents are removed, too.
-        max_seq_length: maximal number of tokens of a row, special ones included.
+        encoder: a ``TextEncoder``; also available as ``backbone``.
+        head: the task head, a Keras layer.
+        task: settings from ``Task.to_json``; "columns" holds the column names of
+            tables.
+        vocabulary: tokens in the order of their ids.
+        lower_case: whether to lower-case texts.
+        strip_accents: whether to remove accents.
+        max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
 
     Examples:
@@ -145,7 +145,7 @@ class TextModel(TaskModel):
         TensorShape([1, 2])
     """
 
-    # Kinds of tasks of the class.
+    # Supported kinds of tasks.
     kinds: ClassVar[tuple[str, ...]] = ()
     _reads_words: ClassVar[bool] = False
 
@@ -180,7 +180,7 @@ class TextModel(TaskModel):
             strip_accents=strip_accents,
         )
         self.preprocessor = Preprocessor(self._task, self.tokenizer, max_seq_length)
-        # Made at the first use; Keras reads all properties when it saves.
+        # Not cached properties: Keras reads all properties when it saves a model.
         self._predictor: Predictor | None = None
         self._vectors: SentenceVectors | None = None
 
@@ -192,10 +192,7 @@ class TextModel(TaskModel):
         max_seq_length: int | None,
         **options: Any,
     ) -> Self:
-        """Returns the model of a task on a pretrained encoder, compiled.
-
-        ``make`` gets the options of the head.
-        """
+        """Builds and compiles a model; ``make`` maps options of the head to a task."""
         seed, head_dropout = options.pop("seed", None), options.pop("head_dropout", 0.1)
         state = random.getstate()
         encoder, tokenizer, trained = encoder_and_tokenizer(preset, **options)
@@ -214,7 +211,7 @@ class TextModel(TaskModel):
         model = cls.of(encoder, head, about, tokenizer, length, seed=number)
         random.setstate(state)
         if seed is None:
-            # As after any layer of Keras, the next one is another.
+            # Advances the generator, so that the next model gets another seed.
             random.random()
         return model
 
@@ -228,7 +225,7 @@ class TextModel(TaskModel):
         max_seq_length: int,
         seed: int = 0,
     ) -> Self:
-        """Returns the model of these parts, compiled with ``compile_default``."""
+        """Builds a model from its parts and compiles it with ``compile_default``."""
         model = cls(
             encoder,
             head,
@@ -244,10 +241,9 @@ class TextModel(TaskModel):
 
     @classmethod
     def load(cls, source: str | os.PathLike) -> Self:
-        """Loads as ``electra_tf.load``; raises ValueError for another class.
+        """Loads a fine-tuned model; raises ValueError if it is of another class.
 
-        ``source`` is the folder of a fine-tuning run, or a ``.keras`` file that
-        ``save`` wrote.
+        ``source`` is the folder of a fine-tuning run or a saved ``.keras`` file.
         """
         found = load_text_model(source)
         if not isinstance(found, cls):
@@ -259,10 +255,10 @@ class TextModel(TaskModel):
         return found
 
     def compile_default(self) -> None:
-        """Compiles with the recipe of a fine-tuning run without flags.
+        """Compiles with the defaults of fine-tuning runs.
 
-        That is the task's loss, the mean over the batch, and ELECTRA's AdamW clipped to
-        norm 1, with lower rates for lower layers and a ``FitSchedule``.
+        These are the task's loss, averaged over the batch, and AdamW with gradients
+        clipped to norm 1, layerwise learning rates and a ``FitSchedule``.
         """
         recipe, size = RECIPES["paper"], encoder_size(self.encoder.hidden_size)
         optimizer = AdamW(
@@ -287,18 +283,18 @@ class TextModel(TaskModel):
         return {**config, "schedule": "as compiled"} if config else {}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as the saved model was, with the optimizer's variables built."""
+        """Restores the saved compilation and builds the optimizer's variables."""
         config = dict(config)
         is_as_compiled = config.pop("schedule", None)
         self.compile(**keras.saving.deserialize_keras_object(config))
         rate = getattr(self.optimizer, "_learning_rate", None)
         if not is_as_compiled and isinstance(rate, WarmupPolynomialDecay):
-            # Up to version 0.2, `fit` compiled a schedule that ended with the call.
+            # Up to version 0.2, the saved schedule ended with its call of `fit`.
             self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
         self._build_optimizer()
 
     def _build_optimizer(self) -> None:
-        """Creates the variables of the optimizer, for what is trained now."""
+        """Creates the optimizer's variables for the trainable variables."""
         optimizer = self.optimizer
         if optimizer is None or optimizer.built:
             return
@@ -314,11 +310,11 @@ class TextModel(TaskModel):
             optimizer.build(self.trainable_variables)
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        """Saves the dropout stream, so that a loaded model trains as this one would."""
+        """Saves the state of dropout, so that training continues reproducibly."""
         store["dropout"] = self.seed_generator.state.numpy()
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Restores the dropout stream; files of version 0.2 lack it."""
+        """Restores the state of dropout; files of version 0.2 lack it."""
         if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
             self.seed_generator.state.assign(np.array(store["dropout"]))
 
@@ -329,12 +325,12 @@ class TextModel(TaskModel):
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Names of the texts that the model reads."""
+        """Names of the model's text inputs."""
         return tuple(self._task.text_names)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the labels in the order of the outputs; empty if there are none."""
+        """Label names in the order of the outputs; empty if the task has no labels."""
         return ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -359,16 +355,15 @@ class TextModel(TaskModel):
         *,
         shuffle: bool = False,
     ) -> tf.data.Dataset:
-        """Returns batches for ``fit``: inputs, or (inputs, targets[, weights]).
+        """Returns a dataset of batches: inputs, or (inputs, targets[, weights]).
 
-        Texts are a list, an array or a Series of strings (of tuples or dictionaries if
-        the model reads several texts), a DataFrame or a dictionary of columns; or
-        batches from a ``tf.data.Dataset``, a ``keras.utils.PyDataset`` or a generator,
-        which bring their labels.
+        ``x`` is a list, array or Series of strings, a DataFrame or a dictionary of
+        columns. If the model reads several texts, rows of a list are tuples or
+        dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
+        or generator of batches with labels.
 
         Raises:
-            ValueError: texts or labels are not what the model needs, or the dataset is
-                not batched.
+            ValueError: if texts or labels are invalid, or the dataset is not batched.
         """
         return self._feed(x, y, sample_weight, batch_size, shuffle=shuffle).dataset
 
@@ -382,10 +377,7 @@ class TextModel(TaskModel):
         shuffle: bool = False,
         class_weight: Mapping[Any, float] | None = None,
     ) -> _Feed:
-        """Returns the batches of ``preprocess``.
-
-        A dataset that ``preprocess`` returned is passed on.
-        """
+        """Returns the batches of ``preprocess``; passes on its datasets unchanged."""
         if isinstance(x, tf.data.Dataset) and _is_encoded(x.element_spec):
             return _Feed(x, Batches(x).count)
         weigh = self._class_weights(class_weight)
@@ -408,7 +400,8 @@ class TextModel(TaskModel):
                 raise UserError("There is not a single text: the dataset is empty.")
             rows = self._rows(*self._table(*first), weigh)
             if self._task.kind == "question_answering":
-                # Batches without a usable answer are left out.
+                # Batches without a usable answer are skipped, so their number is
+                # unknown.
                 return self._generated(generate, rows, None, count)
             return self._generated(generate, rows, count, count)
         table = self._table(x, y, sample_weight)
@@ -449,10 +442,7 @@ class TextModel(TaskModel):
         certain: int | None,
         count: int | None,
     ) -> _Feed:
-        """Returns a dataset with the structure of the batches of ``rows``.
-
-        ``certain`` is the number of batches that TensorFlow checks.
-        """
+        """Wraps a generator as a dataset; ``certain`` is the cardinality to assert."""
         batch = self._batch(rows, np.arange(min(len(rows), 1)))
         specs = tf.nest.map_structure(
             lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), batch
@@ -462,7 +452,7 @@ class TextModel(TaskModel):
             try:
                 yield from generate()
             except Exception as error:
-                # TensorFlow reports it as text, in pages of traceback.
+                # TensorFlow replaces the exception by a long error text.
                 feed.error = error
                 raise
 
@@ -473,7 +463,7 @@ class TextModel(TaskModel):
         return feed
 
     def _table(self, x: Any, y: Any, sample_weight: Any) -> _Table:
-        """Returns texts, labels and weights of equal lengths; the last may be None."""
+        """Returns texts, labels and sample weights of equal length."""
         columns = columns_of(x, self.text_names, words=self._reads_words)
         size = len(next(iter(columns.values())))
         if not size:
@@ -494,7 +484,7 @@ class TextModel(TaskModel):
         return columns, labels, weights
 
     def _labels_of(self, y: Any) -> list[Any]:
-        """Returns labels, one for each text."""
+        """Returns a list of one label per text."""
         if hasattr(y, "columns") and len(y.columns) == 1:
             y = y[y.columns[0]]
         return plain(y, "labels")
@@ -506,7 +496,7 @@ class TextModel(TaskModel):
         weights: np.ndarray | None,
         weigh: np.ndarray | None,
     ) -> Rows:
-        """Returns rows with weights; ``weigh`` are those of the classes, [C]."""
+        """Returns feature rows with weights; ``weigh`` holds class weights [C]."""
         rows = self._featurize(columns, labels)
         if weigh is not None and labels is not None:
             by_class = weigh[rows.targets["label"]]
@@ -518,7 +508,7 @@ class TextModel(TaskModel):
         if isinstance(own, np.ndarray):
             given *= own
         elif own is not None:
-            # Ragged: one weight for each token.
+            # Ragged: one weight per token.
             values = own.values * np.repeat(given, own.lengths)
             given = dataclasses.replace(own, values=values)
         return dataclasses.replace(rows, weights=given)
@@ -527,10 +517,10 @@ class TextModel(TaskModel):
         raise NotImplementedError
 
     def _batch(self, rows: Rows, chosen: np.ndarray) -> Any:
-        """Returns what Keras reads of some rows: inputs, targets, weights."""
+        """Returns the inputs, targets and weights of the chosen rows."""
         length = int(rows.lengths[chosen].max(initial=1))
         if rows.targets:
-            # A training step compiles for every length that occurs: there are few.
+            # Four lengths only: the training step compiles once per length.
             step = -(-self.max_seq_length // 4)
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
@@ -552,7 +542,7 @@ class TextModel(TaskModel):
 
     @contextlib.contextmanager
     def _errors_of(self, *feeds: _Feed | None) -> Iterator[None]:
-        """Raises the error of preprocessing in the place of TensorFlow's."""
+        """Raises the preprocessing error instead of TensorFlow's."""
         try:
             yield
         except (tf.errors.OpError, StopIteration):
@@ -582,12 +572,12 @@ class TextModel(TaskModel):
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
     ) -> keras.callbacks.History:
-        """``keras.Model.fit`` on texts; see ``preprocess`` for ``x`` and ``y``.
+        """Trains as ``keras.Model.fit``; see ``preprocess`` for ``x`` and ``y``.
 
-        A ``FitSchedule`` warms up and decays to 0 within this call, also in a later
-        call. It is off if a callback of Keras sets the rate, if the number of steps is
-        not known (a generator without ``steps_per_epoch``), and once a number is
-        assigned to ``optimizer.learning_rate``. The optimizer keeps its state.
+        A ``FitSchedule`` warms up and decays to 0 within each call; the optimizer keeps
+        its state. The schedule is off if a callback sets the learning rate or the
+        number of steps is unknown (a generator without ``steps_per_epoch``). Assigning
+        a number to ``optimizer.learning_rate`` replaces it.
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """
@@ -634,7 +624,7 @@ class TextModel(TaskModel):
     def _split(
         self, x: Any, y: Any, sample_weight: Any, share: float
     ) -> tuple[_Table, _Table]:
-        """Returns the texts to train on, and the last ones, to validate on."""
+        """Splits off the last texts for validation."""
         if Batches.has(x):
             raise UserError("validation_split needs texts in memory, not batches.")
         columns, labels, weights = self._table(x, y, sample_weight)
@@ -677,7 +667,7 @@ class TextModel(TaskModel):
         class_weight: Mapping[Any, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
-        """``keras.Model.train_on_batch`` on texts."""
+        """Runs ``keras.Model.train_on_batch`` on texts."""
         batch = self._one_batch(x, y, sample_weight, class_weight)
         self._build_optimizer()
         return super().train_on_batch(*batch, return_dict=return_dict)
@@ -689,7 +679,7 @@ class TextModel(TaskModel):
         sample_weight: Any = None,
         return_dict: bool = False,
     ) -> Any:
-        """``keras.Model.test_on_batch`` on texts."""
+        """Runs ``keras.Model.test_on_batch`` on texts."""
         batch = self._one_batch(x, y, sample_weight)
         return super().test_on_batch(*batch, return_dict=return_dict)
 
@@ -714,7 +704,7 @@ class TextModel(TaskModel):
         batch = self._batch(rows, np.arange(len(rows)))
         return keras.utils.unpack_x_y_sample_weight(batch)
 
-    # Answers.
+    # Prediction.
 
     def predict(
         self,
@@ -724,10 +714,10 @@ class TextModel(TaskModel):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> list[dict[str, Any]]:
-        """Returns the answers that the SavedModel gives, a dictionary for each text.
+        """Returns one dictionary per text, as the exported SavedModel does.
 
-        ``predict_proba`` returns probabilities as an array, ``predict_on_batch`` the
-        outputs of the head. Arguments are Keras's; "auto" shows no progress.
+        ``verbose="auto"`` shows no progress. ``predict_proba`` returns arrays of
+        probabilities, ``predict_on_batch`` logits.
         """
         batches, count = self._text_batches(x, batch_size)
         count = steps if count is None or steps is None else min(steps, count)
@@ -756,7 +746,7 @@ class TextModel(TaskModel):
     def _text_batches(
         self, x: Any, batch_size: int | None
     ) -> tuple[Iterator[_Columns], int | None]:
-        """Returns batches of texts, and the number of them if it is known."""
+        """Returns batches of texts, and their number if known."""
         if Batches.has(x):
             batches = Batches(x)
             texts = (self._columns(element) for element, _, _ in batches)
@@ -773,7 +763,7 @@ class TextModel(TaskModel):
         return columns_of(x, self.text_names, words=self._reads_words)
 
     def _all_columns(self, x: Any) -> _Columns:
-        """Returns all texts of whatever has them."""
+        """Collects the columns of all batches."""
         batches, _ = self._text_batches(x, None)
         columns: _Columns = {name: [] for name in self.text_names}
         for batch in batches:
@@ -790,17 +780,17 @@ class TextModel(TaskModel):
         return self._predictor(rows)
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> Any:
-        """Returns the probabilities of the labels, in the order of ``labels``.
+        """Returns probabilities in the order of ``labels``, float32 [N, C].
 
-        float32 [N, C]; of a ``TokenClassifier``, a list of arrays [words, C]. Raises
-        ValueError if the task has no labels.
+        ``TokenClassifier`` returns a list of arrays [words, C]. Raises ValueError if
+        the task has no labels.
         """
         raise UserError(
             f"A model for {self._task.kind} has no probabilities of labels."
         )
 
     def _outputs(self, x: Any, batch_size: int | None) -> tuple[list[Any], Rows, int]:
-        """Returns the outputs of all rows, the rows, and the number of texts."""
+        """Returns the model outputs, the feature rows and the number of texts."""
         columns = self._all_columns(x)
         size = len(next(iter(columns.values())))
         if not size:
@@ -820,24 +810,16 @@ class TextModel(TaskModel):
         return_dict: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Scores a table as fine-tuning runs do, or evaluates texts as Keras does.
+        """Computes the official scores of a table, or the loss and metrics of texts.
 
-        Args:
-            x: path of a table; or texts, or a dataset, as in ``fit``.
-            y: labels, if ``x`` are texts.
-            batch_size: number of texts of a batch.
-            verbose: as in Keras, like the following arguments.
-            sample_weight: float [N].
-            steps: number of batches.
-            callbacks: Keras callbacks.
-            return_dict: whether metrics are returned by name.
-            **kwargs: for a table, the names of its columns: ``text`` and ``label``,
-                ``word_column`` and ``tag_column``; by default those of the run that
-                the model comes from.
+        ``x`` is the path of a table, or texts or a dataset as in ``fit``. For a table,
+        ``**kwargs`` are column names: ``text`` and ``label``, or ``word_column`` and
+        ``tag_column``. Their defaults are the columns of the fine-tuning run. Other
+        arguments are as in ``keras.Model.evaluate``.
 
         Returns:
-            For a table, the official scores by name, in percent; else what Keras
-            returns: the loss, and the accuracy in percent.
+            For a table, scores by name, in percent. Otherwise the loss and the metrics,
+            as in Keras; accuracy is in percent.
         """
         if isinstance(x, str | os.PathLike):
             return self._score(Path(x), _batch_size(batch_size), **kwargs)
@@ -848,7 +830,7 @@ class TextModel(TaskModel):
             "return_dict": return_dict,
             **kwargs,
         }
-        # The validation data of ``fit`` is preprocessed.
+        # `fit` passes preprocessed validation data.
         if kwargs.get("_use_cached_eval_dataset"):
             return super().evaluate(x, y, sample_weight=sample_weight, **options)
         feed = self._feed(x, y, sample_weight, batch_size)
@@ -866,13 +848,13 @@ class TextModel(TaskModel):
         return self._task.score(self._task.decode(outputs, rows, examples), examples)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> list[Any]:
-        """Returns the examples of a file."""
+        """Reads the examples of a file."""
         raise NotImplementedError
 
     def encode(
         self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
     ) -> np.ndarray:
-        """Returns vectors of texts, float32 [N, D]; see ``SentenceVectors``."""
+        """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         if self._vectors is None:
             self._vectors = SentenceVectors(
                 self.encoder, self.tokenizer, self.max_seq_length
@@ -880,13 +862,13 @@ class TextModel(TaskModel):
         options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         is_list = isinstance(texts, list | tuple) and bool(texts)
         if is_list and not self._reads_words and isinstance(texts[0], str | tuple):
-            # A single text or a pair, whatever the model reads otherwise.
+            # Any model encodes single texts and pairs.
             return self._vectors(texts, **options)
         columns = self._all_columns(texts)
         names = tuple(columns)
         return self._vectors(tuple(columns.values()), **options, names=names)
 
-    # Files.
+    # Export.
 
     def export(
         self,
@@ -896,12 +878,11 @@ class TextModel(TaskModel):
         *,
         precision: str | None = None,
     ) -> float | None:
-        """Writes a model that answers without this library.
+        """Exports a model that runs without this library.
 
-        ``format`` is "tf_saved_model", which takes raw strings, or "litert" or "onnx",
-        which take token ids. Arguments, result and errors are those of
-        ``serving.export_saved_model``, ``export_litert`` and ``export_onnx``;
-        ``verbose`` has no effect.
+        ``format`` is "tf_saved_model", which takes strings, or "litert" or "onnx",
+        which take token ids. See ``serving.export_saved_model``, ``export_litert`` and
+        ``export_onnx``. ``verbose`` has no effect.
         """
         del verbose
         path = str(filepath)
@@ -927,7 +908,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_encoded(element: Any) -> bool:
-    """Whether an element of a dataset has token ids already."""
+    """Whether a dataset element is already tokenized."""
     x = element[0] if isinstance(element, tuple) else element
     return isinstance(x, Mapping) and "input_ids" in x
 
@@ -957,12 +938,11 @@ def _check_options(options: Mapping[str, Any], *more: str) -> None:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TextClassifier(TextModel):
-    """Classifies a text or a pair: one label, any number of labels, or a number.
+    """Text classifier: single-label, multi-label or regression, of texts or pairs.
 
-    Labels are names; or numbers, which are labels if any label is a number, and else
-    positions in the list of labels. With several labels at a time, rows are lists of
-    labels, or one number from 0 to 1 for each label. Labels of a regression are
-    numbers within ``label_range``.
+    Targets are label names. A number is a label if any label is a number, and otherwise
+    an index into ``labels``. Multi-label targets are lists of labels, or one number
+    from 0 to 1 per label. Regression targets are numbers within ``label_range``.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -992,26 +972,26 @@ class TextClassifier(TextModel):
         max_seq_length: int | None = None,
         **options: Any,
     ) -> Self:
-        """Returns a classifier with a new head, compiled, on a pretrained encoder.
+        """Builds and compiles a classifier with a new head on a pretrained encoder.
 
         Args:
-            preset: folder of a pretraining run or an import, a folder or name that
-                ``electra-tf convert`` reads, or "mini", which is shipped.
-            labels: names of the classes, in the order of the outputs.
+            preset: "mini", which is shipped; the folder of a pretraining run or import;
+                or a folder or name that ``electra-tf convert`` reads.
+            labels: class names in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
-            pair: whether there are two texts.
+            pair: whether the model reads two texts.
             pooling: input of the head, see ``tasks.ClassificationHead``.
             label_range: smallest and largest label of a regression.
-            max_seq_length: maximal number of tokens of a row; None: 128, or fewer if
+            max_seq_length: maximum number of tokens per row. Default: 128, or fewer if
                 the encoder has fewer positions.
             **options: ``dropout``, ``attention_dropout``, ``head_dropout``,
-                ``mixed_precision`` ("none" or "bfloat16"; default: Keras's policy) and
-                ``seed`` of the head, of dropout and of the order of texts (default:
-                drawn from Keras's).
+                ``mixed_precision`` ("none" or "bfloat16"; default: Keras's policy), and
+                ``seed`` of head, dropout and shuffling (default: from
+                ``keras.utils.set_random_seed``).
 
         Raises:
-            ValueError: an argument is invalid, or the encoder is damaged.
-            OSError: there is no such encoder.
+            ValueError: if an argument is invalid or the encoder is damaged.
+            OSError: if the encoder does not exist.
         """
         _check_options(options)
         if kind not in cls.kinds:
@@ -1031,7 +1011,7 @@ class TextClassifier(TextModel):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the labels in the order of the outputs; empty for a regression."""
+        """Label names in the order of the outputs; empty for a regression."""
         return getattr(self._task, "labels", None) or ()
 
     def _default_metrics(self) -> list[keras.metrics.Metric] | None:
@@ -1061,7 +1041,7 @@ class TextClassifier(TextModel):
         return dataclasses.replace(rows, targets={"label": targets})
 
     def _targets(self, labels: list[Any]) -> np.ndarray:
-        """Returns targets: int32 [N], or float32 [N, C] or, of a regression, [N, 1]."""
+        """Returns int32 [N], float32 [N, C] (multi-label) or [N, 1] (regression)."""
         if self._task.kind == "multilabel":
             rows = [self._lookup.several(value, n) for n, value in enumerate(labels)]
             return np.stack(rows)
@@ -1135,11 +1115,11 @@ def _number(value: Any, row: int) -> float:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TokenClassifier(TextModel):
-    """Assigns one tag to each word.
+    """Token classifier (tagger): predicts one tag per word.
 
-    A text is a list of words, or a string in which ASCII white space separates them.
-    Labels are the tags of each text: a list, or a string of names with spaces between
-    them. A number is a tag or a position, as in ``TextClassifier``. Long texts become
+    A text is a list of words, or a string of words separated by ASCII white space.
+    Targets are one list of tags per text, or one string with spaces between tags. A
+    number is a tag or an index, as in ``TextClassifier``. Long texts are split into
     several rows.
 
     Examples:
@@ -1163,11 +1143,11 @@ class TokenClassifier(TextModel):
         max_seq_length: int | None = None,
         **options: Any,
     ) -> Self:
-        """Returns a tagger with a new head, compiled, on a pretrained encoder.
+        """Builds and compiles a tagger with a new head on a pretrained encoder.
 
-        ``tags`` are the names of all tags; ``metric`` is "f1" of their spans, which is
-        the default if "O" is one of them, or "accuracy". The other arguments and errors
-        are those of ``TextClassifier.from_preset``.
+        ``tags`` are the names of all tags. ``metric`` is "f1" of spans (the default if
+        "O" is a tag) or "accuracy". See ``TextClassifier.from_preset`` for other
+        arguments and errors.
         """
         _check_options(options)
         names = label_names(tags, "tags", 2)
@@ -1183,7 +1163,7 @@ class TokenClassifier(TextModel):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the tags in the order of the outputs."""
+        """Tag names in the order of the outputs."""
         return self._task.tags.learned
 
     def _featurize(self, columns: _Columns, labels: list[Any] | None) -> Rows:
@@ -1210,15 +1190,12 @@ class TokenClassifier(TextModel):
         if not size:
             raise UserError(f"Row {row} has no words.")
         if self._task.tags.rewritten:
-            # The names of the data are not those that are learned.
+            # The dataset's tag names differ from the learned names.
             return tuple(text_of(tag, "tags") for tag in given)
         return tuple(self.labels[self._lookup.index(tag, row)] for tag in given)
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> list[np.ndarray]:
-        """Returns the probability of each tag, float32 [words, C] for each text.
-
-        A word without tokens has NaN.
-        """
+        """Returns float32 [words, C] per text; words without tokens have NaN."""
         outputs, rows, size = self._outputs(x, batch_size)
         counts = (
             [len(split_words(t)) for t in self._all_columns(x)["text"]] if size else []
@@ -1243,11 +1220,11 @@ class TokenClassifier(TextModel):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class QuestionAnswering(TextModel):
-    """Finds the part of a context that answers a question, or none.
+    """Extractive question answering: predicts an answer span of the context.
 
-    Texts are ``question`` and ``context``. Labels are columns, ``answer`` and, if it is
-    known, ``start``, the first character of the answer in its context; or a list of
-    answers. An empty answer means that there is none.
+    Texts are the columns ``question`` and ``context``. Targets are a list of answers,
+    or the columns ``answer`` and, if known, ``start``, the answer's character offset in
+    the context. An empty answer marks an unanswerable question.
 
     Examples:
         >>> model = et.QuestionAnswering.from_preset("mini", max_query_length=16)
@@ -1271,11 +1248,11 @@ class QuestionAnswering(TextModel):
         max_seq_length: int | None = None,
         **options: Any,
     ) -> Self:
-        """Returns a model with a new head, compiled, on a pretrained encoder.
+        """Builds and compiles a model with a new head on a pretrained encoder.
 
-        ``unanswerable`` allows questions without answer. Lengths are those of
-        ``tasks.QuestionAnswering``, the other arguments and errors those of
-        ``TextClassifier.from_preset``.
+        ``unanswerable`` allows questions without an answer. See
+        ``tasks.QuestionAnswering`` for the lengths, and ``TextClassifier.from_preset``
+        for other arguments and errors.
         """
         if "head_dropout" in options:
             raise UserError("The head of question answering has no dropout.")
@@ -1354,7 +1331,7 @@ class QuestionAnswering(TextModel):
         )("dev")
 
 
-# Flags of a run that say how its tables are read.
+# Flags of a fine-tuning run that name the columns of its tables.
 _COLUMNS = {
     "text": list[str] | None,
     "label": list[str] | None,
@@ -1365,11 +1342,11 @@ _COLUMNS = {
 
 
 def load_text_model(source: str | os.PathLike) -> TextModel | None:
-    """Returns a fine-tuned model, compiled; None if ``source`` holds none.
+    """Loads a compiled fine-tuned model; returns None for a pretrained one.
 
-    ``source`` is a ``.keras`` file of one of the three classes, which is compiled as it
-    was saved; the folder of a finished fine-tuning run; or any source of
-    ``electra-tf convert``. Errors are those of ``load``.
+    ``source`` is a ``.keras`` file of one of the three classes, the folder of a
+    finished fine-tuning run, or any source of ``electra-tf convert``. See ``load`` for
+    errors.
     """
     path = Path(source)
     if path.suffix == models.KERAS and path.name != "encoder.keras":

@@ -1,4 +1,4 @@
-"""Texts in the forms that users have them, and sentence embeddings.
+"""Normalizes text inputs and computes sentence embeddings.
 
 Letters: N texts, B batch, S sequence, D hidden size.
 """
@@ -33,18 +33,18 @@ Element = tuple[Any, Any, Any]
 def columns_of(
     texts: Any, names: Sequence[str], *, words: bool = False
 ) -> dict[str, list[str]]:
-    """Returns texts as one list of strings for each of the ``names``.
+    """Returns texts as one list of strings per name.
 
     Args:
-        texts: rows in a list, an array, a tensor or a Series: strings, tuples in the
-            order of ``names``, or dictionaries. Or columns: a tuple in the order of
-            ``names``, a dictionary or a DataFrame.
-        names: names of the texts that the model reads.
-        words: whether a row may be a list of words, which are joined by spaces.
+        texts: rows or columns. Rows are a list, array, tensor or Series of strings,
+            tuples in the order of ``names``, or dictionaries. Columns are a tuple in
+            the order of ``names``, a dictionary or a DataFrame.
+        names: names of the model's text inputs.
+        words: whether a row may be a list of words, to be joined by spaces.
 
     Raises:
-        ValueError: a column is missing, a value is not a string, or the columns have
-            different lengths.
+        ValueError: if a column is missing, a value is not a string, or the columns
+            differ in length.
     """
     texts = _named(texts)
     if not isinstance(texts, Mapping | tuple):
@@ -80,7 +80,7 @@ def columns_of(
 
 
 def _named(table: Any) -> Any:
-    """Returns a DataFrame, or a table of pyarrow or datasets, as a dictionary."""
+    """Converts a DataFrame, or a table of pyarrow or datasets, to a dictionary."""
     for attribute in ("columns", "column_names"):
         names = getattr(table, attribute, None)
         if names is not None and not isinstance(table, Mapping):
@@ -106,7 +106,7 @@ def _is_rows(values: tuple, words: bool) -> bool:
 
 
 def plain(values: Any, name: str) -> list[Any]:
-    """Returns a column (array, tensor, Series or sequence) as a list.
+    """Converts a column (array, tensor, Series or sequence) to a list.
 
     Raises ValueError, with the ``name`` of the column, for a single value.
     """
@@ -123,14 +123,14 @@ def plain(values: Any, name: str) -> list[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for no value: None, NaN, NaT or pandas.NA."""
+    """Whether a value is None, NaN, NaT or pandas.NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def text_of(value: Any, name: str) -> str:
-    """Returns a string, decoding UTF-8 bytes; raises ValueError for anything else."""
+    """Returns a string, decoding UTF-8 bytes; raises ValueError for other types."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "ignore")
     if not isinstance(value, str):
@@ -148,7 +148,7 @@ def _strings(column: Any, name: str, words: bool) -> list[str]:
 
 
 def joined_words(words: Sequence[Any], row: int) -> str:
-    """Joins words by spaces; raises ValueError if that would split one of them."""
+    """Joins words by spaces; raises ValueError if one is empty or has white space."""
     strings = [text_of(word, f"words of row {row}") for word in words]
     for word in strings:
         if split_words(word) != [word]:
@@ -157,10 +157,10 @@ def joined_words(words: Sequence[Any], row: int) -> str:
 
 
 class Batches:
-    """Batches of a ``tf.data.Dataset``, a ``PyDataset`` or a generator.
+    """Iterates over a ``tf.data.Dataset``, a ``PyDataset`` or a generator of batches.
 
-    A tuple is (texts, labels) or (texts, labels, sample weights); anything else is
-    texts. ``count`` is the number of batches of an epoch, None if it is not known.
+    A tuple is (texts, labels) or (texts, labels, sample weights); other elements are
+    texts. ``count`` is the number of batches per epoch, or None if it is unknown.
     """
 
     def __init__(self, source: Any, *, shuffle: bool = False):
@@ -181,7 +181,7 @@ class Batches:
 
     @staticmethod
     def has(source: Any) -> bool:
-        """Whether ``source`` is one of these."""
+        """Whether ``source`` is a dataset or a generator."""
         kinds = tf.data.Dataset | keras.utils.PyDataset | Iterator
         return isinstance(source, kinds)
 
@@ -208,7 +208,7 @@ class Batches:
                 yield element
 
     def first(self) -> Element | None:
-        """Returns the first batch, which is not lost to the next iteration."""
+        """Returns the first batch without consuming it, or None."""
         if isinstance(self._source, Iterator):
             first = next(self._source, None)
             if first is not None:
@@ -219,16 +219,16 @@ class Batches:
 
 
 def names_of(texts: Any) -> tuple[str, ...]:
-    """Names of the columns of ``texts`` that are passed to an encoder: one or two."""
+    """Returns ("text",), or ("text", "text_pair") for pairs of texts."""
     columns = isinstance(texts, tuple) and not _is_rows(texts, words=False)
     pairs = isinstance(texts, list) and bool(texts) and isinstance(texts[0], tuple)
     return ("text", "text_pair") if columns or pairs else ("text",)
 
 
 class SentenceVectors:
-    """Computes one vector of each text from the hidden states of an encoder.
+    """Computes sentence embeddings from the hidden states of an encoder.
 
-    A text is cut to ``max_seq_length`` tokens, special ones included.
+    Texts are truncated to ``max_seq_length`` tokens, special tokens included.
 
     Examples:
         >>> mini = et.load("mini")
@@ -241,7 +241,7 @@ class SentenceVectors:
         self._encoder = encoder
         self._tokenizer = tokenizer
         self._length = max_seq_length
-        # Traced once for each kind of vector.
+        # Traced once per pooling and layer.
         self._traced: dict[tuple[str, int], _Vectors] = {}
 
     def __call__(
@@ -252,19 +252,19 @@ class SentenceVectors:
         batch_size: int = 64,
         names: Sequence[str] | None = None,
     ) -> np.ndarray:
-        """Computes the vectors of texts, float32 [N, D].
+        """Computes sentence embeddings, float32 [N, D].
 
         Args:
             texts: strings, or pairs of strings, as in ``columns_of``.
-            pooling: "mean" of all tokens, special ones included, or "cls", the vector
+            pooling: "mean" of all tokens, special tokens included, or "cls", the vector
                 of [CLS].
             layer: index of the hidden states: 0 is the input of the first block, k the
                 output of block k; negative numbers count from the last.
-            batch_size: number of texts of a batch; it changes vectors by rounding only.
-            names: names of the texts; None: one text, or a pair if rows are tuples.
+            batch_size: number of texts per batch; affects the result by rounding only.
+            names: names of the texts. Default: one text, or a pair if rows are tuples.
 
         Raises:
-            ValueError: an argument is invalid.
+            ValueError: if an argument is invalid.
         """
         blocks = self._encoder.num_layers
         if pooling not in VECTORS:
@@ -286,7 +286,7 @@ class SentenceVectors:
 
 
 class _Vectors:
-    """An encoder with pooling, in the form of a model for ``Outputs``."""
+    """An encoder with pooling, as the model that ``Outputs`` runs."""
 
     def __init__(self, encoder: TextEncoder, pooling: str, layer: int):
         _, pool = POOLINGS[pooling]

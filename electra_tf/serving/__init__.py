@@ -1,4 +1,4 @@
-"""Models that answer without this library: exports, and predictions from them."""
+"""Exports fine-tuned models, and runs and scores the exports."""
 
 from electra_tf import lazily
 
@@ -12,5 +12,5 @@ _HOMES = {
     "require_onnx": "electra_tf.serving.export",
 }
 
-# Lazy, because commands explain themselves without TensorFlow.
+# Lazy, because `--help` of commands does not import TensorFlow.
 __getattr__, __dir__, __all__ = lazily(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Fine-tuned models for production: SavedModel with the tokenizer inside, LiteRT, ONNX.
+"""Exports fine-tuned models to SavedModel (with the tokenizer), LiteRT and ONNX.
 
 Letters: B batch, S sequence.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
     from electra_tf.tasks.base import Task
 
-# The newest that tf2onnx 1.17 knows; onnxruntime reads it since 1.14.
+# The newest opset of tf2onnx 1.17; onnxruntime supports it since 1.14.
 _ONNX_OPSET = 18
 
 
@@ -37,12 +37,11 @@ class ServingModule(tf.Module):
     * ``tf_example``: ``examples``, string [B], serialized ``tf.train.Example`` with the
       features of ``serving_default``; a missing feature is an empty text.
 
-    A SavedModel also has the endpoint ``serve`` of Keras, for ``TFSMLayer``: it takes
-    a dictionary of the inputs of ``serving_default``, or its only input. The function
-    ``text_order`` returns the names of the inputs in the order of the task.
+    A SavedModel also has Keras's endpoint ``serve`` for ``TFSMLayer``. It takes a
+    dictionary of the inputs of ``serving_default``, or its only input. The function
+    ``text_order`` returns the input names in the order of the task.
 
-    Tokenizer and ``max_seq_length``, the maximum number of tokens, must be those of
-    training.
+    ``tokenizer`` and ``max_seq_length`` must be those of training.
 
     Examples:
         >>> mini = et.load("mini")
@@ -62,7 +61,7 @@ class ServingModule(tf.Module):
     ):
         super().__init__(name="serving")
         self._model = model
-        # Keras variables are not tf.Variables; the SavedModel needs those.
+        # The SavedModel needs tf.Variables, which Keras variables are not.
         self._variables = [variable.value for variable in model.variables]
         self._task = task
         self._tokenizer = tokenizer
@@ -70,11 +69,11 @@ class ServingModule(tf.Module):
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Names of the texts that the model reads, in the order of the task."""
+        """Names of the text inputs, in the order of the task."""
         return tuple(self._task.text_names)
 
     def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the answers to texts, string [B] for each of ``text_names``."""
+        """Returns predictions for texts, string [B] for each of ``text_names``."""
         inputs = self._task.serving_inputs(
             self._tokenizer, self._max_seq_length, **texts
         )
@@ -82,15 +81,15 @@ class ServingModule(tf.Module):
         return self._task.serving_outputs(outputs, inputs)
 
     def serve_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the answers to token ids, int32 [B, S] for each input."""
+        """Returns predictions for token ids, int32 [B, S] per input."""
         return self._task.serving_id_outputs(self._infer(inputs), inputs)
 
     def _infer(self, inputs: Mapping[str, tf.Tensor]) -> Any:
-        # All signatures call one function, which is traced and saved once.
+        # All signatures share one function, which is traced and saved once.
         return self._model.inference({name: inputs[name] for name in ENCODER_INPUTS})
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the answers to serialized ``tf.train.Example``s, string [B]."""
+        """Returns predictions for serialized ``tf.train.Example``s, string [B]."""
         text = tf.io.FixedLenFeature([], tf.string, "")
         features = dict.fromkeys(self._task.text_names, text)
         return self.answer(**tf.io.parse_example(examples, features))
@@ -99,11 +98,11 @@ class ServingModule(tf.Module):
         return {n: tf.TensorSpec([None], tf.string, n) for n in self.text_names}
 
     def text_signature(self) -> tf.types.experimental.ConcreteFunction:
-        """``serving_default``, traced."""
+        """Returns the traced ``serving_default``."""
         return _traced(self.answer, **self._text_specs())
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """Returns the traced signatures, and adds ``serve`` and ``text_order``."""
+        """Returns the traced signatures; also adds ``serve`` and ``text_order``."""
         examples = tf.TensorSpec([None], tf.string, "examples")
         ids = tensor_specs(ENCODER_INPUTS, {})
         texts = self.text_signature()
@@ -132,7 +131,7 @@ class ServingModule(tf.Module):
 def _traced(
     function: Callable, **specs: tf.TensorSpec
 ) -> tf.types.experimental.ConcreteFunction:
-    # Autograph finds nothing to rewrite, and takes a second of CPU time for it.
+    # Autograph has nothing to convert here, and costs a second of CPU time.
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
@@ -146,20 +145,21 @@ def export_saved_model(
 ) -> float | None:
     """Writes a SavedModel that takes raw strings.
 
-    Loading it needs tensorflow and ``import tensorflow_text``, nothing of this library.
+    Loading it requires tensorflow and ``import tensorflow_text``, but not this library.
 
     Args:
         model: the fine-tuned model.
         task: its task.
-        tokenizer: what the model was trained with.
-        path: folder to write, whole or not at all; replaced if it is there.
-        max_seq_length: most tokens of a row; None: the task's.
-        precision: dtype policy of the encoder that is exported; None: what it has.
-            "bfloat16" takes half the memory, and is faster on processors that have
-            instructions for it. The head is exported as it is.
+        tokenizer: the tokenizer of training.
+        path: output folder, written atomically; replaced if it exists.
+        max_seq_length: maximum number of tokens per row. Default: the task's.
+        precision: dtype policy of the exported encoder. Default: the encoder's own.
+            "bfloat16" halves the memory, and is faster on processors with bfloat16
+            instructions. The head keeps its dtype.
 
     Returns:
-        largest difference to the model on a test batch; None where it is the model.
+        Largest difference to the model on a test batch, or None if ``precision``
+        changes nothing.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
@@ -188,10 +188,9 @@ def export_saved_model(
 
 
 class NumbersModule(tf.Module):
-    """What LiteRT and ONNX files hold: the ids signature without its strings.
+    """The ``ids`` signature without strings, as in LiteRT and ONNX files.
 
-    Beside the numbers of the signature it returns what the model does, under its name
-    or as ``logits``.
+    Also returns the model's outputs, under their names or as ``logits``.
 
     Examples:
         >>> task = et.tasks.Classification(
@@ -212,34 +211,34 @@ class NumbersModule(tf.Module):
 
     def __init__(self, model: keras.Model, task: Task):
         super().__init__(name="numbers")
-        # From a function alone the converter would leave the variables uninitialized.
+        # A function alone would leave the variables uninitialized in the converter.
         self._variables = [variable.value for variable in model.variables]
         self._model = model
         self._task = task
 
     def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Numbers from token ids: int32 [B, S] each."""
+        """Returns numeric predictions and logits for token ids, int32 [B, S] each."""
         outputs = self._model.infer(inputs)
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
-        # Strings are names of labels, which labels.txt of the run has, too.
+        # Strings are label names, which are also in the run's labels.txt.
         answers = self._task.serving_id_outputs(outputs, inputs).items()
         return named | {name: x for name, x in answers if x.dtype != tf.string}
 
     def function(self) -> tf.types.experimental.PolymorphicFunction:
-        """``answer``, for any batch size and length."""
+        """Returns ``answer`` as a ``tf.function`` for any batch size and length."""
         specs = tensor_specs(ENCODER_INPUTS, {})
         return tf.function(self.answer, input_signature=[specs], autograph=False)
 
     def difference(
         self, run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
     ) -> float:
-        """Largest difference to the model, on a batch of ids drawn at random.
+        """Computes the largest difference to the model on a random batch of ids.
 
-        ``run`` is the converted model; a ValueError if its outputs are other ones.
+        ``run`` is the converted model. Raises ValueError if its output names differ.
         """
         random = np.random.default_rng(0)
         ids = random.integers(0, self._model.encoder.embeddings.vocab_size, [3, 11])
-        # A whole row, a padded one, and one with hardly anything in it.
+        # A full row, a padded row and a nearly empty row.
         mask = np.arange(11) < np.array([[11], [7], [2]])
         columns = (ids * mask, mask, (np.arange(11) >= 4) & mask)
         inputs = {
@@ -256,16 +255,16 @@ class NumbersModule(tf.Module):
 
 
 def export_litert(model: keras.Model, task: Task, path: str) -> float:
-    """Writes a LiteRT (TFLite) model of the ids signature, and checks it first.
+    """Writes a LiteRT (TFLite) model of the ids signature after checking it.
 
-    Its outputs are those of a ``NumbersModule``. ``path`` is a ``.tflite`` file. It is
-    run by ``ai-edge-litert`` where that is installed, else by TensorFlow's older copy.
+    ``path`` is a ``.tflite`` file; the outputs are those of ``NumbersModule``. The
+    check runs ``ai-edge-litert`` if installed, else TensorFlow's older copy.
 
     Returns:
-        largest difference to the model on a test batch.
+        Largest difference to the model on a test batch.
 
     Raises:
-        ValueError: it cannot be converted, or the difference is above 1e-3.
+        ValueError: if the conversion fails or the difference is not below 1e-3.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -278,7 +277,7 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:
-        # TensorFlow's own copy, which warns that this one takes its place.
+        # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +285,7 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
         tf.saved_model.save(module, folder, signatures=signature)
         try:
             content = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
-        except Exception as error:  # Of a private class.
+        except Exception as error:  # A private error class.
             raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
     difference = module.difference(lambda inputs: runner(**inputs))
@@ -294,7 +293,7 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
 
 
 def require_onnx() -> None:
-    """Raises a ValueError if a package that an ONNX export needs is missing.
+    """Raises ValueError if a package for ONNX export is missing.
 
     Examples:
         >>> et.serving.require_onnx()
@@ -308,10 +307,10 @@ def require_onnx() -> None:
 
 
 def export_onnx(model: keras.Model, task: Task, path: str) -> float:
-    """Writes an ONNX model of the ids signature, and checks it first.
+    """Writes an ONNX model of the ids signature after checking it.
 
-    As ``export_litert``, also in what is returned and raised; ``path`` is an ``.onnx``
-    file. A package that is missing is a ValueError, too.
+    ``path`` is an ``.onnx`` file. Returns and raises as ``export_litert``; also raises
+    ValueError if a package is missing.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -329,7 +328,7 @@ def export_onnx(model: keras.Model, task: Task, path: str) -> float:
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET
         )
-    except Exception as error:  # Of any class.
+    except Exception as error:  # Any error class.
         raise _cannot("ONNX", "--export_onnx", error) from error
     content = converted.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -348,7 +347,7 @@ def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
 
 
 def _write_checked(path: str, content: bytes, difference: float, kind: str) -> float:
-    # Not `>=`: a difference that is not a number is none that one may ship.
+    # Not `>=`, so that NaN fails too.
     if not difference < 1e-3:
         raise UserError(
             f"The {kind} model differs from the Keras model by {difference:.2g}; it "

@@ -1,4 +1,4 @@
-"""Predictions of a fine-tuned model, without a server."""
+"""Runs fine-tuned models locally, without a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from electra_tf.serving.export import ServingModule
 
 
-# The order of inputs in SavedModels that do not tell it.
+# Input order for SavedModels without `text_order`.
 _ORDER = ("text", "text_pair", "question", "context")
 
 
@@ -30,15 +30,15 @@ class Predictor:
     """Runs the string signature of a model.
 
     Args:
-        model: folder of a fine-tuning run, or a SavedModel; or a ``ServingModule``.
+        model: folder of a fine-tuning run, a SavedModel or a ``ServingModule``.
 
     Attributes:
-        text_names: names of the model's inputs, in its order: "text", and "text_pair"
-            for pair tasks; "question" and "context" for question answering.
+        text_names: input names in the order of the task: "text", and "text_pair" for
+            pair tasks; "question" and "context" for question answering.
 
     Raises:
-        ValueError: the model has no string signature.
-        OSError: there is no such model.
+        ValueError: if the model has no string signature.
+        OSError: if the model does not exist.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -53,7 +53,7 @@ class Predictor:
     def __init__(self, model: str | os.PathLike | ServingModule):
         self._model = model
         if isinstance(model, str | os.PathLike):
-            # Kept here, because the signature does not keep its variables alive.
+            # The signature does not keep its variables alive.
             self._loaded, self._serve = _loaded(_saved_model(Path(model)))
             names = self._serve.structured_input_signature[1]
             self.text_names = _in_order(self._loaded, names)
@@ -65,10 +65,9 @@ class Predictor:
         return type(self), (self._model,)
 
     def __call__(self, rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-        """Answers of a batch, as plain values.
+        """Returns the predictions of a batch as plain Python values.
 
-        Raises:
-            ValueError: a row lacks a text, or the model cannot answer.
+        Raises ValueError if a row lacks a text or the model fails.
         """
         texts = {}
         for name in self.text_names:
@@ -78,7 +77,7 @@ class Predictor:
                         f"The model wants {' and '.join(self.text_names)}, but {name} "
                         f"is missing in {json.dumps(row)[:200]}."
                     )
-            # JSON can hold halves of surrogate pairs, UTF-8 cannot.
+            # JSON can hold lone surrogates, UTF-8 cannot.
             column = [row[name].encode("utf-8", "ignore") for row in rows]
             texts[name] = tf.constant(column)
         try:
@@ -122,7 +121,7 @@ def _saved_model(path: Path) -> Path:
 
 
 def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
-    """A SavedModel and its signature of strings."""
+    """Loads a SavedModel and its string signature."""
     try:
         loaded = tf.saved_model.load(str(folder))
         serve = loaded.signatures["serving_default"]
@@ -139,7 +138,7 @@ def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """One text's answer, with labels by name in the place of parallel lists."""
+    """Converts the parallel lists of one prediction to dictionaries by label."""
     plain = {name: _plain(value) for name, value in row.items()}
     if "num_words" in plain:
         # One value per word, padded to the longest text of the batch.
@@ -188,10 +187,10 @@ def _rows(
 
 
 def main(config: PredictConfig, texts: Sequence[str]) -> None:
-    """Predicts everything that the command line names, in batches."""
+    """Predicts all texts of the command line in batches."""
     predictor = Predictor(config.model)
     if config.input:
-        # Knows tasks, which a text or two do not need.
+        # Imports tasks, which are not needed otherwise.
         from electra_tf.serving.table import predict_table
 
         predict_table(config, predictor.text_names, predictor)
@@ -199,9 +198,9 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
     rows = _rows(config, texts, sys.stdin)
     while batch := list(itertools.islice(rows, config.batch_size)):
         for row, answer in zip(batch, predictor(batch), strict=True):
-            # "label" may be both; the answer wins.
+            # Both may have "label"; the prediction wins.
             line = files.to_json({**row, **answer}, ensure_ascii=False)
-            # Halves of surrogate pairs again.
+            # Lone surrogates again.
             line = re.sub("[\ud800-\udfff]", "\ufffd", line)
             sys.stdout.write(f"{cli.visible(line)}\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Answers to the rows of a table, written beside them, and scored where labels are."""
+"""Predicts and scores the rows of a table."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ def predict_table(
     predict: Predict,
     log: Log = cli.note,
 ) -> dict[str, float]:
-    """Answers every row of ``config.input``; returns scores if labels are named.
+    """Predicts every row of ``config.input``; returns scores if labels are named.
 
-    ``predict`` answers a batch of rows of texts, called as ``text_names`` say.
-    All columns are kept. An answer that is called like one of them gets a name that
-    begins with "predicted_". Progress and scores are told to ``log`` and stderr.
-    ValueError: the table does not have the columns, or its labels are none that the
-    model's answers can be compared with.
+    ``predict`` maps a batch of rows, with ``text_names`` as keys, to predictions. The
+    output keeps all columns. Predictions whose names are columns get the prefix
+    "predicted_". Raises ValueError if columns are missing, or the table's labels are
+    not labels of this model.
     """
     target = Path(config.output) if config.output else None
     if target is not None and target.suffix not in _KINDS:
@@ -44,7 +43,7 @@ def predict_table(
         )
     columns, table, answers = answer_table(config, text_names, predict)
     rows = [row for _, row in table.rows]
-    # Before anything is written: labels that do not fit cost no file.
+    # Before writing, so that wrong labels leave no file.
     scores = score_table(config, columns, answers) if config.label else {}
     told = [
         row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
@@ -62,9 +61,9 @@ def answer_table(
     text_names: Sequence[str],
     predict: Predict,
 ) -> tuple[tuple[str, ...], Table, list[dict[str, Any]]]:
-    """Answers every row of ``config.input``; arguments as of ``predict_table``.
+    """Predicts every row of ``config.input``; arguments as in ``predict_table``.
 
-    Returns the columns with the texts, the table, and the answers.
+    Returns the names of the text columns, the table and the predictions.
     """
     table = read_table(config.input)
     names = tuple(text_names)
@@ -106,7 +105,7 @@ def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
             file.write(f"{line if file is not sys.stdout else cli.visible(line)}\n")
         return
     flat = [_flat(row) for row in rows]
-    # JSON Lines need not have every column in every row.
+    # JSON Lines rows may lack columns.
     header = list(dict.fromkeys(name for row in flat for name in row))
     cells = [header, *([row.get(name, "") for name in header] for row in flat)]
     if kind == ".csv":
@@ -138,9 +137,9 @@ def score_table(
     columns: Sequence[str],
     answers: Sequence[dict[str, Any]],
 ) -> dict[str, float]:
-    """Scores of these answers, those of a fine-tuning run.
+    """Computes the scores of predictions, as fine-tuning runs do.
 
-    Raises UserError if the model's answers cannot be compared with the labels.
+    Raises UserError if the predictions cannot be compared with the labels.
     """
     task, found = _comparable(answers)
     source = TableSource(
@@ -161,7 +160,7 @@ def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray
             values = [list(answer["probabilities"].values()) for answer in answers]
             task = Classification(name="--input", source=None, labels=labels)
             return task, np.array(values, np.float32)
-        # By the threshold of the model, whatever that is.
+        # Labels predicted at the model's own threshold.
         given = [[label in answer["labels"] for label in labels] for answer in answers]
         task = MultiLabel(name="--input", source=None, labels=labels)
         return task, np.array(given, np.float32)
