@@ -1,6 +1,6 @@
 """Imports and exports weights of other libraries.
 
-Examples of this package go on from here:
+Doctests of this package share these names:
 
     >>> from electra_tf import interop
     >>> sizes = interop.Sizes(

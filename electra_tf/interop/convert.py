@@ -17,22 +17,22 @@ from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_fol
 from electra_tf.interop.imported import Imported, Source
 from electra_tf.training.checkpoints import checkpoints_in
 
-# Format -> its module, see ``electra_tf.interop.imported``; the first that detects a
-# source reads it.
+# Format -> its module, see ``electra_tf.interop.imported``; the first module that
+# detects a source reads it.
 FORMATS: dict[str, ModuleType] = {
     "electra_tf": run_folder,
     "google_tf1": google_tf1,
     "keras_hub": keras_hub,
     "hugging_face": hugging_face,
 }
-# Files of a training run, whose folder is never written to.
+# Marks of a training run; ``convert`` never writes to its folder.
 _OF_A_RUN = (CHECKPOINTS, METRICS)
 
 
 def main(options: ConvertConfig, log: Log = cli.say) -> None:
-    """Reads ``options.source`` and writes ``options.to``, atomically.
+    """Converts ``options.source`` to the folder ``options.to``, atomically.
 
-    ``log`` receives what was read, assumed, left out and written.
+    ``log`` receives the content, assumptions, omissions and output files.
 
     Raises:
         ValueError: if the source is damaged, incomplete or an unknown variant, or the
@@ -40,10 +40,10 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         OSError: if a file is missing or cannot be written.
     """
     if options.push_to_hub:
-        # A missing package must not be noticed at the end.
+        # Fails early if the package is missing.
         hub.client(f"--push_to_hub={options.push_to_hub}")
     target = FORMATS[options.format]
-    # A relative path such as "." has no name for a temporary folder beside it.
+    # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
     # May restore a folder, which then is not overwritten.
     files.remove_leftovers(folder.parent, of=folder.name)
@@ -79,7 +79,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     if model.not_taken:
         log(f"  not taken: {_listed(model.not_taken)}")
-    # One encoder is what all formats hold at least.
+    # Every format holds at least one encoder.
     size = (2 if model.float16 else 4) * sum(
         array.size for array in model.main.encoder.values()
     )
@@ -116,7 +116,7 @@ def _check_task(model: Imported, options: ConvertConfig) -> None:
 
 
 def find_format(source: Source) -> ModuleType:
-    """The first format that can read the source."""
+    """Returns the first format that can read the source."""
     checkpoints = Path(source.path) / CHECKPOINTS
     if source.checkpoint is not None and not checkpoints.is_dir():
         raise UserError(
@@ -142,7 +142,7 @@ def find_format(source: Source) -> ModuleType:
 
 
 def completed(model: Imported, options: ConvertConfig) -> Imported:
-    """Completes the facts that the source lacks, by the options or the defaults."""
+    """Fills in facts that the source lacks, from the options or defaults."""
     notes, vocabulary = list(model.notes), model.vocabulary
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
@@ -159,7 +159,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
             f"embeddings for {sizes.vocab_size}: pass --vocab_file with theirs."
         )
     if missing:
-        # Tables are often padded to a round number of rows.
+        # Embedding tables are often padded to a round number of rows.
         notes.append(
             f"{missing} rows of the word table have no token; named [no_token_N]"
         )
@@ -214,6 +214,6 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first eight names and the number of others."""
+    """Lists the first eight names and counts the others."""
     rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + rest

@@ -1,9 +1,9 @@
-"""TensorFlow 1 checkpoints of the original code, in the layout of the released ones.
+"""TensorFlow 1 checkpoints in the layout of Google's ELECTRA release.
 
 The shared embeddings and the discriminator are under ``electra/``, the generator under
 ``generator/``, the heads under ``discriminator_predictions/`` and
-``generator_predictions/``. A model trained with one encoder for both (or masked LM
-alone) has no ``generator/``.
+``generator_predictions/``. Models with one encoder for both towers, and masked LM
+alone, lack ``generator/``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OUTPUTS = (
 
 MAIN, GENERATOR = "electra/", "generator/"
 HEAD_ROWS = GOOGLE_TF1.heads("dense_1", "generator_predictions/output_bias")
-# The state of training, BERT's pooler, and heads of fine-tuned models.
+# Training state, BERT's pooler, and heads of fine-tuned models.
 _NOT_WEIGHTS = re.compile(
     r"(.*/)?(global_step|temperature|adam_[mv]|(current_)?loss_scale|good_steps|"
     r"bad_steps)|(electra|generator)/pooler/.*|task_specific/.*"
@@ -45,7 +45,7 @@ _NOT_WEIGHTS = re.compile(
 
 
 class Place(NamedTuple):
-    """Name prefixes of the parts of a tower."""
+    """Name prefixes of a tower's embeddings and body (projection, blocks)."""
 
     embeddings: str
     body: str
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def detect(source: Source) -> bool:
-    """Whether it is a checkpoint, or a folder with one, that has ELECTRA's names."""
+    """Whether the source has a checkpoint with ELECTRA's variable names."""
     prefix = newest(Path(source.path))
     return prefix is not None and any(
         name.startswith(MAIN) for name in variable_shapes(prefix)
@@ -61,11 +61,10 @@ def detect(source: Source) -> bool:
 
 
 def newest(path: Path) -> str | None:
-    """Prefix of a checkpoint: the path itself, or one in a folder; None if none.
+    """Returns the prefix of a checkpoint, or of the newest one in a folder, or None.
 
-    Of several in a folder it is the one that the file ``checkpoint`` names. Without
-    that file it is the one without a step, as a finished model is saved, or else the
-    one of the last step.
+    The file ``checkpoint`` selects one of several. Without it, a checkpoint without a
+    step (a finished model) comes first, then the last step.
     """
     if not path.is_dir():
         prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
@@ -86,22 +85,22 @@ def newest(path: Path) -> str | None:
 
 @contextlib.contextmanager
 def _whole(prefix: str) -> Iterator[None]:
-    """Turns all errors of reading a damaged checkpoint into a ValueError."""
+    """Converts all errors of reading a damaged checkpoint to ValueError."""
     try:
         yield
-    except Exception as error:  # The reader maps its states to builtins of all kinds.
+    except Exception as error:  # The reader raises many builtin types.
         reason = cli.reason(error)
         raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
 
 
 def variable_shapes(prefix: str) -> dict[str, list[int]]:
-    """Shape of every variable of a checkpoint, including the state of training."""
+    """Returns the shape of every variable of a checkpoint, with training state."""
     with _whole(prefix):
         return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
 
 
 def read_weights(prefix: str) -> dict[str, np.ndarray]:
-    """The weights of a pretraining checkpoint, without the state of training."""
+    """Returns the weights of a pretraining checkpoint, without training state."""
     with _whole(prefix):
         reader = tf.train.load_checkpoint(prefix)
         return {
@@ -112,7 +111,7 @@ def read_weights(prefix: str) -> dict[str, np.ndarray]:
 
 
 def places(variables: Iterable[str]) -> dict[str, Place]:
-    """The towers that the variables belong to, discriminator first."""
+    """Returns the towers of a checkpoint by role, discriminator first."""
     variables = tuple(variables)
 
     def has(scope: str) -> bool:
@@ -156,7 +155,7 @@ def read(source: Source) -> Imported:
         sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=heads)
         rows = encoder_rows(GOOGLE_TF1, sizes, **prefixes)
         encoder = tensors.read(rows, encoder_shapes(sizes))
-        # The generator needs its head; fine-tuning does not need the discriminator's.
+        # The head is optional for the discriminator only.
         has_head = place.has_head or role == "generator"
         head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
@@ -178,7 +177,7 @@ def read(source: Source) -> Imported:
 
 
 def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
-    """Attention heads of a config file; None for the original's rule."""
+    """Returns num_attention_heads of a config file, or None for the default rule."""
     candidates = sorted(folder.glob(f"*{role}*config*.json"))
     if role == "discriminator":
         candidates.append(folder / "config.json")
@@ -199,9 +198,9 @@ def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes a checkpoint under the original's names, vocab.txt and head counts.
+    """Writes a checkpoint under the original names, vocab.txt and config files.
 
-    Masked LM alone goes under ``electra/``, as the original code had it.
+    Masked LM alone goes under ``electra/``, as in the original code.
     """
     arrays: dict[str, np.ndarray] = {}
     for role, tower in model.towers.items():
@@ -215,8 +214,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         files.write_json(folder / _CONFIGS[role], {"hidden_act": "gelu", **config})
     tensor_names = sorted(arrays)
     try:
-        # Keyed by name, as in TensorFlow 1. The original code cannot read checkpoints
-        # of TensorFlow 2, which are keyed by a graph of Python objects.
+        # Keyed by name: the original code cannot read the object graphs of TensorFlow 2
+        # checkpoints.
         tf.raw_ops.SaveV2(
             prefix=str(folder / _PREFIX),
             tensor_names=tensor_names,

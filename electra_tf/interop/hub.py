@@ -14,24 +14,24 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether it may be a repository on the hub: owner/name, not a local path."""
+    """Whether a path may be a hub repository: owner/name, not a local path."""
     return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
 
 
 def local_folder(path: str) -> Path:
-    """The folder itself, or a downloaded copy of a repository on the hub."""
+    """Returns the folder itself, or a downloaded copy of a hub repository."""
     if Path(path).is_dir():
         return Path(path)
     if not is_hub_name(path):
         raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
     snapshot_download = client(path).snapshot_download
     try:
-        # Pickles are only downloaded if there are no safetensors.
+        # Downloads pickles only if there are no safetensors.
         for kind in ("*.safetensors", "pytorch_model*.bin"):
             folder = Path(snapshot_download(path, allow_patterns=[*_SMALL, kind]))
             if any(folder.glob(kind)):
                 break
-    except Exception as error:  # The client and its transport raise all kinds.
+    except Exception as error:  # The client raises many types.
         raise OSError(
             f"{path} is no local folder, and cannot be had from the Hugging Face hub: "
             f"{first_line(error)} Download it elsewhere and give its folder."
@@ -40,9 +40,9 @@ def local_folder(path: str) -> Path:
 
 
 def client(reason: str) -> ModuleType:
-    """The hub's client, which is not installed with this library.
+    """Imports huggingface_hub, an optional dependency.
 
-    Raises ValueError if it is missing; the message begins with the ``reason``.
+    Raises ValueError, beginning with ``reason``, if it is not installed.
     """
     try:
         import huggingface_hub
@@ -54,10 +54,10 @@ def client(reason: str) -> ModuleType:
 
 
 def push(folder: Path, name: str, *, private: bool = False) -> str:
-    """Uploads a folder as one commit of a repository of models; returns its address.
+    """Uploads a folder as one commit to a model repository; returns its URL.
 
-    Creates the repository if it does not exist, ``private`` or public; other files in
-    it stay. The client authenticates with its own token (``HF_TOKEN``, or ``hf auth
+    Creates the repository if it does not exist, ``private`` or public; keeps its other
+    files. The client authenticates with its own token (``HF_TOKEN``, or ``hf auth
     login``). Raises OSError if the hub cannot be reached or refuses.
     """
     api = client(f"--push_to_hub={name}").HfApi(library_name="electra_tf")
@@ -65,7 +65,7 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
         made = api.create_repo(name, private=private, exist_ok=True)
         message = "Upload by electra_tf"
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
-    except Exception as error:  # The client and its transport raise all kinds.
+    except Exception as error:  # The client raises many types.
         raise OSError(
             f"--push_to_hub={name}: the Hugging Face hub did not take {folder}: "
             f"{first_line(error)} The folder is written; log in (hf auth login, or "

@@ -1,8 +1,7 @@
 """Folders and hub repositories of Hugging Face ``transformers``.
 
-Discriminator and generator are two folders there, each with a config.json of its own.
-``write`` puts the generator into ``generator/`` below the discriminator, and ``read``
-finds it there.
+Discriminator and generator are two folders, each with its own config.json. The
+generator's folder is ``generator/`` below the discriminator's.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ GENERATOR = "generator"
 _OF_A_HALF = ("config.json", "model.safetensors", *tokenizer_files.OUTPUTS)
 OUTPUTS = ("README.md", *_OF_A_HALF, *(f"{GENERATOR}/{name}" for name in _OF_A_HALF))
 
-# Entries of config.json that are the same for every model, or absent.
+# Entries of config.json with one supported value; may be absent.
 _FIXED = {
     "model_type": "electra",
     "hidden_act": "gelu",
@@ -68,10 +67,10 @@ _SHAPE = {
     "model_type": str | None,
     "tie_word_embeddings": bool | None,
 }
-# Heads of fine-tuned models, of which only the encoder is read.
+# Heads of fine-tuned models that are skipped.
 _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-# Pickles of older versions hold the generator's output matrix, which is the word table.
+# Older pickles hold the generator's output matrix, a copy of the word table.
 OUTPUT_MATRIX = "generator_lm_head.weight"
 
 HEAD_ROWS = HUGGING_FACE.heads("dense_prediction", "generator_lm_head.bias")
@@ -87,7 +86,7 @@ class _Half(NamedTuple):
 
 
 def detect(source: Source) -> bool:
-    """Whether it is a folder with weights of ``transformers``, or a name on the hub."""
+    """Whether the source is a folder with ``transformers`` weights, or a hub name."""
     folder = Path(source.path)
     if not folder.is_dir():
         return hub.is_hub_name(source.path)
@@ -152,20 +151,20 @@ def _read_half(
     is_generator = tensors.starting_with("generator_")
     role = "generator" if is_generator else "discriminator"
     num_heads = heads_given[role]
-    # A bare encoder is saved without this prefix.
+    # Bare encoders lack this prefix.
     prefix = "electra." if tensors.starting_with("electra.") else ""
     sizes = tensors.sizes(
         HUGGING_FACE,
         embeddings=prefix,
         body=prefix,
-        # If it is absent, `transformers` takes 4 and not the original's rule.
+        # The default of `transformers`, not the original's rule.
         num_heads=num_heads or config.get("num_attention_heads", 4),
         dropout=config.get("hidden_dropout_prob", 0.1),
         attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
         initializer_range=config.get("initializer_range", 0.02),
     )
-    # The config of other weights would have the wrong number of attention heads, which
-    # does not follow from a shape.
+    # Detects a config of other weights: its num_attention_heads would be wrong, and no
+    # shape reveals that.
     wrong = [
         f"{theirs} is {config[theirs]} there and {getattr(sizes, ours)} by the tensors"
         for theirs, ours in SIZES.items()
@@ -211,12 +210,12 @@ def _read_half(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Reads config.json and checks the types of the entries that are used."""
+    """Reads config.json and checks the types of the entries in use."""
     path = folder / "config.json"
     config = files.read_json(path)
     there = {name: shape for name, shape in _SHAPE.items() if name in config}
     files.check_shape(config, there, f"{path} is damaged")
-    # Also the exact function, in other code of `transformers`.
+    # Another implementation of exact GELU in `transformers`.
     if config.get("hidden_act") == "gelu_python":
         config["hidden_act"] = "gelu"
     return config
@@ -266,7 +265,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     arrays = {name: array.astype(dtype) for name, array in arrays.items()}
     path = folder / "model.safetensors"
     try:
-        # `transformers` requires "pt", whatever the content.
+        # `transformers` requires "pt".
         save_file(arrays, path, metadata={"format": "pt"})
     except SafetensorError as error:
         raise OSError(f"{path.name} cannot be written: {error}") from error
