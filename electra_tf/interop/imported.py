@@ -1,19 +1,18 @@
-"""The common representation of all formats: arrays under our own names.
+"""The common representation of all formats: arrays under this library's names.
 
-A format is a module with
+A format is a module in the table ``FORMATS`` of ``electra_tf.interop.convert`` with
 
     OUTPUTS               paths of all files that ``write`` may leave in a folder
     detect(source)        ``Source`` -> whether this format can read it
     read(source)          ``Source`` -> ``Imported``
     write(folder, model)  ``Imported`` -> files in an existing, empty folder; returns
-                          notes on what the format cannot hold
+                          notes on omissions
 
-and a row in the table ``FORMATS`` of ``electra_tf.interop.convert``. Facts that a
-source lacks (vocabulary, casing, trained length) are None; ``convert`` completes them.
-Functions raise ValueError for a damaged source or a model that a format cannot hold,
-and OSError for a file that is missing or cannot be written.
+Facts that a source lacks (vocabulary, casing, trained length) are None; ``convert``
+fills them in. Functions raise ValueError for damaged sources and models that a format
+cannot hold, and OSError for files that are missing or cannot be written.
 
-Letters: E embedding size, D hidden size.
+Letters: C outputs, D hidden size, E embedding size.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ EMBEDDINGS = "embeddings/"
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A folder, a file or a name on a hub to read, and facts that it may lack.
+    """A folder, file or hub name to read, and facts that it may lack.
 
-    ``generator`` is the path of the generator if it is elsewhere. Attention heads of
-    None are those of the source. ``only`` reads only the "discriminator" or the
-    "generator". ``checkpoint`` is a step of a pretraining run, instead of its end.
+    ``generator`` is the generator's path if it is elsewhere. ``num_heads`` of None is
+    the source's. ``only`` selects the "discriminator" or the "generator".
+    ``checkpoint`` is a step of a pretraining run instead of its end.
 
     Examples:
         >>> interop.Source("electra_small", num_heads=4).heads
@@ -56,7 +55,7 @@ class Source:
     checkpoint: int | None = None
 
     def reject(self, *names: str) -> None:
-        """Raises ValueError if attributes are given that a format does not use."""
+        """Raises ValueError if attributes are set that a format does not use."""
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
             raise UserError(
@@ -70,7 +69,7 @@ class Source:
         return {"discriminator": self.num_heads, "generator": self.generator_num_heads}
 
     def asked(self, towers: Mapping[str, _T]) -> dict[str, _T]:
-        """The towers that ``only`` selects; raises ValueError if there is none."""
+        """Returns the selected towers; raises ValueError if ``only`` is missing."""
         if self.only and self.only not in towers:
             raise UserError(f"{self.path} holds no {self.only}.")
         return {role: x for role, x in towers.items() if self.only in (None, role)}
@@ -78,7 +77,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes, dropout and initializer of one encoder, named as its arguments.
+    """Sizes, dropout and initializer of an encoder, named as its arguments.
 
     Examples:
         >>> print(sizes)
@@ -106,10 +105,10 @@ class Sizes:
 
 
 def encoder_shapes(sizes: Sizes) -> Shapes:
-    """Shape of every array of an encoder, by our name.
+    """Returns the shape of every array of an encoder, by name.
 
-    There is a projection only if E differs from D. Query, key and value are one kernel
-    [D, 3D] with the columns in this order: one matrix product instead of three.
+    There is a projection only if E differs from D. Query, key and value form one kernel
+    [D, 3D], for one matrix product instead of three.
     """
     width, size, wide = sizes.embedding_size, sizes.hidden_size, sizes.intermediate_size
     shapes = {
@@ -157,10 +156,9 @@ HEADS: dict[str, Callable[[Sizes], Shapes]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """One network: an encoder and its head, which may be empty.
+    """A network: an encoder and its head, which may be empty.
 
-    Both are float32 arrays with the names and shapes of ``encoder_shapes`` and
-    ``HEADS``.
+    Both are float32 arrays, see ``encoder_shapes`` and ``HEADS``.
 
     Examples:
         >>> from electra_tf.interop import imported
@@ -186,14 +184,14 @@ class TaskHead:
 
     Attributes:
         kind: "classification", "multilabel", "regression", "tagging" or
-            "question_answering", as task.json calls them.
-        labels: in the order of the outputs; empty for numbers and spans.
-        arrays: float32 output_kernel [D, C] and output_bias [C]; C is 1 for a number,
-            and 2, start and end, for spans. With hidden_kernel [D, D] and hidden_bias
-            [D] there is a layer with GELU before it.
+            "question_answering", as in task.json.
+        labels: in the order of the outputs; empty for regression and spans.
+        arrays: float32 output_kernel [D, C] and output_bias [C]. C is 1 for regression,
+            and 2 (start and end) for spans. hidden_kernel [D, D] and hidden_bias [D]
+            add a GELU layer before the output.
         dropout: rate before the linear layer.
-        options: entries of task.json, as far as the source has them.
-        facts: sections of a model card, if the source is a run of this library.
+        options: entries of task.json that the source has.
+        facts: model card sections, if the source is a run of this library.
     """
 
     kind: str
@@ -211,20 +209,20 @@ class TaskHead:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """A pretrained model or a part of it, or a fine-tuned model.
+    """A pretrained model, one of its towers, or a fine-tuned model.
 
     Attributes:
         discriminator: the tower to fine-tune; may lack the head.
-        strip_accents: whether accents of lower-cased text are removed.
+        strip_accents: whether to remove accents from lower-cased text.
         trained_length: number of trained positions.
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
-        float16: whether to write weights with 16 bits.
+        float16: whether to write weights in half precision.
         run: config.json of the pretraining run, and its held-out ``scores``.
-        task: head of a fine-tuned model; the discriminator then has none.
+        task: head of a fine-tuned model; the discriminator then has no head.
 
     Raises:
-        ValueError: if there is no tower, a generator lacks its head, a tower does not
+        ValueError: if there is no tower, the generator lacks its head, a tower does not
             fit its sizes, or the shared embeddings of two towers differ.
 
     Examples:

@@ -1,8 +1,7 @@
-"""keras-hub's ``ElectraBackbone``, both ways: presets and ``.keras`` files.
+"""Converts keras-hub's ``ElectraBackbone``: presets and ``.keras`` files.
 
-A backbone is an encoder without the two heads of ELECTRA. It has a pooler, which
-ELECTRA does not train, and computes GELU by the tanh approximation; the code of Google
-and this library have the exact function.
+A backbone is an encoder without ELECTRA's heads. It adds a pooler, which ELECTRA does
+not train, and approximates GELU by tanh. Google's code and this library use exact GELU.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
-# Built into ElectraBackbone, not an argument.
+# Hard-coded in ElectraBackbone.
 LAYER_NORM_EPSILON = 1e-12
 
 GELU_NOTE = (
@@ -54,12 +53,12 @@ _MAX_CONFIG_BYTES = 1 << 20
 
 
 def detect(source: Source) -> bool:
-    """Whether it is a preset (folder or name) or a ``.keras`` file of a backbone."""
+    """Whether the source is a preset (folder or name) or a ``.keras`` backbone."""
     return is_backbone(source.path)
 
 
 def is_backbone(source: str | Path) -> bool:
-    """As ``detect``, of a path; reads names and JSON only."""
+    """Implements ``detect`` for a path; reads names and JSON only."""
     path = Path(source)
     if not path.exists():
         return _is_preset_name(str(source))
@@ -68,7 +67,7 @@ def is_backbone(source: str | Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Reads a backbone as the tower to fine-tune; it has no head."""
+    """Reads a backbone, without a head, as the tower to fine-tune."""
     if source.generator or source.only == "generator":
         raise UserError(
             f"{source.path} is a keras-hub backbone, which has no generator: leave out "
@@ -83,7 +82,7 @@ def read(source: Source) -> Imported:
             f"{source.path}: the LayerNorm epsilons are {sorted(epsilons)}; only "
             f"{LAYER_NORM_EPSILON} can be converted."
         )
-    # One update of the optimizer would have moved the bias away from zero.
+    # Training would have moved the bias away from zero.
     untrained = " (it is untrained)" * (not backbone.pooled_dense.bias.numpy().any())
     vocabulary, lower_case, strip_accents = _tokenizer_beside(source.path)
     return Imported(
@@ -103,10 +102,10 @@ def read(source: Source) -> Imported:
 
 
 def tower(backbone: keras.Model) -> Tower:
-    """The arrays of a backbone, under our names and in our shapes."""
+    """Returns the arrays of a backbone, under the names of ``encoder_shapes``."""
     arrays = {}
     for name, variables in _variables(backbone).items():
-        # Ours is one kernel for query, key and value, with the heads side by side.
+        # One kernel here holds query, key and value, with the heads side by side.
         parts = [variable.numpy() for variable in variables]
         if name.endswith(("qkv_kernel", "qkv_bias")):
             parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
@@ -117,11 +116,10 @@ def tower(backbone: keras.Model) -> Tower:
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes a preset of the main tower's encoder; returns notes on what it lacks.
+    """Writes a preset of the main tower's encoder; returns notes on omissions.
 
-    ``from_preset(folder)`` of ``ElectraBackbone`` and ``ElectraTokenizer`` in
-    ``keras_hub.models`` reads it. Raises ``ValueError`` if the special tokens have
-    other names.
+    ``ElectraBackbone`` and ``ElectraTokenizer`` of ``keras_hub.models`` load it with
+    ``from_preset(folder)``. Raises ValueError if the special tokens have other names.
     """
     hub, vocabulary, known = _hub(), model.vocabulary, vars(model.main.sizes)
     if vocabulary.special_tokens != SPECIAL_TOKENS:
@@ -139,7 +137,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     tokenizer = hub.models.ElectraTokenizer(
         vocabulary=list(vocabulary.tokens),
         lowercase=model.lower_case,
-        # Their tokenizer would strip accents of cased text; ``WordPiece`` never does.
+        # keras-hub would strip accents of cased text; ``WordPiece`` never does.
         strip_accents=model.lower_case and model.strip_accents,
     )
     backbone.save_to_preset(str(folder))
@@ -162,8 +160,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 def load(path: str | Path) -> keras.Model:
     """Loads a backbone from a preset (folder or name) or a ``.keras`` file.
 
-    keras-hub downloads a preset by name. Raises ``OSError`` if there is no such path,
-    and ``ValueError`` if it does not hold a backbone or is damaged.
+    keras-hub downloads presets by name. Raises OSError if the path does not exist, and
+    ValueError if it is not a backbone or is damaged.
     """
     path = Path(path)
     if not path.exists() and not _is_preset_name(str(path)):
@@ -181,14 +179,14 @@ def load(path: str | Path) -> keras.Model:
         if path.is_dir():
             _check_sizes(path, sum(x.stat().st_size for x in path.glob("*.h5")))
         return _hub().models.ElectraBackbone.from_preset(str(path))
-    except Exception as error:  # Keras raises whatever its parts raise.
+    except Exception as error:  # Keras raises many types.
         raise UserError(f"{path} cannot be loaded by keras-hub: {error}") from error
 
 
 def _tokenizer_beside(
     source: str,
 ) -> tuple[Vocabulary | None, bool | None, bool | None]:
-    """Vocabulary, lower_case and strip_accents; None each without a tokenizer."""
+    """Returns vocabulary, lower_case and strip_accents; None without a tokenizer."""
     folder = Path(source)
     if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(source)
@@ -202,7 +200,7 @@ def _tokenizer_beside(
 
 
 def casing(folder: Path) -> dict[str, bool]:
-    """``lower_case`` and ``strip_accents``, as far as a preset's tokenizer has them."""
+    """Returns ``lower_case`` and ``strip_accents``, if the tokenizer has them."""
     config = _json(folder / TOKENIZER).get("config")
     config = config if isinstance(config, dict) else {}
     names = {"lower_case": "lowercase", "strip_accents": "strip_accents"}
@@ -210,10 +208,9 @@ def casing(folder: Path) -> dict[str, bool]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or from config.json inside a ``.keras`` file.
+    """Reads a JSON file, or the config.json inside a ``.keras`` file.
 
-    Returns {} for a file that cannot be read. Raises ValueError if the config is too
-    large to be unpacked.
+    Returns {} if the file cannot be read. Raises ValueError if the config is too large.
     """
     try:
         if path.suffix != ".keras":
@@ -228,9 +225,9 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _check_sizes(path: Path, held: int) -> None:
-    """Raises ValueError if ``held`` bytes cannot be the weights of the config's sizes.
+    """Raises ValueError if ``held`` bytes are too few for the config's sizes.
 
-    Keras would allocate all weights before it misses them in the file.
+    Keras would allocate all weights before it detects that the file lacks them.
     """
     config = _json(path / CONFIG if path.is_dir() else path).get("config")
     config = config if isinstance(config, dict) else {}
@@ -242,7 +239,7 @@ def _check_sizes(path: Path, held: int) -> None:
     rows = sizes["vocab_size"] + sizes["max_positions"] + sizes["num_segments"]
     layer = 4 * hidden**2 + 2 * hidden * sizes["intermediate_size"]
     weights = rows * width + width * hidden + sizes["num_layers"] * layer
-    # Two bytes in half precision.
+    # Two bytes per weight in half precision.
     if 2 * weights > held:
         raise UserError(
             f"its weights have {held} bytes, but its {CONFIG} describes {weights} "
@@ -260,20 +257,20 @@ def _is_preset_name(name: str) -> bool:
 
 
 def _hub() -> ModuleType:
-    """keras-hub, imported late: it takes seconds and few need it."""
+    """Imports keras-hub lazily, because the import takes seconds."""
     import keras_hub
 
     return keras_hub
 
 
 def sizes(backbone: keras.Model) -> Sizes:
-    """Sizes and dropout of a backbone, under our names."""
+    """Returns the sizes and dropout of a backbone as ``Sizes``."""
     known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
     return Sizes(**known, attention_dropout=backbone.dropout)
 
 
 def table_variables(backbone: keras.Model) -> dict[str, keras.Variable]:
-    """The variables of the embeddings under the names of ``encoder_shapes``."""
+    """Returns the embedding variables under the names of ``encoder_shapes``."""
     variables = {
         "word_embeddings": backbone.token_embedding.embeddings,
         "position_embeddings": backbone.position_embedding.position_embeddings,
@@ -285,7 +282,7 @@ def table_variables(backbone: keras.Model) -> dict[str, keras.Variable]:
 
 
 def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:
-    """The variables that hold each array of ``encoder_shapes``, side by side."""
+    """Maps each array name of ``encoder_shapes`` to the variables that hold it."""
     found = {name: (variable,) for name, variable in table_variables(backbone).items()}
 
     def add(name: str, *layers: keras.Layer) -> None:

@@ -1,4 +1,4 @@
-"""README.md of an exported model: what it is, its training, its scores."""
+"""README.md of an exported model: description, training and scores."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ model = {loaded}.from_pretrained("this/folder")
 ```
 
 {notes}{facts}"""
-# What a reader of the logits has to know, by kind.
+# How to decode the logits, by kind of task.
 _TASK_NOTES = {
     "classification": "",
     "regression": "The logit is the number, on the scale of the training data.",
@@ -67,7 +67,7 @@ _TASK_NOTES = {
 
 
 def task_card(model: Imported, loaded: str) -> str:
-    """The card of a fine-tuned model, which ``transformers`` has ``loaded``."""
+    """Returns the card of a fine-tuned model; ``loaded`` is its transformers class."""
     task = model.task
     note = _TASK_NOTES[task.kind].format(threshold=task.options.get("threshold", 0.5))
     return _TASK_CARD.format(
@@ -80,7 +80,7 @@ def task_card(model: Imported, loaded: str) -> str:
 
 
 def model_card(model: Imported) -> str:
-    """The card of a folder with the main tower; a generator besides is below it."""
+    """Returns the card of the main tower's folder; a generator is a subfolder."""
     main, *others = model.towers
     casing = "lower-cased" if model.lower_case else "cased"
     if model.lower_case and not model.strip_accents:
@@ -96,7 +96,7 @@ def model_card(model: Imported) -> str:
     if "num_train_steps" in model.run.get("config", {}):
         training = recipe_lines(model.run)
     else:
-        # Not trained here: what else the config says was made by the import.
+        # Imported weights: the config is not a training recipe.
         read_from = model.run.get("imported", {}).get("format", model.format)
         origin = f"; the weights were read from the format `{read_from}`"
     scores = [f"| {name} | {x:.4g} |" for name, x in sorted(model.scores.items())]
@@ -113,5 +113,5 @@ def model_card(model: Imported) -> str:
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
-    """Lines under a heading; nothing without lines."""
+    """Returns lines under a heading, or "" without lines."""
     return "\n".join([f"## {title}\n", *lines, "\n"]) if lines else ""

@@ -1,8 +1,7 @@
-"""Maps the tensor names of the TensorFlow 1 code and Hugging Face to ours.
+"""Maps tensor names of Google's TensorFlow 1 code and Hugging Face to ours.
 
-Both use the same names of modules. They differ in the separator, the names of the
-leaves and the orientation of kernels. So there is one table of modules, and a ``Style``
-per format.
+Both use the same module names. They differ in the separator, the leaf names and the
+orientation of kernels, which a ``Style`` describes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from electra_tf.errors import UserError
 from electra_tf.interop.imported import EMBEDDINGS, Arrays, Shapes, Sizes
 
-# Where both formats keep the heads, by tower.
+# Scopes of the heads in both formats, by tower.
 HEAD_SCOPES = {
     "discriminator": "discriminator_predictions",
     "generator": "generator_predictions",
@@ -25,10 +24,10 @@ HEAD_SCOPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One array of ours and the names of the arrays that hold it elsewhere.
+    """The name of an array here, and of the arrays that hold it elsewhere.
 
-    The columns of several arrays are joined in this order. With ``flip`` their kernels
-    are transposed, [outputs, inputs], as in PyTorch.
+    Several arrays are concatenated along the columns. ``flip`` transposes kernels to
+    [outputs, inputs], as in PyTorch.
     """
 
     ours: str
@@ -36,7 +35,7 @@ class Row:
     flip: bool = False
 
     def join(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        """Joins their arrays to ours."""
+        """Concatenates their arrays to ours."""
         return np.concatenate([p.T if self.flip else p for p in parts], axis=-1)
 
     def split(self, array: np.ndarray) -> dict[str, np.ndarray]:
@@ -46,12 +45,12 @@ class Row:
         return dict(zip(self.theirs, turned, strict=True))
 
     def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of each of their arrays, given the shape of ours."""
+        """Returns the shape of each of their arrays, given the shape of ours."""
         part = (*shape[:-1], shape[-1] // len(self.theirs))
         return part[::-1] if self.flip else part
 
     def our_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of our array, given the shape of the array that holds it."""
+        """Returns the shape of our array, given the shape of theirs."""
         return shape[::-1] if self.flip else shape
 
 
@@ -59,9 +58,9 @@ class Row:
 class Style:
     """Names and kernel orientation of a format.
 
-    Kernel, gamma and beta are leaves of a path; a dense layer's bias is always "bias".
-    ``table`` is the end of an embedding table's path. ``layer`` is the path of a
-    Transformer block, with {} for its number. ``flip`` as in ``Row``.
+    ``kernel``, ``gamma`` and ``beta`` are leaf names; a bias is always "bias".
+    ``table`` is the suffix of embedding tables. ``layer`` is the path of a Transformer
+    block, with {} for its index. ``flip`` as in ``Row``.
     """
 
     separator: str
@@ -73,14 +72,14 @@ class Style:
     flip: bool
 
     def dense(self, ours: str, *theirs: str) -> list[Row]:
-        """Kernel and bias of a dense layer, or of several layers that are one here."""
+        """Returns the rows of a dense layer, or of several that are one layer here."""
         return [
             Row(f"{ours}_kernel", self._paths(theirs, self.kernel), self.flip),
             Row(f"{ours}_bias", self._paths(theirs, "bias")),
         ]
 
     def norm(self, ours: str, theirs: str) -> list[Row]:
-        """Scale and shift of a LayerNorm."""
+        """Returns the rows of a LayerNorm."""
         return [
             Row(f"{ours}_gamma", self._paths([theirs], self.gamma)),
             Row(f"{ours}_beta", self._paths([theirs], self.beta)),
@@ -90,7 +89,7 @@ class Style:
         return tuple(f"{m}/{leaf}".replace("/", self.separator) for m in modules)
 
     def embeddings(self) -> list[Row]:
-        """The three tables and their LayerNorm."""
+        """Returns the rows of the three tables and their LayerNorm."""
         tables = {"word": "word", "position": "position", "segment": "token_type"}
         start, end = f"embeddings{self.separator}", f"_embeddings{self.table}"
         rows = [
@@ -100,7 +99,7 @@ class Style:
         return rows + self.norm(f"{EMBEDDINGS}layer_norm", "embeddings/LayerNorm")
 
     def body(self, sizes: Sizes) -> list[Row]:
-        """The projection, if the widths differ, and the blocks."""
+        """Returns the rows of the projection, if the widths differ, and the blocks."""
         rows = []
         if sizes.embedding_size != sizes.hidden_size:
             rows += self.dense("embeddings_projection", "embeddings_project")
@@ -119,7 +118,7 @@ class Style:
         return rows
 
     def heads(self, prediction: str, output_bias: str) -> dict[str, list[Row]]:
-        """Rows of both heads, by tower.
+        """Returns the rows of both heads, by tower.
 
         ``prediction`` is the last layer of the discriminator's head, ``output_bias``
         the generator's bias per token.
@@ -145,7 +144,7 @@ GOOGLE_TF1 = Style("/", "kernel", "gamma", "beta", "", "encoder/layer_{}", False
 
 
 def prefixed(rows: Iterable[Row], prefix: str) -> list[Row]:
-    """Adds ``prefix`` to all names of the rows."""
+    """Adds ``prefix`` to all tensor names of the rows."""
     return [
         dataclasses.replace(row, theirs=tuple(prefix + name for name in row.theirs))
         for row in rows
@@ -153,7 +152,7 @@ def prefixed(rows: Iterable[Row], prefix: str) -> list[Row]:
 
 
 def encoder_rows(style: Style, sizes: Sizes, embeddings: str, body: str) -> list[Row]:
-    """Rows of all arrays of an encoder.
+    """Returns the rows of all arrays of an encoder.
 
     Here and below, ``embeddings`` and ``body`` (projection, blocks) are name prefixes.
     """
@@ -161,7 +160,7 @@ def encoder_rows(style: Style, sizes: Sizes, embeddings: str, body: str) -> list
 
 
 def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
-    """Our arrays under their names; raises ValueError if an array has no row."""
+    """Renames our arrays to theirs; raises ValueError if an array has no row."""
     rows = list(rows)
     homeless = sorted(arrays.keys() - {row.ours for row in rows})
     if homeless:
@@ -172,10 +171,10 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 class Tensors:
-    """The named arrays of a source; keeps track of the arrays that were not read.
+    """The named arrays of a source; tracks the arrays that were not read.
 
-    The arrays may have any floating dtype. Methods raise ValueError, with the name
-    ``source``, for an array that is missing, misshapen or not finite.
+    Arrays may have any floating dtype. Methods raise ValueError, with the name
+    ``source``, for arrays that are missing, of the wrong shape or not finite.
     """
 
     def __init__(self, arrays: Arrays, source: str):
@@ -196,7 +195,7 @@ class Tensors:
         return any(name.startswith(prefix) for name in self._arrays)
 
     def get(self, name: str) -> np.ndarray:
-        """Reads one array as float32."""
+        """Returns one array as float32."""
         if name not in self._arrays:
             raise UserError(
                 f"{self._source} has no tensor {name}: it is not an ELECTRA model of "
@@ -209,7 +208,7 @@ class Tensors:
         return array
 
     def read(self, rows: Iterable[Row], shapes: Shapes) -> dict[str, np.ndarray]:
-        """Reads our arrays, which must have these shapes."""
+        """Returns our arrays of the given shapes."""
         ours = {}
         for row in rows:
             needed = row.their_shape(tuple(shapes[row.ours]))
@@ -232,7 +231,7 @@ class Tensors:
         num_heads: int | None = None,
         **rates: float,
     ) -> Sizes:
-        """Sizes of an encoder, from the shapes of its tensors and the given ``rates``.
+        """Infers the sizes of an encoder from tensor shapes; ``rates`` are dropout etc.
 
         ``num_heads`` does not follow from a shape; None is the original's rule, hidden
         size // 64 and at least 1.
@@ -267,16 +266,16 @@ def size_rows(
     yield words, ("vocab_size", "embedding_size")
     yield positions, ("max_positions",)
     yield segments, ("num_segments",)
-    # The kernel of the first block's first feed-forward layer.
+    # The first feed-forward kernel of the first block.
     layer = style.layer.format(0)
     wide, _ = style.dense("layer_0/intermediate", f"{layer}/intermediate/dense")
     yield prefixed([wide], body)[0], ("hidden_size", "intermediate_size")
 
 
 def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
-    """Number of Transformer blocks among the names of all tensors.
+    """Counts the Transformer blocks in the names of all tensors.
 
-    Raises ValueError if a block has a higher number than there are tensors.
+    Raises ValueError if a block's index is not below the number of tensors.
     """
     names = tuple(names)
     path = style.layer.replace("/", style.separator)

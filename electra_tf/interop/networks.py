@@ -18,8 +18,7 @@ from electra_tf.pretraining import (
 )
 
 _EPSILON = 1e-12
-# The fields of `Sizes` that an encoder and its embeddings have under the same names;
-# their embedding_size is `size` there.
+# Fields of `Sizes` that encoder and embeddings share; embedding_size is `size` there.
 _OF_ENCODER = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("dropout", "attention_dropout", "initializer_range"),
@@ -28,10 +27,10 @@ _OF_EMBEDDINGS = ("vocab_size", "max_positions", "num_segments")
 
 
 def models(imported: Imported) -> dict[str, keras.Model]:
-    """The models of a finished run, by file name; towers share their embeddings.
+    """Builds the models of a finished run, by file name, with shared embeddings.
 
-    There is always an encoder: the discriminator's, or else the generator's. There is a
-    generator or discriminator if the source has it with its head.
+    Always contains the encoder of the discriminator, or else of the generator. Contains
+    generator and discriminator if the source has them with their heads.
     """
     embeddings = _embeddings(imported.main.sizes)
     built: dict[str, keras.Model] = {}
@@ -58,7 +57,7 @@ def encoder(
     *,
     layer_norm_epsilon: float = _EPSILON,
 ) -> TextEncoder:
-    """A float32 encoder with initial weights, with new embeddings unless given."""
+    """Returns a float32 encoder with initial weights; creates embeddings if None."""
     return TextEncoder(
         embeddings or _embeddings(sizes, layer_norm_epsilon),
         **{name: getattr(sizes, name) for name in _OF_ENCODER},
@@ -89,10 +88,10 @@ def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
 def encoder_tower(
     encoder: TextEncoder, source: str, head: keras.layers.Layer | None = None
 ) -> Tower:
-    """The arrays of an encoder and of its head, if there is one.
+    """Returns the arrays of an encoder and of its head, if given.
 
-    Raises ValueError, with the name ``source``, if the encoder has an option that no
-    other format has.
+    Raises ValueError, with the name ``source``, if other formats lack an option of the
+    encoder.
     """
     activations = {block.activation for block in encoder.transformer.blocks}
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}
@@ -107,7 +106,7 @@ def encoder_tower(
 
 
 def sizes(encoder: TextEncoder) -> Sizes:
-    """Sizes, dropout and initializer of an encoder."""
+    """Returns the sizes, dropout and initializer of an encoder."""
     table = encoder.embeddings
     return Sizes(
         embedding_size=table.size,
@@ -117,7 +116,7 @@ def sizes(encoder: TextEncoder) -> Sizes:
 
 
 def table_variables(embeddings: TextEmbedding) -> dict[str, keras.Variable]:
-    """The variables of the embeddings under the names of ``encoder_shapes``."""
+    """Returns the embedding variables under the names of ``encoder_shapes``."""
     tables = ("word_embeddings", "position_embeddings", "segment_embeddings")
     return {
         **{f"{EMBEDDINGS}{name}": getattr(embeddings, name) for name in tables},
@@ -127,7 +126,7 @@ def table_variables(embeddings: TextEmbedding) -> dict[str, keras.Variable]:
 
 
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:
-    """The trainable variables of an encoder under the names of ``encoder_shapes``."""
+    """Returns the trainable variables under the names of ``encoder_shapes``."""
     named = {f"{EMBEDDINGS}{v.name}": v for v in encoder.embeddings.trainable_variables}
     for index, block in enumerate(encoder.transformer.blocks):
         named |= {f"layer_{index}/{v.name}": v for v in block.trainable_variables}
@@ -137,12 +136,12 @@ def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:
 
 
 def head_variables(head: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """A head's own variables by name; a tied word table is the encoder's."""
+    """Returns a head's own variables by name, without a tied word table."""
     table = getattr(head, "embeddings", None)
     shared = {id(v) for v in table.variables} if table is not None else set()
     return {v.name: v for v in head.trainable_variables if id(v) not in shared}
 
 
 def values(variables: Mapping[str, keras.Variable]) -> Arrays:
-    """The values of variables, float32."""
+    """Returns the values of variables, float32."""
     return {name: np.asarray(v.numpy(), np.float32) for name, v in variables.items()}

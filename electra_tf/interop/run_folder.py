@@ -1,4 +1,4 @@
-"""This library's own folders, of pretraining runs and of ``convert``."""
+"""Folders of this library, from pretraining runs and ``convert``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OUTPUTS = (
 
 
 def detect(source: Source) -> bool:
-    """Whether it is a folder with models of this library."""
+    """Whether the source is a folder with models of this library."""
     if source.checkpoint is not None:
         return True
     return _is_pretrained(source) or task_heads.is_task_folder(Path(source.path))
@@ -85,7 +85,7 @@ def read(source: Source) -> Imported:
 def _at_checkpoint(
     folder: PretrainingFolder, step: int, place: Path
 ) -> PretrainingFolder:
-    """Writes the models of a checkpoint to another folder, as a finished run would."""
+    """Saves the models of a checkpoint to another folder, as a finished run does."""
     found = checkpoints_in(folder.path / CHECKPOINTS)
     if step not in found:
         steps = ", ".join(f"{step:,}" for step in found) or "none"
@@ -105,7 +105,7 @@ def _at_checkpoint(
         raise UserError(f"{folder.path / CONFIG}: {error}") from error
     stored.restore(model, found[step])
     ended = PretrainingFolder(place)
-    # As files, which have no tables that belong to another network.
+    # Saved models own their tables; restored networks may share them.
     ended.save(model.artifacts())
     return ended
 
@@ -113,7 +113,7 @@ def _at_checkpoint(
 def _towers(
     folder: PretrainingFolder, only: str | None, owner: str = ""
 ) -> dict[str, Tower]:
-    """The networks of a folder; errors name their files, after ``owner`` if given."""
+    """Returns the networks of a folder; errors name their files, after ``owner``."""
     towers: dict[str, Tower] = {}
 
     def file(name: str) -> str:
@@ -136,7 +136,7 @@ def _towers(
         raise unknown("generator", generator)
     detector = _load(folder, "discriminator", Discriminator)
     objective = detector and detector.objective
-    # Electric has such an objective, too, but its outputs are energies.
+    # Electric has this objective, too, but its outputs are energies.
     detects = isinstance(detector, ReplacedTokenDetector)
     if detects and isinstance(objective, ReplacedTokenDetection):
         head = objective.head
@@ -174,13 +174,13 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _config(model: Imported) -> dict[str, Any]:
-    """The config.json that fine-tuning and pretraining read."""
+    """Returns the config.json that fine-tuning and pretraining read."""
     sizes, run = model.main.sizes, model.run
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
     flags = {**vars(sizes), **casing, "max_seq_length": model.trained_length}
     # There is no flag for the number of segments.
     del flags["num_segments"]
-    # A generator alone may have been a part of ELECTRA: only a run's config tells.
+    # The objective of a lone generator is unknown: ELECTRA or masked LM.
     if model.discriminator:
         flags["objective"] = "electra"
     if len(model.towers) == 2:

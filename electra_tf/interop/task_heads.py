@@ -1,4 +1,4 @@
-"""Fine-tuned models: between their folders here, ``TaskHead``, and ``transformers``.
+"""Converts task heads of fine-tuning folders and ``transformers``.
 
 Letters: D hidden size, C outputs.
 """
@@ -33,7 +33,7 @@ from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression
 
-# All files of a folder that ``write`` makes.
+# All files that ``write`` creates.
 OUTPUTS = (
     *("task.json", "labels.txt", MODEL, "saved_model/saved_model.pb"),
     *("saved_model/fingerprint.pb", "saved_model/variables/variables.index"),
@@ -49,14 +49,14 @@ _TEXTS = {
 
 
 def is_task_folder(path: Path) -> bool:
-    """Whether a finished fine-tuning run, or an import of one, lies there."""
+    """Whether a folder holds a finished fine-tuning run or an import of one."""
     return FinetuningFolder(path).has_model
 
 
 def read(source: Source) -> Imported:
-    """Reads a fine-tuned model; ``--only=discriminator`` its encoder alone.
+    """Reads a fine-tuned model, or with ``--only=discriminator`` its encoder alone.
 
-    ValueError: its head has no counterpart in ``transformers``.
+    Raises ValueError if ``transformers`` has no counterpart of its head.
     """
     source.reject("generator", "num_heads", "generator_num_heads", "pair")
     folder = FinetuningFolder(Path(source.path))
@@ -85,7 +85,7 @@ def read(source: Source) -> Imported:
 
 
 def _arrays(head: Any, path: Path) -> Arrays:
-    """The arrays of a head, those of a ``TaskHead``."""
+    """Returns the arrays of a head, as in ``TaskHead``."""
     has_no_place = f"{path} cannot be converted: transformers has no place for"
     if isinstance(head, ClassificationHead) and head.pooling != "cls":
         raise UserError(
@@ -115,7 +115,7 @@ def _arrays(head: Any, path: Path) -> Arrays:
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes what predicts and what fine-tuning goes on from."""
+    """Writes a fine-tuning folder with the Keras model and the SavedModel."""
     length = model.task.options.get("max_seq_length") or model.trained_length
     task = _task(model.task, length)
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
@@ -132,7 +132,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _task(head: TaskHead, length: int) -> Task:
-    """The task that a model answers, without examples; ``length`` of its rows."""
+    """Returns the task of a model, without examples."""
     said = head.options
     name = said.get("task") or head.kind
     if head.kind == "tagging":
@@ -239,9 +239,9 @@ _CONFIG = {
 def of_hugging_face(
     tensors: Tensors, config: Mapping[str, Any], hidden_size: int, source: str
 ) -> TaskHead | None:
-    """The head of a folder of transformers; None if it has none that is known here.
+    """Reads the head of a transformers folder, or None if it has no known head.
 
-    ValueError: head and config.json do not belong together.
+    Raises ValueError if the head contradicts config.json.
     """
     files.check_shape(config, _CONFIG, f"{source}/config.json is damaged")
     told, problem = config.get("electra_tf") or {}, config.get("problem_type")
@@ -254,7 +254,7 @@ def of_hugging_face(
             "regression" if width == 1 else _PROBLEMS["classification"]
         )
         if problem not in kinds or (
-            # One label may hold or not; one class cannot be chosen.
+            # Multi-label tasks may have one output; classification needs two.
             problem != _PROBLEMS["multilabel"]
             and (kinds[problem] == "regression") != (width == 1)
         ):
@@ -294,10 +294,10 @@ def of_hugging_face(
 
 
 def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays of the head under the names of transformers, and entries of config.json.
+    """Returns the head's arrays and config.json entries for transformers.
 
-    The logits of a regression are on the scale of its labels. ValueError: the head is
-    too wide.
+    The logits of a regression are on the scale of its labels. Raises ValueError if the
+    head is too wide.
     """
     name, rows = CLASSES[head.kind]
     arrays = dict(head.arrays)
@@ -317,7 +317,7 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
         "classifier_dropout": head.dropout,
-        # What a config of theirs has no word for, such as a threshold.
+        # Settings without a counterpart in transformers, such as a threshold.
         "electra_tf": told,
     }
     if head.kind in _PROBLEMS:
@@ -326,11 +326,11 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
 
 
 def _through_gelu(arrays: Arrays, source: str) -> Arrays:
-    """A linear layer, [D, C], as one behind a hidden layer with GELU, [D, D].
+    """Rewrites a linear layer [D, C] with a hidden GELU layer [D, D] before it.
 
-    ``transformers`` has such a layer and the original none. GELU(x) - GELU(-x) is x, so
-    two units carry one logit. The other units are as at the start of training, and
-    nothing reads them, so that training may go on there.
+    ``transformers`` has such a layer, the original does not. GELU(x) - GELU(-x) is x,
+    so two units carry one logit. The other units have initial weights and zero output
+    weights, so that training can continue there.
     """
     kernel, bias = arrays["output_kernel"], arrays["output_bias"]
     width, outputs = kernel.shape

@@ -23,14 +23,14 @@ _DTYPES = {
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, or the name of its class."""
+    """Returns the first line of an error's message, or the name of its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a folder, by name.
+    """Reads all tensors of a folder, by name.
 
-    LayerNorms of files from before 2020 have gamma and beta, which are renamed.
+    Renames gamma and beta of LayerNorms in files from before 2020.
     """
     for name in HUGGING_FACE_FILES:
         if (folder / name).is_file():
@@ -53,7 +53,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     parts = files.read_json(path, shape={"weight_map": dict[str, str]})["weight_map"]
     tensors: dict[str, np.ndarray] = {}
     for part in sorted(set(parts.values())):
-        # Neither another folder's file nor this list itself.
+        # Rejects files of other folders, and this index itself.
         if Path(part).name != part or Path(part).suffix not in (".safetensors", ".bin"):
             raise UserError(f"{path} is damaged: {part!r} is no file of weights here.")
         tensors |= _read(path.parent / part)
@@ -61,7 +61,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    # The package's own NumPy reader has no bfloat16.
+    # The NumPy reader of safetensors lacks bfloat16.
     from safetensors import SafetensorError, deserialize
 
     try:
@@ -92,7 +92,7 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
     try:
         # Never unpickles code.
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # Unpickling raises whatever it runs into.
+    except Exception as error:  # Unpickling raises many types.
         raise UserError(f"{path} cannot be read: {first_line(error)}") from error
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder: vocabulary and casing, both ways."""
+"""Reads and writes the tokenizer files of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabula
 from electra_tf.errors import UserError
 from electra_tf.interop.imported import Imported
 
-# Entries of the files that are read, all of them optional.
+# Entries that are read, all of them optional.
 _FLAG = bool | None
 _TOKENIZER = {
     "normalizer": dict | None,
@@ -49,7 +49,7 @@ OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """Tokenizer settings of a folder; None if its files do not have them.
+    """Tokenizer settings of a folder; None if its files lack them.
 
     ``notes`` are warnings about differences from ``WordPiece``.
     """
@@ -64,8 +64,8 @@ class Tokenizer:
 def read_tokenizer(folder: Path) -> Tokenizer:
     """Reads vocab.txt or tokenizer.json, their settings, and added tokens.
 
-    Renames special tokens, such as ``<pad>``, to ELECTRA's names. Raises ``ValueError``
-    if the folder has another kind of tokenizer or its files contradict each other.
+    Renames special tokens, such as ``<pad>``, to ELECTRA's names. Raises ValueError if
+    the tokenizer is of another kind or its files contradict each other.
     """
     whole = files.read_json(folder / "tokenizer.json", {}, shape=_TOKENIZER)
     config_path = folder / "tokenizer_config.json"
@@ -126,10 +126,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 def _normalizer(
     whole: Mapping[str, Any], path: Path, notes: list[str]
 ) -> dict[str, bool | None]:
-    """The settings of a ``BertNormalizer`` that does the same as a folder's normalizer.
+    """Returns the settings of a ``BertNormalizer`` equivalent to a folder's.
 
-    They are unknown without a tokenizer.json; a normalizer of null changes nothing.
-    Appends steps that have no counterpart to ``notes``.
+    Returns {} without a tokenizer.json. Appends unsupported steps to ``notes``.
     """
     if "normalizer" not in whole:
         return {}
@@ -150,7 +149,7 @@ def _normalizer(
             settings["lowercase"] = True
         elif kind == "StripAccents":
             settings["strip_accents"] = True
-        # Decomposition by itself only prepares the removal of accents.
+        # Decomposition alone only prepares the removal of accents.
         elif kind != "NFD":
             notes.append(f"text is normalized by {kind}, which is not done here")
     return settings
@@ -171,9 +170,9 @@ def _vocabulary(
     added: Mapping[str, int],
     special: Mapping[str, str],
 ) -> Vocabulary | None:
-    """The tokens of vocab.txt, or else of tokenizer.json, and the added tokens.
+    """Reads the tokens of vocab.txt or tokenizer.json, and the added tokens.
 
-    ``special`` maps names of tokens to new names.
+    ``special`` maps token names to new names.
     """
     path, model = folder / "tokenizer.json", whole.get("model") or {}
     prefix = model.get("continuing_subword_prefix")
@@ -214,8 +213,7 @@ def write_tokenizer(folder: Path, model: Imported) -> None:
 
     vocabulary, lower_case = model.vocabulary, model.lower_case
     vocabulary.save(folder / "vocab.txt")
-    # Theirs would strip accents of text that it does not lower-case; `WordPiece` never
-    # does.
+    # `tokenizers` would strip accents of cased text; `WordPiece` never does.
     strip_accents = lower_case and model.strip_accents
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(
