@@ -1,6 +1,6 @@
-r"""From text to TFRecords: corpora, vocabularies, tokenizer, examples, records.
+r"""Corpora, vocabularies, tokenizers, pretraining examples and TFRecord files.
 
-Examples of this package go on from here:
+The doctests of this package start from this state:
 
     >>> from pathlib import Path
     >>> from electra_tf.data import building
@@ -11,7 +11,7 @@ Examples of this package go on from here:
 
 from electra_tf import lazily
 
-# Lazy, so that the command of this package explains itself without TensorFlow.
+# Lazy: ``electra-tf records --help`` must not import TensorFlow.
 _HOMES = {
     "ExampleBuilder": "electra_tf.data.documents",
     "Manifest": "electra_tf.data.records",

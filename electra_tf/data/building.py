@@ -1,8 +1,8 @@
-"""A build of records: vocabulary and TFRecords of a corpus, resumable and reusable.
+"""Resumable builds of a vocabulary and TFRecord files from a corpus.
 
-The folder of a build has ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt`` (with
-the settings of its training, ``vocab.txt.json``) and, written last, ``manifest.json``.
-During the build, ``.build`` has the settings and the finished units.
+The output folder contains ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``, its
+training settings (``vocab.txt.json``) and ``manifest.json``, which is written last.
+During the build, ``.build`` contains the settings and the finished units.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from electra_tf.errors import UserError
 
 WORK = ".build"
 _SETTINGS = "settings.json"
-_TEXT_PER_RECORD_BYTE = 2  # A shard takes about half the bytes of its text.
+_TEXT_PER_RECORD_BYTE = 2  # A shard has about half the bytes of its text.
 _MANY_UNKNOWN = 0.01
 _VOCABULARY_BYTES = 256 << 20
 _FEW_TOKENS = 0.75
-# Options that a vocabulary and records have in common.
+# Options of both functions: `prepare_vocabulary` and `build_records`.
 _COMMON_OPTIONS = ("lower_case", "strip_accents", "tfds_data_dir", "overwrite", "log")
 
 
 def main(config: RecordsConfig) -> None:
-    """Builds vocabulary and records as a command."""
+    """Runs the command ``electra-tf records``."""
     options = dataclasses.asdict(config)
     corpus, folder = options.pop("corpus"), options.pop("output_dir")
     if not paths.is_remote(folder):
@@ -66,10 +66,11 @@ def build(
     vocab_size: int = 30522,
     **options: Any,
 ) -> tuple[Vocabulary, records.Manifest]:
-    """Builds records with a given vocabulary, or with one trained on the corpus.
+    """Builds records with an existing or a new vocabulary.
 
-    Without ``vocab_file`` it is ``vocab.txt`` in the folder, trained to ``vocab_size``
-    tokens if it does not exist. Options and errors are those of ``build_records``.
+    Without ``vocab_file``, uses ``vocab.txt`` of ``output_dir`` or trains it to
+    ``vocab_size`` tokens. Passes ``options`` to ``build_records``. Raises
+    ``ValueError`` if the vocabulary, the corpus or a setting is not usable.
     """
     if paths.is_remote(output_dir):
         raise UserError(
@@ -101,24 +102,23 @@ def build_records(
 ) -> records.Manifest:
     """Writes ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``, and a manifest.
 
-    The records are a function of the corpus and the settings; the number of processes
-    does not matter. An interrupted build is resumed. A finished build of the same
-    settings is returned as it is, even if its text is gone or, for the corpus
-    ``installed``, other packages are installed now. A second process that builds in the
-    same folder waits for the first. With several processes, call it from a script
-    whose main part is under ``if __name__ == "__main__"``.
+    The records depend on the corpus and the settings only, not on the number of
+    processes. Resumes an interrupted build. Reuses a finished build of the same
+    settings, even if its text is missing or the packages of the corpus ``installed``
+    have changed. Waits for another process that builds in the same folder. Scripts that
+    use several processes need ``if __name__ == "__main__"``.
 
-    ``settings`` are those of ``BuildSettings``. They and the options have the meaning
-    of the flags of ``RecordsConfig``; ``log`` receives messages and progress.
+    ``settings`` are fields of ``BuildSettings``. ``RecordsConfig`` documents them and
+    the options.
 
     Raises:
-        ValueError: if the corpus is empty or unreadable, a setting is wrong, or the
-            folder holds records made with other settings.
+        ValueError: if the corpus is empty or unreadable, a setting is invalid, or the
+            folder holds records of other settings.
         OSError: if the folder cannot be written or the disk is full.
     """
     chosen = BuildSettings(**settings)
     folder = Path(output_dir)
-    # Missing text matters only if there are no finished records of it.
+    # Finished records do not need the text, so the error is raised later.
     sources, corpus_sha256, unreadable = [], None, None
     try:
         sources = corpora.open_corpus(
@@ -131,7 +131,7 @@ def build_records(
     except (ValueError, OSError) as error:
         unreadable = error
     job = units.Job(settings=chosen, vocabulary=vocabulary, folder=str(folder / WORK))
-    # Both raise an error for wrong settings, before anything is written.
+    # Both validate the settings before anything is written.
     job.example_builder(units.Unit(0, ()), "train")
     Reader(chosen)
     wanted = {
@@ -196,18 +196,16 @@ def _prepare(
 ) -> records.Manifest | None:
     """Prepares the locked folder; returns the manifest if the build is complete.
 
-    Finished records do not need text, which may be ``unreadable``. An unfinished build
-    of the same settings is resumed even with ``overwrite``.
+    Resumes an unfinished build of the same settings even with ``overwrite``.
     """
     work = folder / WORK
     begun = None
-    # Without a finished unit there is nothing to resume.
     finished = itertools.chain(work.glob("unit-*.json"), work.glob("unit-*.npz"))
     if (work / _SETTINGS).exists() and any(finished):
         begun = files.read_json(work / _SETTINGS)
     manifest = folder / records.MANIFEST
     if overwrite and (manifest.exists() or begun != settings):
-        # The manifest first: if this is interrupted, the rest must not seem complete.
+        # The manifest first: after an interruption the rest must not look complete.
         for path in (manifest, *_shards(folder), work):
             files.remove(path)
         begun = None
@@ -229,7 +227,7 @@ def _prepare(
                 "built; --overwrite or another folder makes new records of them"
             )
         log(f"{folder} holds these records already; using them")
-        # Left over if the build was killed after its last step.
+        # Exists if the build was killed after its last step.
         with contextlib.suppress(OSError):
             files.remove(work)
         return records.verify(folder)
@@ -259,7 +257,7 @@ def _reject_other(
 
 
 def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Lists settings that differ, such as "seed is 0 there and 1 here"."""
+    """Lists the differences, such as "seed is 0 there and 1 here"."""
     return "; ".join(
         "the text has changed (corpus_sha256)"
         if name == "corpus_sha256"
@@ -270,7 +268,7 @@ def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 
 def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> None:
-    """Saves the vocabulary beside the records; an error if there is another one."""
+    """Saves the vocabulary beside the records; raises ValueError if another exists."""
     if overwrite or not path.exists():
         vocabulary.save(path)
     elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
@@ -299,12 +297,11 @@ def _finish(
     for index, shard in enumerate(train):
         name = f"train-{index:05d}-of-{len(train):05d}.tfrecord"
         unit_file = folder / WORK / shard.name
-        # It is renamed already if this step was interrupted before.
+        # An interrupted call may have renamed it already.
         if unit_file.exists():
             os.replace(unit_file, folder / name)
         train[index] = dataclasses.replace(shard, name=name)
     if held_out:
-        # One file: it is only a hundredth of the text.
         path = folder / "eval-00000-of-00001.tfrecord"
         held_out = [records.join_shards(path, folder / WORK, held_out)]
     dropped = collections.Counter()
@@ -329,8 +326,8 @@ def _finish(
         train=tuple(train),
         eval=tuple(held_out),
     )
-    # The manifest marks the build as complete, so it comes after all shards. The units
-    # are removed after it, or a build that is killed here would start again.
+    # The manifest marks the build as complete. Removing the units before it would make
+    # a build that is killed here start again.
     manifest.save(folder)
     files.remove(folder / WORK)
     return manifest
@@ -351,16 +348,14 @@ def prepare_vocabulary(
 ) -> Vocabulary:
     """Loads the vocabulary file, or trains it on the corpus if it does not exist.
 
-    The settings of the training and the hash of the text are kept beside the file
-    (``vocab.txt.json``) and compared. The text is no longer compared if there are
-    finished records beside it. A corpus of more than 256 MB is sampled to that size.
-
-    See ``train_vocabulary`` for the training. ``overwrite`` trains a vocabulary again
-    if the settings differ.
+    Compares the training settings and the hash of the text with ``vocab.txt.json``, but
+    skips the hash if the folder has finished records. Trains on a sample of 256 MB if
+    the corpus is larger. ``overwrite`` retrains if the settings differ. See
+    ``train_vocabulary`` for the other arguments.
 
     Raises:
-        ValueError: if the file or the corpus is not usable, the file has more tokens
-            than ``size``, or was trained with other settings.
+        ValueError: if the file or the corpus is not usable, or the file has more than
+            ``size`` tokens or other settings.
         OSError: if the file cannot be read or written.
     """
     path = Path(path)
@@ -386,8 +381,8 @@ def prepare_vocabulary(
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
         tokens = train_vocabulary(_SampledLines(sources), size, **how)
         vocabulary = Vocabulary(tuple(tokens))
-        # This file first: a vocabulary without it would seem to be the user's own,
-        # which is used whatever the settings.
+        # This file first: a vocabulary without it counts as the user's, whose settings
+        # are not compared.
         content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
         files.write_json(about, content, sort_keys=True)
         vocabulary.save(path)
@@ -404,13 +399,13 @@ def prepare_vocabulary(
 def _existing_vocabulary(
     path: Path, about: Path, settings: dict[str, Any], overwrite: bool
 ) -> Vocabulary | None:
-    """The vocabulary in the file; None if it has to be trained."""
+    """Loads the vocabulary; returns None if it must be trained."""
     if not path.is_file() or (overwrite and not about.is_file()):
         return None
     vocabulary = Vocabulary.load(path)
     shape = {"vocabulary_sha256": str, "settings": dict}
     content = files.read_json(about, shape=shape) if about.is_file() else {}
-    # Without its own settings the vocabulary is the user's own.
+    # A vocabulary without matching settings is the user's.
     is_its_own = content.get("vocabulary_sha256") == vocabulary.sha256
     there = content["settings"] if is_its_own else None
     if overwrite and there != settings:
@@ -421,7 +416,7 @@ def _existing_vocabulary(
             "Delete the file to train a new one, or ask for its size."
         )
     if there is not None:
-        # The text is compared only if it was read.
+        # ``settings`` has the hash of the text only if it was read.
         there = {name: there.get(name) for name in settings}
         if there != settings:
             raise UserError(
@@ -433,16 +428,15 @@ def _existing_vocabulary(
 
 
 class _SampledLines:
-    """The lines of the corpus, of sampled documents if it is large.
+    """Yields the lines of the corpus, sampled by document if it is large.
 
-    Documents that are not held in memory are sampled by line: one of them could be the
-    whole corpus.
+    Samples a ``LongDocument`` by line, since it could be the whole corpus.
     """
 
     def __init__(self, sources: Sequence[corpora.Source]):
         self._sources = sources
         size = max(1, sum(source.size for source in sources))
-        # By the hash of the text, so that every reading gives the same sample.
+        # Sampling by hash of the text makes every iteration equal.
         self._below = min(1, _VOCABULARY_BYTES / size) * 2**64
 
     def __iter__(self) -> Iterator[str]:

@@ -1,10 +1,8 @@
-"""Sources of text: files, TensorFlow Datasets, the installed packages.
+"""Text sources: files, TensorFlow Datasets, and the installed packages.
 
-``open_corpus`` turns specs into sources, which yield documents. A document is an
-iterable of stripped lines that are not empty; a long one reads its lines from the file
-whenever it is iterated. Plain files can be cut into byte ranges, so that several
-processes share one file. All other sources can be written to a plain file first
-(``spool``).
+``open_corpus`` converts specs to sources, which yield documents: iterables of stripped
+lines that are not empty. Plain files can be split into byte ranges for several
+processes; ``spool`` writes other sources to a plain file first.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 16
 _LONG_LINE = 1 << 20
-_HELD = 1 << 20  # Characters of a document that is held in memory.
+_HELD = 1 << 20  # Characters of a document to hold in memory.
 
-# First byte of a line, and its stripped text.
+# Byte offset of a line, and its stripped text.
 Line = tuple[int, str]
-# Stripped lines that are not empty; can be iterated repeatedly.
+# Stripped, non-empty lines; can be iterated repeatedly.
 Document = Iterable[str]
 
 
@@ -50,21 +48,22 @@ def open_corpus(
     tfds_download: bool = False,
     log: Log | None = None,
 ) -> list[Source]:
-    r"""Returns the sources that the specs name, in a fixed order, each once.
+    r"""Returns the unique sources of the specs in a fixed order.
 
     Args:
-        sources: each one a file (plain UTF-8, or gzip if it ends in ``.gz``), a folder
-            (searched recursively for the ``SUFFIXES`` in any case, sorted by relative
-            path, without hidden files), a glob pattern (``**`` is recursive),
-            ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``, the documentation of the
-            installed Python packages.
-        blank_lines_separate: whether a blank line ends a document; else a file is one.
+        sources: files (UTF-8, or gzip if the name ends in ``.gz``), folders, glob
+            patterns (``**`` is recursive), ``tfds:NAME[:SPLIT[:FEATURE]]``, or
+            ``installed``, the documentation of the installed Python packages. Folders
+            are searched recursively for ``SUFFIXES`` in any case, sorted by relative
+            path, without hidden files.
+        blank_lines_separate: whether blank lines separate the documents of a file;
+            otherwise a file is one document.
         tfds_data_dir: folder of prepared TensorFlow Datasets.
         tfds_download: whether TensorFlow Datasets may download missing data.
-        log: receives one line about the files of folders that are not read.
+        log: receives a warning about skipped files of folders.
 
     Raises:
-        ValueError: if a spec names nothing, or an empty file.
+        ValueError: if a spec matches nothing or an empty file.
 
     Examples:
         >>> _ = Path("corpus.txt").write_text(
@@ -101,9 +100,9 @@ def open_corpus(
 
 
 def _files(spec: str, skipped: list[str]) -> list[str]:
-    """The files of a path or pattern that are not empty, in a fixed order.
+    """Lists the non-empty files of a path or pattern in a fixed order.
 
-    Appends the files of a folder with other suffixes to ``skipped``.
+    Appends files of a folder with other suffixes to ``skipped``.
     """
     if paths.is_file(spec):
         if paths.size(spec) == 0:
@@ -111,7 +110,7 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
         return [spec]
     if not paths.is_remote(spec) and os.path.isdir(spec):
         below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
-        # Sorting by parts keeps the files of a folder together.
+        # Sorting by parts keeps files of one folder adjacent.
         visible = [
             Path(spec, path)
             for path in sorted(below, key=lambda path: path.parts)
@@ -136,10 +135,10 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
-    """A sha256 that changes if the text of a source changes; reads all files."""
+    """Computes a SHA-256 of the text of all sources; reads all files."""
     digest = hashlib.sha256()
     for source in sources:
-        # Names without folders: a corpus that was moved is still the same text.
+        # Names without folders: moving a corpus must not change its hash.
         digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
     return digest.hexdigest()
 
@@ -147,9 +146,9 @@ def corpus_hash(sources: Sequence[Source]) -> str:
 def shareable(
     sources: Sequence[Source], work: Path, small: int, log: Log
 ) -> Iterator[Text]:
-    """Yields the sources as ``Text``; spools those into ``work`` that are not plain.
+    """Yields the sources as ``Text``; spools other sources to plain files in ``work``.
 
-    A compressed file of at most ``small`` bytes need not be shared by processes.
+    Does not spool compressed files of at most ``small`` bytes.
     """
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
@@ -163,11 +162,11 @@ def shareable(
 
 
 def spool(source: Source, path: files.AnyPath, log: Log) -> Text:
-    """Writes the documents to a plain file, which several processes can share."""
+    """Writes the documents to a plain file, which can be split."""
     logged, count = time.monotonic(), 0
     with files.open_new(path) as file:
         for line in source.lines():
-            # A zero byte would make the file look binary when it is read.
+            # Files with a zero byte are rejected as binary.
             file.write(line.replace("\0", " ") + "\n")
             count += not line
             if time.monotonic() - logged > 5:
@@ -177,7 +176,7 @@ def spool(source: Source, path: files.AnyPath, log: Log) -> Text:
 
 
 def about_long_documents(texts: Sequence[Text]) -> str:
-    """A warning about files that begin with a very long document, or ""."""
+    """Returns a warning about files that start with a very long document, or ""."""
     long = [text.name for text in texts if text.begins_with_document(LONG_DOCUMENT)]
     if not long:
         return ""
@@ -192,7 +191,7 @@ def about_long_documents(texts: Sequence[Text]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """A source that is not a file; ``fingerprint`` changes when its text does."""
+    """A source that is not a file; ``fingerprint`` identifies its text."""
 
     name: str
     documents: Callable[[], Iterator[Document]]
@@ -201,14 +200,14 @@ class Generated:
     needs_spool = True
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of all documents, and "" after each document."""
+        """Yields the lines of all documents, with "" after each document."""
         for document in self.documents():
             yield from document
             yield ""
 
 
 class LongDocument:
-    """A document that is not held in memory: it is read whenever it is iterated."""
+    """A document that is read from the file on every iteration."""
 
     def __init__(self, read: Callable[[], Iterator[str]]):
         self._read = read
@@ -219,10 +218,10 @@ class LongDocument:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text:
-    """Bytes [start, end) of a UTF-8 file, plain or compressed by gzip.
+    """Bytes [start, end) of a UTF-8 file, plain or gzip.
 
-    A document belongs to the range in which its first line starts, so adjacent ranges
-    hold every document exactly once, wherever they were cut. Only plain files are cut.
+    A document belongs to the range that contains its first byte, so adjacent ranges
+    yield every document exactly once. Only plain files are split.
     """
 
     name: str
@@ -239,13 +238,13 @@ class Text:
         name: str | None = None,
         blank_lines_separate: bool = True,
     ) -> Text:
-        """The whole of a file; the size of a compressed one is in its last bytes."""
+        """Returns a whole file; reads the size of a gzip file from its last bytes."""
         size, path = paths.size(path), str(path)
         if path.lower().endswith(".gz"):
             with paths.open_bytes(path) as file:
                 file.seek(max(0, size - 4))
                 unpacked = int.from_bytes(file.read(4), "little")
-            # The field is the size modulo 2^32, and arbitrary in a damaged file.
+            # The field is the size modulo 2**32, and arbitrary in a damaged file.
             size = min(max(size, unpacked), 20 * size)
         return cls(
             name=name or path,
@@ -261,12 +260,12 @@ class Text:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the file is compressed, and its size an estimate."""
+        """Whether the file is compressed; its size is then an estimate."""
         return self.path.lower().endswith(".gz")
 
     @property
     def needs_spool(self) -> bool:
-        """Whether a plain copy of the file could be cut but the file itself cannot."""
+        """Whether the file can be split only after decompression."""
         return self.is_packed and self.blank_lines_separate
 
     def fingerprint(self) -> str:
@@ -274,7 +273,10 @@ class Text:
         return paths.sha256(self.path)
 
     def begins_with_document(self, size: int) -> bool:
-        """Whether there is no blank line in the first ``size`` bytes, but may be."""
+        """Whether the first ``size`` bytes contain no blank line.
+
+        False if the text is shorter or cannot be split at blank lines.
+        """
         if self.needs_spool or not self.blank_lines_separate or self.size <= size:
             return False
         with self._open() as file:
@@ -283,7 +285,7 @@ class Text:
             return all(text for _, text in first)
 
     def split(self, size: int) -> list[Text]:
-        """Cuts into ranges of about ``size`` bytes, if possible."""
+        """Splits into ranges of about ``size`` bytes, if possible."""
         if self.is_packed or not self.blank_lines_separate:
             return [self]
         parts = max(1, round(self.size / size))
@@ -300,7 +302,7 @@ class Text:
         """
         limit = math.inf if self.is_packed else self.end
         with self._open() as file:
-            # The line before the range shows whether a document starts in it.
+            # Start one line earlier: a document may start at the range's first line.
             lines = _read_lines(file, _line_start(file, self.start), self.path)
             document: list[str] = []
             size = first = 0
@@ -310,7 +312,7 @@ class Text:
                     return
                 starts = after_blank and position >= self.start
                 if text and not (document or starts):
-                    after_blank = False  # Of a document of an earlier range.
+                    after_blank = False  # The document started in an earlier range.
                 elif text:
                     first = first if document else position
                     document.append(text)
@@ -329,7 +331,7 @@ class Text:
                 yield document
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of all documents, and "" after each; reads the file once."""
+        """Yields the lines of all documents, with "" after each, in one read."""
         with self._open() as file:
             texts = (text for _, text in _read_lines(file, 0, self.path))
             for has_text, lines in itertools.groupby(texts, bool):
@@ -353,11 +355,10 @@ class Text:
                 ) from error
 
     def _is_over(self, text: str) -> bool:
-        """Whether a line ends a document."""
         return self.blank_lines_separate and not text
 
     def _lines_from(self, position: int) -> Iterator[str]:
-        """Yields the lines of the document that begins at a byte."""
+        """Yields the lines of the document at a byte offset."""
         with self._open() as file:
             for _, text in _read_lines(file, position, self.path):
                 if text:
@@ -370,12 +371,12 @@ Source = Text | Generated
 
 
 def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
-    """One split of a prepared TensorFlow Dataset; an example is a document.
+    """Returns a split of a TensorFlow Dataset; each example is a document.
 
-    Without a feature in the spec it is the only text, or the one called ``text``.
+    FEATURE defaults to the only text feature, or ``text``.
     """
     parts = spec.split(":")[1:]
-    # A version, as in `wiki40b/en:1.3.0`, belongs to the name.
+    # A version, as in `wiki40b/en:1.3.0`, is part of the name.
     if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
         parts[:2] = [":".join(parts[:2])]
     if not parts[0] or len(parts) > 3:
@@ -397,7 +398,7 @@ def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
                 f"{spec}: the text features are {texts}, got {wanted!r}. Name "
                 f"one of them: tfds:{dataset}:{split}:FEATURE."
             )
-        # In file order: records must be the same on every run.
+        # In file order: every run must give the same records.
         examples = builder.as_dataset(split=split, shuffle_files=False)
         where = f"{spec}, feature {wanted}"
         for example in examples.as_numpy_iterator():
@@ -409,7 +410,6 @@ def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
 
 
 def _tfds_builder(spec: str, dataset: str, data_dir: str | None, download: bool) -> Any:
-    # An optional package, which is slow to import.
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -437,7 +437,7 @@ def _tfds_builder(spec: str, dataset: str, data_dir: str | None, download: bool)
 
 
 def _line_start(file: BinaryIO, offset: int) -> int:
-    """Where the line that holds the byte before ``offset`` starts."""
+    """Returns the start of the line that contains the byte before ``offset``."""
     end = offset - 1
     while end > 0:
         begin = max(0, end - _BLOCK)
@@ -452,15 +452,15 @@ def _line_start(file: BinaryIO, offset: int) -> int:
 def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
     """Yields the lines from ``position`` on, without a byte order mark.
 
-    A line of more than a megabyte is cut at spaces, so that a text without line breaks
-    need not be held in memory. None of its parts is empty: only blank lines are.
+    Splits lines of more than 1 MiB at spaces, to bound the memory. Does not yield empty
+    parts of a split line, which would look like blank lines.
     """
     file.seek(position)
     rest, is_part = b"", False
     while raw := rest + file.readline(_LONG_LINE - len(rest)):
         rest, is_cut = b"", len(raw) == _LONG_LINE and not raw.endswith(b"\n")
         if is_cut:
-            # Without a space, before the first byte of a character.
+            # Without spaces, split before the first byte of a character.
             last = next((n for n in range(1, 5) if raw[-n] & 0xC0 != 0x80), 1)
             end = raw.rfind(b" ") + 1 or len(raw) - last
             raw, rest = raw[:end], raw[end:]
@@ -473,7 +473,7 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
 
 
 def _decoded(raw: bytes, position: int, name: str) -> str:
-    """The stripped text of a line that begins at byte ``position`` of ``name``."""
+    """Decodes and strips the line at byte ``position`` of ``name``."""
     if b"\0" in raw:
         raise UserError(
             f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}). "

@@ -1,10 +1,10 @@
 """Builds pretraining examples, pairs of adjacent segments, from tokenized lines.
 
-These are the rules of the original's example builder. It queues the lines of a document
-until they have as many tokens as the target length; the queue then becomes an example.
-The target is the maximum length or, after 5 % of the examples, a random shorter one. It
-is not a length to truncate to. 10 % of the examples get a single segment, the others
-two, the first of at most about half the target.
+Follows the original's example builder: lines of a document are queued until they reach
+the target length; the queue then becomes an example. The target is the maximum length
+or, after 5 % of the examples, a random shorter length. Examples are not truncated to
+it. 10 % of the examples have one segment. The others have two, of which the first has
+at most about half the target.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from electra_tf.errors import UserError
 
 Line = Sequence[int]
-# (queued lines, first segment's budget, max_seq_length, rng) to the two segments and
-# the lines that stay queued.
+# (queued lines, budget of the first segment, max_seq_length, rng) -> (first segment,
+# second segment, lines that stay queued).
 Splitter = Callable[
     [list[Line], int, int, random.Random], tuple[np.ndarray, np.ndarray, list[Line]]
 ]
@@ -32,20 +32,18 @@ _UNLIMITED = 100_000
 class ExampleBuilder:
     """Builds examples ``[CLS] first [SEP]`` or ``[CLS] first [SEP] second [SEP]``.
 
-    An example is an integer array, of the dtype of the lines, of one document. Pass the
-    lines of a document to ``add_line``, then call ``end_document``; both return the
-    completed examples.
+    Examples are integer arrays and never cross documents. Call ``add_line`` for each
+    line of a document, then ``end_document``; both return the completed examples.
 
     Args:
-        max_seq_length: longest example, special tokens included; at least 5.
-        rng: source of every random choice.
-        segmenting: ``"carry"``: segments in text order; no token is lost or repeated,
-            the rest starts the next example. ``"original"``: the rule of the original
-            code, which can move a short line before an earlier one and discards the
-            rest.
+        max_seq_length: maximum length, special tokens included; at least 5.
+        rng: random generator.
+        segmenting: ``"carry"`` keeps all tokens in text order and carries the rest over
+            to the next example. ``"original"`` can reorder lines and discards the rest,
+            like the original code.
 
     Raises:
-        ValueError: if ``segmenting`` is unknown or ``max_seq_length`` too small.
+        ValueError: if ``segmenting`` is unknown or ``max_seq_length`` is too small.
 
     Examples:
         >>> import random
@@ -89,13 +87,13 @@ class ExampleBuilder:
             self._queue.append(tokens)
             self._queued += len(tokens)
         examples = []
-        # More than once: a long line fills several examples.
+        # A long line fills several examples.
         while self._queued >= self._target:
             examples.append(self._next_example())
         return examples
 
     def end_document(self) -> list[np.ndarray]:
-        """Returns examples of all queued lines, however short."""
+        """Returns examples of all queued lines, even if short."""
         examples = []
         while self._queue:
             examples.append(self._next_example())
@@ -110,7 +108,7 @@ class ExampleBuilder:
 
     def _next_example(self) -> np.ndarray:
         is_single = self._rng.random() < SINGLE_SEGMENT_RATE
-        # Three special tokens stand in an example of two segments.
+        # An example with two segments has three special tokens.
         budget = _UNLIMITED if is_single else (self._target - 3) // 2
         first, second, self._queue = self._split(
             self._queue, budget, self._max_seq_length, self._rng
@@ -126,11 +124,11 @@ class ExampleBuilder:
 def split_original(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray, list[Line]]:
-    """The original's rule: assigns every line to a segment, then cuts both.
+    """Assigns each line to a segment, then truncates both, as the original does.
 
-    A line goes to the first segment if that is empty, or stays under its budget, or,
-    with probability 0.5, if it crosses it while the second is empty. So a line can join
-    the first segment after an earlier one went to the second.
+    A line joins the first segment if that is empty or stays below its budget. With
+    probability 0.5 it also joins if it exceeds the budget while the second segment is
+    empty. So a line can join the first segment after an earlier line joined the second.
     """
     first, second, size = [], [], 0
     for line in lines:
@@ -151,18 +149,16 @@ def split_original(
 def split_carry(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray, list[Line]]:
-    """Segments in text order; the rest stays queued.
+    """Splits in text order; the rest stays queued.
 
-    Deviation: the first segment takes the leading lines only (by the original's
-    conditions), the second the tokens that follow it, and the rest starts the next
-    example. The original reorders lines and discards the rest, which at length 128 is
-    12 to 36 % of the text. If the leading lines leave no room for a second segment (a
-    long paragraph on one line), they are cut in the middle of the example.
+    Deviation: the first segment takes leading lines by the original's conditions, the
+    second the tokens after them, and the rest starts the next example. The original
+    reorders lines and discards the rest, 12 to 36 % of the text at length 128. Leading
+    lines that leave no room for a second segment are cut in the middle of the example.
     """
-    # A single array, such as the rest of a long line, is not copied and its slices are
-    # views: the time is linear in the length of a line.
+    # Slices of a single array are views, so the time is linear in the line's length.
     tokens = np.asarray(lines[0]) if len(lines) == 1 else np.concatenate(lines)
-    # The tokens of the lines that the original would put first before any other.
+    # Number of tokens in the leading lines.
     wanted = 0
     for line in lines:
         fits = wanted + len(line) < budget

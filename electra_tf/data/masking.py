@@ -1,9 +1,9 @@
-"""Masking: a counter-based random generator, rules of selection, and ``Masking``.
+"""Masking for masked language modeling, with a counter-based random generator.
 
-A row's mask is a pure function of the row's key and of the training step, so it does
-not depend on the order of records, the number of workers, or a resume.
+A row's mask is a pure function of its key and the training step. It does not depend on
+the order of records, the number of workers, or a resume.
 
-Letters: B batch, S sequence, P predicted positions per sequence, V vocabulary.
+Shapes: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ import tensorflow as tf
 from electra_tf.errors import UserError
 from electra_tf.features import scatter_positions
 
-# Shares of the chosen positions that get [MASK] and a random token; the rest is
-# unchanged. ELECTRA's own rule has no random tokens.
+# Shares of the masked positions that become [MASK] and a random token.
 MASK_RULES = {"electra": (0.85, 0.0), "bert": (0.8, 0.1)}
 
-# Streams of random numbers, one for each use.
+# Streams of random numbers.
 _POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 
-# SpanBERT's distribution of the words in a span.
+# Geometric distribution of the words in a span (SpanBERT).
 _SPAN_P, _MAX_SPAN = 0.2, 10
 
-# Padding of a row: one False (or 0) in front.
+# Paddings that prepend one False (or 0) to each row.
 _ONE_BEFORE = [[0, 0], [1, 0]]
 
-# SplitMix64, in plain integer operations: unlike ``tf.random.stateless_*`` it takes one
-# key *per row* in a single vectorized call, and eager and graph mode give the same
-# bits.
+# SplitMix64. Unlike ``tf.random.stateless_*`` it takes one key per row in a single
+# call, and its bits are the same in eager and graph mode.
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
@@ -49,9 +47,9 @@ def mix(x: tf.Tensor) -> tf.Tensor:
 def row_keys(
     fingerprints: tf.Tensor, variants: tf.Tensor, *, seed: int = 0
 ) -> tf.Tensor:
-    """Combines record, mask variant and run seed into one key per row, [B] uint64.
+    """Returns one key per row, [B] uint64, from record hashes and mask variants.
 
-    Takes a hash of each record, and which of its masks to draw, [B] int64.
+    Both arguments are [B] int64.
     """
     seed_key = mix(tf.constant((seed + 1) * _GOLDEN % 2**64, tf.uint64))
     variant_keys = mix(tf.cast(variants, tf.uint64) + seed_key)
@@ -59,7 +57,7 @@ def row_keys(
 
 
 def row_noise(keys: tf.Tensor, stream: int, size: int) -> tf.Tensor:
-    """Noise of one of a row's streams, [B, size] int64, uniform over [0, 2**63)."""
+    """Returns random integers of a stream, [B, size] int64, uniform in [0, 2**63)."""
     counters = tf.range(1, size + 1, dtype=tf.int64) + (stream << 32)
     offsets = tf.cast(counters, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
     bits = mix(keys[:, None] + offsets[None, :])
@@ -67,29 +65,30 @@ def row_noise(keys: tf.Tensor, stream: int, size: int) -> tf.Tensor:
 
 
 def uniform(noise: tf.Tensor) -> tf.Tensor:
-    """Turns 63-bit noise into float32 in [0, 1) with 24 random bits."""
+    """Converts 63-bit noise to float32 in [0, 1) with 24 random bits."""
     high_bits = tf.bitwise.right_shift(noise, tf.constant(39, tf.int64))
     return tf.cast(high_bits, tf.float32) * 2.0**-24
 
 
 def uniform64(noise: tf.Tensor) -> tf.Tensor:
-    """Turns 63-bit noise into float64 in (0, 1), never 0 or 1, with 52 random bits."""
+    """Converts 63-bit noise to float64 in the open (0, 1) with 52 random bits."""
     high_bits = tf.bitwise.right_shift(noise, tf.constant(11, tf.int64))
     return (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
 
 
 def remixed(noise: tf.Tensor) -> tf.Tensor:
-    """Further 63-bit noise of the same shape, a hash of the given noise."""
+    """Returns new 63-bit noise of the same shape by hashing ``noise``."""
     bits = mix(tf.cast(noise, tf.uint64) + tf.constant(_GOLDEN, tf.uint64))
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
 
 
 class Rows(NamedTuple):
-    """The rows of a batch, as the rules of selection see them.
+    """Inputs of the position selectors for a batch.
 
-    Nothing but ``noise``, [B, S] int64, is random, so a row has the same mask in every
-    batch, in eager and in graph mode. ``candidates``, [B, S] bool, may be chosen.
-    ``counts``, [B] int32, positions are chosen: at most the candidates, and P.
+    Attributes:
+        noise: [B, S] int64, the only source of randomness.
+        candidates: [B, S] bool, True for positions that may be masked.
+        counts: [B] int32, positions to mask: at most P and the number of candidates.
     """
 
     noise: tf.Tensor
@@ -97,69 +96,67 @@ class Rows(NamedTuple):
     counts: tf.Tensor
 
 
-# Positions, int32 [B, P], and whether each slot is used, bool [B, P].
+# Positions, [B, P] int32, and the mask of used slots, [B, P] bool.
 Chosen = tuple[tf.Tensor, tf.Tensor]
 
 
 def word_numbers(
     input_ids: tf.Tensor, input_mask: tf.Tensor, continuation: tf.Tensor
 ) -> tf.Tensor:
-    """Numbers the words of a row from 0, [B, S] int32, one number for all pieces."""
+    """Returns the index of each piece's word within its row, [B, S] int32."""
     continues = tf.gather(continuation, input_ids) & (input_mask > 0)
     starts = tf.cast(~continues, tf.int32)
-    # A record may start inside a word: its first pieces are word 0, not -1.
+    # If a record starts inside a word, its first pieces are word 0, not -1.
     return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
 
 
 def select_tokens(rows: Rows, size: int) -> Chosen:
     """Draws exactly ``counts`` distinct candidate positions per row, uniformly.
 
-    Deviation: the original draws with replacement, so its true mask rate is 13.8 %
-    where 15 % is asked for, and colliding draws average token ids; its rule is
-    ``select_with_replacement``.
+    Deviation: the original draws with replacement (``select_with_replacement``). Its
+    effective mask rate is 13.8 % instead of 15 %, and colliding draws average token
+    ids.
     """
     keyed = tf.where(rows.candidates, rows.noise, tf.constant(-1, tf.int64))
     return tf.math.top_k(keyed, k=size).indices, _used(rows, size)
 
 
 def _used(rows: Rows, size: int) -> tf.Tensor:
-    """Marks the first slots of each row, as many as its count."""
+    """Returns the mask of the first ``counts`` slots, [B, size] bool."""
     return tf.range(size)[None, :] < rows.counts[:, None]
 
 
 def select_whole_words(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
-    """Draws words in random order and takes all pieces of each one that still fits.
+    """Draws words in random order and takes all pieces of each word that fits.
 
-    A word that would exceed the row's count is skipped; a few passes over the same
-    order then fill what is left with shorter words, so rows reach the count unless
-    only longer words remain.
+    Skips words that would exceed the row's count. Four passes over the same order fill
+    the rest with shorter words.
     """
     noise, candidates, counts = rows
     batch, length = tf.shape(noise)[0], noise.shape[1]
-    # A word takes the noise at the position that equals its number, so its pieces stay
-    # together in the order.
+    # All pieces of a word share one noise value, so they stay adjacent in the order.
     word_noise = tf.gather(noise, words, batch_dims=1)
     keyed = tf.where(candidates, word_noise, noise.dtype.max)
     order = tf.argsort(keyed, axis=1, stable=True)
-    # Words of all rows numbered through: one segment sum counts the whole batch.
+    # Unique word numbers across rows: one segment sum counts the whole batch.
     flat = words + tf.range(batch)[:, None] * length
     ones = tf.cast(candidates, tf.int32)
     pieces = tf.math.unsorted_segment_sum(ones, flat, batch * length)
     sizes = tf.gather(tf.gather(pieces, flat), order, batch_dims=1)
     usable = tf.gather(candidates, order, batch_dims=1)
     sorted_words = tf.gather(words, order, batch_dims=1)
-    # 1-based place of each piece within its word: words are runs in sorted order.
+    # 1-based index of each piece within its word.
     starts = tf.pad(sorted_words[:, 1:] != sorted_words[:, :-1], _ONE_BEFORE)
     start_index = tf.where(starts, tf.range(length)[None, :], 0)
     place = tf.range(length)[None, :] - _running_max(start_index) + 1
 
     taken = tf.zeros_like(usable)
-    # A pass ends at the first word that does not fit; the next one goes on behind it.
+    # A pass stops at the first word that does not fit; the next one continues after it.
     for _ in range(4):
         left = (counts - tf.reduce_sum(tf.cast(taken, tf.int32), axis=1))[:, None]
         eligible = usable & ~taken & (sizes <= left)
         upto = tf.cumsum(tf.cast(eligible, tf.int32), axis=1)
-        # Tokens of the word still to come count too: a word fits whole or not at all.
+        # Also counts the remaining pieces of the word: words are never split.
         blocked = eligible & (upto + sizes - place > left)
         before_block = tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0
         taken |= eligible & before_block
@@ -168,7 +165,7 @@ def select_whole_words(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
 
 
 def _running_max(values: tf.Tensor) -> tf.Tensor:
-    """Running maximum along axis 1 by doubling (log S steps)."""
+    """Computes the running maximum along axis 1 in log S steps."""
     length, shift = values.shape[1], 1
     while shift < length:
         shifted = tf.pad(values[:, :-shift], [[0, 0], [shift, 0]])
@@ -178,7 +175,7 @@ def _running_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def select_with_replacement(rows: Rows, size: int) -> Chosen:
-    """The original's rule: independent draws, so a position can come twice."""
+    """Draws positions independently, as the original does; positions can repeat."""
     listed = tf.argsort(tf.cast(~rows.candidates, tf.int32), axis=1, stable=True)
     available = tf.reduce_sum(tf.cast(rows.candidates, tf.int32), axis=1, keepdims=True)
     share = uniform(rows.noise[:, :size])
@@ -189,13 +186,12 @@ def select_with_replacement(rows: Rows, size: int) -> Chosen:
 
 
 def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
-    """Takes spans of whole words until the row has exactly its count.
+    """Draws spans of whole words until the row has exactly its count.
 
     Joshi et al., 2020 (SpanBERT), section 3.1: the number of words is geometric with
-    p = 0.2, at most 10 (3.8 on average), the first word is uniform over the words that
-    are not taken yet. The paper's distribution is renormalized, not cut, at 10. A span
-    ends early at [SEP] and other tokens that are never masked; the last one of a row
-    ends where the count is reached, if need be within a word.
+    p = 0.2, renormalized to at most 10 (mean 3.8). The first word is uniform over the
+    words not yet masked. A span ends early at [SEP] and other tokens that are never
+    masked. The last span of a row ends when the count is reached, even within a word.
     """
     noise, candidates, counts = rows
     is_same_word = (words[:, 1:] == words[:, :-1]) & candidates[:, :-1]
@@ -205,7 +201,7 @@ def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     lengths = _span_lengths(noise)
 
     def take_one(taken: tf.Tensor) -> list[tf.Tensor]:
-        # The largest noise among what is left is a uniform draw without replacement.
+        # The argmax of the remaining noise is a uniform draw without replacement.
         order = tf.where(starts & ~taken, noise, tf.constant(-1, tf.int64))
         first = tf.argmax(order, axis=1)[:, None]
         block, number, length = (
@@ -220,7 +216,7 @@ def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     def is_short(taken: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(tf.reduce_sum(tf.cast(taken, tf.int32), 1) < counts)
 
-    # Each round takes at least one token of every row that is short.
+    # Each iteration masks at least one token of every incomplete row.
     (taken,) = tf.while_loop(
         is_short, take_one, [tf.zeros_like(candidates)], maximum_iterations=size
     )
@@ -229,25 +225,23 @@ def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
 
 
 def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
-    """Geometric numbers of words up to ``_MAX_SPAN``, int32, from further noise."""
+    """Draws geometric span lengths in words, up to ``_MAX_SPAN``: [B, S] int32."""
     shares = [(1 - _SPAN_P) ** length for length in range(_MAX_SPAN + 1)]
     bounds = [(1 - share) / (1 - shares[-1]) for share in shares[1:-1]]
-    # Other bits than those that choose where a span begins: length and place must be
-    # independent.
+    # New bits, because length and start of a span must be independent.
     share = uniform(remixed(noise))
     above = share[:, :, None] >= tf.constant(bounds, tf.float32)
     return 1 + tf.reduce_sum(tf.cast(above, tf.int32), axis=2)
 
 
 def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> Chosen:
-    """Draws distinct candidates one after the other, each in proportion to its weight.
+    """Draws candidates without replacement, in proportion to their weights.
 
-    Rare tokens are then masked more often: the "strategic masking" that the ELECTRA
-    paper reports as a minor speed-up of BERT (appendix on negative results), without a
-    formula. Weighted draws without replacement are the largest of log(weight) plus
+    Masks rare tokens more often: the ELECTRA paper's "strategic masking" (appendix on
+    negative results), which has no formula there. Takes the top k of log(weight) plus
     Gumbel noise (Efraimidis and Spirakis, 2006).
     """
-    # float64, because the largest keys decide, and 24 bits would make those tie.
+    # float64: the top keys of 24 random bits would tie.
     gumbel = -tf.math.log(-tf.math.log(uniform64(rows.noise)))
     lowest = tf.constant(tf.float64.min, tf.float64)
     keyed = tf.where(rows.candidates, log_weights + gumbel, lowest)
@@ -258,13 +252,16 @@ SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
 
 
 def max_predictions(max_seq_length: int, mask_rate: float) -> int:
-    """The original's number of slots per row: 19 at (128, 0.15), 130 at (512, 0.25)."""
+    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
     return int((mask_rate + 0.005) * max_seq_length)
 
 
 @dataclasses.dataclass(frozen=True)
 class LinearMaskRate:
-    """A mask rate in (0, 1], going from ``start`` to ``end`` in ``steps``, linearly."""
+    """Linear schedule of the mask rate, from ``start`` to ``end`` in ``steps``.
+
+    Raises ``ValueError`` if a rate is not in (0, 1] or ``steps`` is below 1.
+    """
 
     start: float
     end: float
@@ -279,45 +276,43 @@ class LinearMaskRate:
 
     @property
     def highest(self) -> float:
-        """The highest rate, which decides the number of slots."""
+        """The highest rate, which determines the number of slots."""
         return max(self.start, self.end)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate at a step, float32 scalar; float64 inside, for long runs."""
+        """Returns the rate at a step, float32 scalar; computed in float64."""
         done = tf.cast(tf.minimum(tf.cast(step, tf.int64), self.steps), tf.float64)
         rate = self.start + (self.end - self.start) * (done / self.steps)
         return tf.cast(rate, tf.float32)
 
 
 class Masking:
-    """Chooses positions of padded ids and hides them for masked language modeling.
+    """Selects and masks positions of padded ids for masked language modeling.
 
-    The number of positions is the original's: ``round(n * mask_rate)`` with ``n`` all
-    real tokens including [CLS] and [SEP], rounded half to even, at least 1, at most
-    the slots. [CLS], [SEP], [MASK] and padding are never chosen; [UNK] can be.
+    A row of ``n`` real tokens, [CLS] and [SEP] included, has ``round(n * mask_rate)``
+    masked positions (half to even), at least 1 and at most P. [CLS], [SEP], [MASK] and
+    padding are never masked; [UNK] can be.
 
-    Example, with ``mask_rate=1.0`` and every choice hidden::
+    Example, with ``mask_rate=1.0`` and all positions replaced::
 
         ids      [CLS]  a       b       [SEP]  [PAD]
         masked   [CLS]  [MASK]  [MASK]  [SEP]  [PAD]
 
     Args:
-        never_masked: further ids that are never chosen, [CLS] and [SEP].
-        mask_rate: share of a row's tokens to choose, in (0, 1], or how it changes over
-            the training steps; the slots hold the highest rate.
-        max_predictions_per_seq: P; default the original's ``max_predictions``.
+        never_masked: ids of [CLS] and [SEP].
+        mask_rate: share of a row's tokens to mask, in (0, 1], or its schedule.
+        max_predictions_per_seq: P; defaults to ``max_predictions`` of the highest rate.
         rule: ``"electra"`` (85 % [MASK], 15 % unchanged) or ``"bert"`` (80 % [MASK],
             10 % random token, 10 % unchanged).
         select: ``"tokens"``, ``"whole_words"``, ``"spans"``, ``"rare_tokens"`` or
             ``"with_replacement"``.
         continuation: [V] booleans, True for pieces that continue a word ("##ing");
-            needed for ``"whole_words"`` and ``"spans"``.
-        token_counts: [V] numbers, how often each entry of the vocabulary occurs;
-            needed for ``"rare_tokens"``.
-        rarity_power: ``"rare_tokens"`` weighs a token (count + 1) to the minus this.
+            required for ``"whole_words"`` and ``"spans"``.
+        token_counts: [V] token frequencies; required for ``"rare_tokens"``.
+        rarity_power: exponent p of the ``"rare_tokens"`` weight (count + 1)^-p.
 
-    Raises ``ValueError`` if a choice is unknown or lacks an argument, the rate is out
-    of range, or the slots cannot hold the positions of the rate.
+    Raises ``ValueError`` if ``rule`` or ``select`` is unknown or lacks an argument, the
+    rate is out of range, or P is too small for the rate.
 
     Examples:
         >>> from electra_tf.data.masking import row_keys
@@ -358,7 +353,7 @@ class Masking:
                 )
         rate, slots = mask_rate.highest, max_predictions_per_seq
         needed = round(max_seq_length * rate)
-        # The original's default rounds down: it can be one slot short.
+        # The original's default rounds down and can be one slot short.
         fewest = 1 if slots is None else max(1, needed)
         if slots is None:
             slots = max(1, max_predictions(max_seq_length, rate))
@@ -401,20 +396,19 @@ class Masking:
         keys: tf.Tensor,
         step: tf.Tensor | int = 0,
     ) -> dict[str, tf.Tensor]:
-        """Chooses and hides positions.
+        """Masks ids, [B, S] int32, with keys, [B] uint64 from ``row_keys``.
 
-        Takes ids and mask, [B, S] int32, keys, [B] uint64 from ``row_keys``, and the
-        training step of the batch, a scalar, which decides the rate. Returns
-        int32 masked_input_ids [B, S], masked_lm_positions [B, P], masked_lm_ids [B, P]
-        and float32 masked_lm_weights [B, P].
+        The scalar ``step`` determines the rate. Returns int32 masked_input_ids [B, S],
+        masked_lm_positions [B, P], masked_lm_ids [B, P] and float32 masked_lm_weights
+        [B, P].
         """
         size = self.max_predictions_per_seq
         is_special = tf.reduce_any(input_ids[:, :, None] == self.never_masked, axis=2)
         candidates = (input_mask > 0) & ~is_special
         tokens = tf.reduce_sum(tf.cast(input_mask, tf.float32), axis=1)
         wanted = tf.cast(tf.round(tokens * self.mask_rate(step)), tf.int32)
-        # Deviation: never more than there are candidates, and none in a row without
-        # any, where the original divides 0 by 0.
+        # Deviation: at most the number of candidates; the original divides 0 by 0 in
+        # rows without candidates.
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
         counts = tf.minimum(tf.maximum(wanted, 1), tf.minimum(available, size))
         noise = row_noise(keys, _POSITIONS, self.max_seq_length)
@@ -431,9 +425,9 @@ class Masking:
             is_span = self._select == "spans"
             select = select_spans if is_span else select_whole_words
             positions, used = select(rows, size, words)
-        # Unused slots point at position 0 ([CLS]), which is never a candidate: weight
-        # 0 keeps them out of the loss and the scatter below skips them. It also skips
-        # what stays as it is: drawn twice, a position is hidden if any draw says so.
+        # Unused slots point at position 0 ([CLS]) with weight 0 and are not scattered.
+        # Nor are unchanged tokens: a position that is drawn twice is masked if either
+        # draw masks it.
         positions = tf.where(used, positions, 0)
         original = tf.gather(input_ids, positions, batch_dims=1)
         shown = self._shown(original, keys)

@@ -1,10 +1,9 @@
-"""TFRecord files to masked batches, addressable by batch number.
+"""Deterministic, resumable input pipeline from TFRecord files to masked batches.
 
-The stream of batches is a pure function of (files, seed, batch number): the shard
-list and the shuffle buffer are seeded per pass, interleaving is deterministic, and a
-record's mask depends on the record and the pass. A resumed run therefore opens the
-pass it was in, skips that pass's consumed records without parsing them, and sees the
-batches it would have seen.
+A batch is a pure function of (files, seed, batch number): shard order and shuffle
+buffer are seeded per pass, interleaving is deterministic, and masks depend on the
+record and the pass. A resumed run skips the consumed records of its pass without
+parsing them.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from electra_tf.errors import UserError
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
 from electra_tf.files import AnyPath
 
-# Deviation: the paper and the original mask anew in every pass; here a record has ten
-# masks unless `mask_variants` says otherwise.
+# Deviation: the paper and the original draw new masks in every pass; here a record has
+# ten masks by default.
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
-_BLOCK = 10_000  # Rows in which every corpus has exactly its share.
+_BLOCK = 10_000  # Each block of rows has the exact share of every corpus.
 
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 _ORIGINAL = "*.tfrecord-*-of-*"
@@ -37,11 +36,11 @@ _ORIGINAL = "*.tfrecord-*-of-*"
 def expand_files(
     files: AnyPath | Sequence[AnyPath], *, in_folder: str = TRAINING
 ) -> list[str]:
-    """Expands comma lists, globs and paths to a sorted list of existing files.
+    """Expands comma lists, globs and folders to a sorted list of existing files.
 
-    An existing path is not expanded, whatever characters it has. A folder means its
-    files that match ``in_folder``; for training also those of the original builder,
-    ``NAME.tfrecord-N-of-M``. Raises ``ValueError`` if a pattern matches nothing.
+    Existing paths are literal, even with commas or wildcards. A folder expands to files
+    that match ``in_folder`` or, for training, to ``NAME.tfrecord-N-of-M`` of the
+    original builder. Raises ``ValueError`` if a pattern matches nothing.
     """
     if isinstance(files, (str, os.PathLike)):
         files = [files] if paths.exists(files) else str(files).split(",")
@@ -64,7 +63,7 @@ def expand_files(
 
 
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
-    """Default masking for records that this library wrote, from their manifest.
+    """Returns the default masking for the manifest's records.
 
     Examples:
         >>> masking = et.data.masking_for(manifest, mask_rate=0.2)
@@ -100,29 +99,29 @@ def pretraining_dataset(
     """Returns masked batches for ``Electra.fit``, dicts of ``features.PRETRAINING``.
 
     Args:
-        files: glob, comma list or sequence of TFRecord files or folders of them,
-            written by ``build_records`` or by the original's builder.
+        files: glob, comma list or sequence of TFRecord files or folders, written by
+            ``build_records`` or by the original's builder.
         batch_size: B, rows per (global) batch.
-        masking: how to mask; default from the manifest beside the files.
-        sep_id: id of [SEP], from which segments are derived; default as for masking.
+        masking: defaults to ``masking_for`` with the manifest beside the files.
+        sep_id: id of [SEP], to derive segment ids; defaults to that of the manifest.
         training: True shuffles and repeats forever; False reads the files once, in
-            order, and fills the last batch with empty rows of weight 0.
+            order, and pads the last batch with empty rows of weight 0.
         seed: seed of record order and masks, at least 0.
         mask_variants: number of masks per record (static masking); None draws a new
             mask in every pass (dynamic masking, as in the paper).
-        shuffle_buffer: records shuffled together within a pass.
+        shuffle_buffer: size of the shuffle buffer in records.
         start_batch: first batch to produce, for resuming.
-        weights: the share of the rows that comes from each of ``files``, which then is
-            a sequence of patterns. It is exact in every 10,000 rows, at random places.
-        worker: number of this worker, from 0.
-        workers: if more than one, the dataset has only the rows of one worker,
-            ``batch_size`` divided by their number. With at least as many files as
-            workers, each worker reads files of its own; else all read everything.
+        weights: share of the rows for each pattern in ``files``, which must be a
+            sequence. Every 10,000 rows have the exact shares, in random order.
+        worker: index of this worker.
+        workers: number of workers, each with ``batch_size / workers`` rows per batch.
+            With at least as many files as workers, each worker reads its own files;
+            otherwise all workers read all files.
 
     Raises:
-        ValueError: if no file matches, the files hold no record or other records, a
-            manifest is needed and missing, ``seed`` is negative, a weight is not
-            positive, or the workers cannot share a batch.
+        ValueError: if no file matches, a file has no pretraining records, a required
+            manifest is missing, ``seed`` is negative, a weight is not positive, or
+            ``batch_size`` is not a multiple of ``workers``.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -144,7 +143,7 @@ def pretraining_dataset(
     groups = [expand_files(each) for each in files] if weights else None
     groups = groups or [expand_files(files)]
     counts = count_all({path for group in groups for path in group})
-    # The original builder leaves empty shards of small corpora.
+    # The original builder writes empty shards for small corpora.
     groups = [[path for path in group if counts[path]] for group in groups]
     if masking is None or sep_id is None:
         manifest = records.read_manifest(paths.parent(next(iter(counts))))
@@ -173,26 +172,21 @@ def pretraining_dataset(
         first = worker * own_rows
         last = first + own_rows
         stream = stream.map(lambda *batch: tuple(x[first:last] for x in batch))
-    # Batch number n is trained on in step n, whatever was resumed or accumulated.
+    # Batch n is for step n, also after a resume.
     dataset = stream.enumerate(start_batch).map(
         _batch_maker(masking, sep_id, seed, mask_variants, own_rows),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     options = tf.data.Options()
     options.deterministic = True
-    # Every worker walks the same stream and keeps its slice of each global batch;
-    # sharding by file would change which records share a batch.
+    # Sharding by file would change which records share a batch.
     by_rows = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = by_rows
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
-    """Batches of one worker's rows, in the form that ``tf.distribute`` expects.
-
-    ``tf.distribute`` cuts every batch into one per worker, for one step each. So this
-    joins as many batches first.
-    """
+    """Joins batches of one worker, since ``tf.distribute`` splits them by worker."""
     options = tf.data.Options()
     off = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_distribute.auto_shard_policy = off
@@ -208,9 +202,9 @@ def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
 
 
 def count_all(found: Iterable[str]) -> dict[str, int]:
-    """Numbers of records by file, from the manifests if there are any.
+    """Counts the records of each file, using manifests if possible.
 
-    Raises ``ValueError`` if a file is missing or cut off, or if there is no record.
+    Raises ``ValueError`` if a file is missing or truncated, or if all are empty.
     """
     found = sorted(found)
     known = known_counts(found)
@@ -224,7 +218,7 @@ def count_all(found: Iterable[str]) -> dict[str, int]:
 
 
 def known_counts(found: Sequence[str]) -> dict[str, int]:
-    """Numbers of records by file, of the files that a manifest beside them lists.
+    """Returns the record counts of the files that a manifest beside them lists.
 
     Raises ``ValueError`` if a listed file is missing or has another size.
     """
@@ -238,7 +232,7 @@ def known_counts(found: Sequence[str]) -> dict[str, int]:
 
 
 def _check_first_records(found: Sequence[str]) -> None:
-    """Raises ValueError, with the name of the file, if a first record is foreign."""
+    """Raises ValueError if a file does not start with a pretraining record."""
     for path in found:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
@@ -250,11 +244,11 @@ def _check_first_records(found: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
-    """Names the file and the record if damaged records raise an error in the block.
+    """Raises ValueError with file and record if damaged records stop the block.
 
-    A running dataset does not know them. So this reads the files again, up to the first
-    record that cannot be read or has an id beyond the vocabulary, and raises a
-    ``ValueError``. If there is none, it re-raises the error.
+    TensorFlow's errors lack both. After an error, reads the files up to the first
+    record that is unreadable or has an id beyond the vocabulary. Re-raises the error if
+    all records are valid.
     """
     try:
         yield
@@ -276,9 +270,8 @@ def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
 
 
 def _damage(path: str, vocab_size: int) -> str:
-    """Describes the first damaged record of a file; "" if there is none."""
+    """Describes the first damaged record of a file, or returns ""."""
     first = 0
-    # A thousand at a time, then one by one.
     for size in (1000, 1):
         whole = first
         reason = ""
@@ -297,12 +290,11 @@ def _damage(path: str, vocab_size: int) -> str:
 def parse_batch(
     serialized: tf.Tensor, vocab_size: int = tf.int32.max
 ) -> tf.RaggedTensor:
-    """Token ids of a batch of records, without padding: [B, None] int32, ragged.
+    """Parses token ids without padding: [B] string to [B, None] int32, ragged.
 
-    Takes records, [B] string, of this library or of the original builder. If a record
-    has an ``input_mask``, only the ids under its ones are kept. Raises
-    ``tf.errors.InvalidArgumentError`` for a record without ``input_ids`` or with an id
-    beyond the vocabulary.
+    Reads records of this library and of the original builder, whose ``input_mask``
+    marks the padding. Raises ``tf.errors.InvalidArgumentError`` if a record has no
+    ``input_ids`` or an id beyond the vocabulary.
 
     Examples:
         >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
@@ -328,11 +320,10 @@ def parse_batch(
 def _endless_records(
     found: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
-    """Endless (serialized record, pass number), from ``start_record`` on.
+    """Yields (serialized record, pass number) forever, from ``start_record`` on.
 
     A pass has ``count`` records.
     """
-    # A resumed run opens its pass and skips less than a pass.
     first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(found))
 
@@ -353,7 +344,7 @@ def _endless_records(
         )
         dataset = _shuffle(dataset, shuffle_buffer, pass_seed)
         offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
-        # Skipped before anything is parsed or masked: bytes are cheap to read.
+        # Skips before parsing and masking: reading bytes is cheap.
         return dataset.skip(offset).map(lambda record: (record, number))
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
@@ -367,7 +358,7 @@ def _mixed(
     shuffle_buffer: int,
     start_record: int,
 ) -> tf.data.Dataset:
-    """As ``_endless_records``, of several corpora, each with its share of the rows.
+    """Mixes ``_endless_records`` of several corpora by weight.
 
     ``groups`` has the files and the number of records of each corpus.
     """
@@ -378,8 +369,8 @@ def _mixed(
         pair = tf.stack([tf.constant(seed, tf.int64), number])
         return tf.random.experimental.stateless_shuffle(labels, pair)
 
-    # The corpus of a row depends on its number alone, so a resumed run knows the rows
-    # of each corpus before it without reading them.
+    # The corpus of a row depends on the row number only. So a resumed run can count
+    # the consumed rows of each corpus without reading them.
     begun, offset = divmod(start_record, _BLOCK)
     part = np.bincount(
         block(tf.constant(begun, tf.int64))[:offset], minlength=len(counts)
@@ -394,7 +385,7 @@ def _mixed(
 
 
 def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
-    """Rows of each corpus among 10,000, by the largest remainders."""
+    """Allocates the 10,000 rows of a block by the largest remainder method."""
     given = np.array(weights, np.float64)
     if not (given > 0).all() or not np.isfinite(given).all():
         raise UserError(f"weights must be greater than 0, got {list(weights)}.")
@@ -412,15 +403,15 @@ def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
 def _shuffle(
     dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
 ) -> tf.data.Dataset:
-    """``Dataset.shuffle`` as a function of ``seed`` (int64 [2]) alone.
+    """Shuffles as a function of ``seed`` only, [2] int64.
 
-    The method mixes in the process's global seed, so its order would change with an
-    unrelated ``tf.random.set_seed``, and it rejects a tensor as seed when that is 0.
+    ``Dataset.shuffle`` also depends on ``tf.random.set_seed``, and rejects a tensor
+    seed of 0.
     """
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(dataset),
         buffer_size=buffer_size,
-        # A pair of zeros would mean a random order.
+        # Two zeros would select a random seed.
         seed=seed[0] + 1,
         seed2=seed[1],
         reshuffle_each_iteration=False,
@@ -433,7 +424,7 @@ def _shuffle(
 def _batch_maker(
     masking: Masking, sep_id: int, seed: int, mask_variants: int | None, batch_size: int
 ) -> Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], dict[str, tf.Tensor]]:
-    """Makes (step, (serialized [B], pass [B])) -> the tensors of ``PRETRAINING``."""
+    """Returns a function from (step, (serialized [B], pass [B])) to a batch."""
     variants = tf.int64.max if mask_variants is None else mask_variants
     length = masking.max_seq_length
     too_long = (
@@ -442,19 +433,18 @@ def _batch_maker(
     )
 
     def filled(value: tf.Tensor) -> tf.Tensor:
-        """Fills a short last batch with empty rows, so shapes stay static."""
+        """Pads a short last batch with empty rows, so shapes stay static."""
         missing = batch_size - tf.shape(value)[0]
         rows = tf.pad(value, [[0, missing], [0, 0]])
         return tf.ensure_shape(rows, [batch_size, value.shape[1]])
 
-    # Not rewritten by autograph, which finds nothing to do and takes half a second.
+    # Autograph would take half a second and change nothing.
     @tf.autograph.experimental.do_not_convert
     def make_batch(
         step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         serialized, passes = rows
-        # The record's own bytes, not its place: the mask of a record is the same in
-        # another shard, order or batch.
+        # Hashes the bytes, so a record's mask does not depend on shard, order or batch.
         fingerprints = tf.strings.to_hash_bucket_fast(serialized, tf.int64.max)
         keys = row_keys(fingerprints, passes % variants, seed=seed)
         ids = parse_batch(serialized, masking.vocab_size)

@@ -1,11 +1,11 @@
 """TFRecord shards of examples, and their manifest.
 
-A record has ``input_ids`` only, without padding: mask and segments follow from the ids,
-and records are masked when they are read. Shards of the original builder
-(``input_ids``, ``input_mask`` and ``segment_ids`` of one fixed length) are read, too.
+A record has unpadded ``input_ids`` only; the input pipeline derives input mask and
+segment ids, and masks tokens. Shards of the original builder (``input_ids``,
+``input_mask`` and ``segment_ids`` of fixed length) are also readable.
 
-The writer makes the bytes of ``tf.io.TFRecordWriter``. Importing TensorFlow would take
-each worker process ten times as long as its own start.
+The writer reproduces ``tf.io.TFRecordWriter`` without TensorFlow, whose import takes
+ten times as long as the start of a worker process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _WRITTEN_AT_ONCE = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One TFRecord file, by name without folder; special tokens count as tokens."""
+    """A TFRecord file: name without folder, counts, bytes, and SHA-256.
+
+    ``tokens`` includes special tokens.
+    """
 
     name: str
     records: int
@@ -41,21 +44,21 @@ class Shard:
     sha256: str
 
 
-# As it is in JSON.
+# JSON shape of a shard.
 SHARD = typing.get_type_hints(Shard)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    r"""Contents of a folder of records and the settings of its build.
+    r"""Shards of a records folder and the settings of their build.
 
     Attributes:
-        settings: all settings that decide the records: ``vocabulary_sha256``,
+        settings: settings that determine the records: ``vocabulary_sha256``,
             ``lower_case``, ``max_seq_length``, ``segmenting``, ``seed``, ...
         vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
-        corpus: the ``sources`` and the counts ``documents``, ``lines``, ``characters``
-            and ``unknown_tokens`` (to train on); also the number of documents that were
-            left out, by reason (``selection.REASONS``).
+        corpus: ``sources``; the counts ``documents``, ``lines``, ``characters`` and
+            ``unknown_tokens`` (training split); dropped documents by reason
+            (``selection.REASONS``).
         eval: held-out shards; may be empty.
 
     Examples:
@@ -72,16 +75,16 @@ class Manifest:
 
     @property
     def num_records(self) -> int:
-        """Examples to train on."""
+        """Number of training examples."""
         return sum(shard.records for shard in self.train)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens to train on, special tokens included."""
+        """Number of training tokens, special tokens included."""
         return sum(shard.tokens for shard in self.train)
 
     def check_vocabulary(self, vocabulary: Vocabulary, folder: files.AnyPath) -> None:
-        """Raises ValueError if the manifest, of ``folder``, has another vocabulary."""
+        """Raises ValueError if the vocabulary differs from the manifest's."""
         names = self.vocabulary.get("special_tokens", vocabulary.special_tokens)
         ids = [vocabulary.ids.get(name) for name in names]
         listed = self.vocabulary["size"], self.vocabulary["special_ids"]
@@ -114,7 +117,7 @@ _MANIFEST = {
 def read_manifest(folder: files.AnyPath) -> Manifest:
     """Reads ``manifest.json``.
 
-    Raises ``ValueError`` if it is missing, damaged, or of a newer format.
+    Raises ``ValueError`` if it is missing, damaged, or has a newer format.
 
     Examples:
         >>> manifest = et.data.read_manifest("records")
@@ -150,7 +153,7 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Returns the manifest; raises ValueError if a number is impossible."""
+    """Returns the manifest; raises ValueError if a value is invalid."""
     ids, size = manifest.vocabulary["special_ids"], manifest.vocabulary["size"]
     if len(ids) != 5 or not all(0 <= index < size for index in ids):
         raise UserError(f"special_ids must be 5 ids below {size}, got {ids}")
@@ -165,10 +168,10 @@ def _checked(manifest: Manifest) -> Manifest:
 
 
 def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
-    """Reads the manifest and checks that every shard exists and has its size.
+    """Reads the manifest and checks existence and size of the shards.
 
-    ``thorough`` also compares the sha256, which reads all files. Raises ``ValueError``
-    if a shard is missing or has another size or (thorough) other content.
+    ``thorough`` also compares the SHA-256, which reads all files. Raises ``ValueError``
+    if a shard is missing or differs.
     """
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):
@@ -190,13 +193,13 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
 
 
 def serialize(example: Sequence[int]) -> bytes:
-    """A record: a ``tf.train.Example`` with the int64 list ``input_ids``."""
+    """Serializes a ``tf.train.Example`` with the int64 list ``input_ids``."""
     ids = _varints(np.asarray(example))[0].tobytes()
     return _head(len(ids)) + ids
 
 
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
-    """Writes the token ids of examples as one TFRecord file, atomically.
+    """Writes the token ids of examples to a TFRecord file, atomically.
 
     Raises ``ValueError`` if an example is empty.
 
@@ -220,7 +223,7 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
 
 
 def _framed(examples: Sequence[Sequence[int]]) -> bytes:
-    """The bytes that ``tf.io.TFRecordWriter`` writes for the examples."""
+    """Serializes examples as ``tf.io.TFRecordWriter`` does."""
     ids, sizes = _varints(np.concatenate(examples))
     ends = np.cumsum(sizes)[np.cumsum([len(example) for example in examples]) - 1]
     ids, ends = ids.tobytes(), [0, *ends.tolist()]
@@ -234,9 +237,9 @@ def _framed(examples: Sequence[Sequence[int]]) -> bytes:
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Protocol buffers' form of numbers >= 0: all bytes, and their count by number."""
+    """Encodes numbers >= 0 as varints; returns all bytes and the size of each."""
     width = max(1, -(-int(values.max()).bit_length() // 7))
-    # Seven bits a byte, the lowest first; the top bit says that more follow.
+    # Seven bits per byte, lowest first; the top bit marks that more bytes follow.
     rest = values[:, None] >> np.arange(0, 7 * width, 7)
     used = rest > 0
     used[:, 0] = True
@@ -246,10 +249,10 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
-    """The bytes of a record before ``size`` bytes of ids."""
+    """Returns the bytes of a record before its ``size`` bytes of ids."""
     head = b""
-    # From the inside: Int64List.value, Feature.int64_list, the map's entry (key and
-    # value), Features.feature, Example.features; each with its length.
+    # Innermost first: Int64List.value, Feature.int64_list, map entry (key and value),
+    # Features.feature, Example.features; each with its length.
     for field in (b"\x0a", b"\x1a", b"\x0a\x09input_ids\x12", b"\x0a", b"\x0a"):
         head = field + _varints(np.array([len(head) + size]))[0].tobytes() + head
     return head
@@ -257,7 +260,7 @@ def _head(size: int) -> bytes:
 
 @functools.lru_cache(10_000)
 def _before_record(size: int) -> bytes:
-    """The bytes of a TFRecord file before a record: its size, with a checksum."""
+    """Returns the TFRecord header of a record: its size and a checksum."""
     length = struct.pack("<Q", size)
     return length + _masked_crcs([length]).tobytes()
 
@@ -265,9 +268,9 @@ def _before_record(size: int) -> bytes:
 def join_shards(
     path: files.AnyPath, folder: files.AnyPath, shards: Sequence[Shard]
 ) -> Shard:
-    """Joins several shards in ``folder`` to one TFRecord file."""
+    """Joins shards in ``folder`` to one TFRecord file."""
     with files.replacing(path) as part:
-        # A TFRecord file has no header: appended bytes are a file of all records.
+        # TFRecord files have no header, so they can be concatenated.
         with open(part, "wb") as file:
             for shard in shards:
                 file.write(Path(folder, shard.name).read_bytes())
@@ -287,9 +290,9 @@ def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
 
 
 def count_records(path: files.AnyPath) -> int:
-    """Counts the records of a TFRecord file by its length headers.
+    """Counts the records of a TFRecord file from the record headers.
 
-    Raises ``ValueError`` if it is not a TFRecord file or is cut off.
+    Raises ``ValueError`` if it is truncated or not a TFRecord file.
     """
     size = paths.size(path)
     position = count = 0
@@ -306,7 +309,7 @@ def count_records(path: files.AnyPath) -> int:
                     f"{path}: no record starts at byte {position} (bad checksum): not "
                     "a TFRecord file, compressed, or damaged"
                 )
-            # The header, the record, and the record's own checksum.
+            # Header, record, and checksum of the record.
             position += 12 + length + 4
             if position > size:
                 raise UserError(
@@ -318,7 +321,7 @@ def count_records(path: files.AnyPath) -> int:
 
 
 def _crc_table() -> np.ndarray:
-    """CRC-32C (Castagnoli), reflected: remainder of each byte, [256] uint32."""
+    """Returns the reflected CRC-32C (Castagnoli) table, [256] uint32."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0)) ^ table >> 1
@@ -329,14 +332,14 @@ _CRC = _crc_table()
 
 
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
-    """CRC-32C of each record, [N] uint32, rotated and shifted as in TFRecord files.
+    """Computes the masked CRC-32C of each record, [N] uint32.
 
-    Processes the first byte of all records, then the second, and so on.
+    Vectorized over records: processes all first bytes, then all second bytes, ...
     """
     data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records])
     starts = np.cumsum(sizes) - sizes
-    # The longest first: the records that have some byte are the first ones.
+    # Longest first: records with at least n bytes are a prefix.
     order = np.argsort(-sizes, kind="stable")
     sizes, starts = sizes[order], starts[order]
     crc = np.full(len(records), 0xFFFFFFFF, np.uint32)
@@ -350,7 +353,7 @@ def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
 
 
 def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
-    """Counts the tokens of arrays of ids without padding: [vocab_size] int64."""
+    """Counts token ids of unpadded arrays: [vocab_size] int64."""
     counts = np.zeros(vocab_size, np.int64)
     for ids in batches:
         counts += np.bincount(np.ravel(ids), minlength=vocab_size)

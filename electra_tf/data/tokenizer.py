@@ -1,4 +1,4 @@
-"""WordPiece: the same ids offline, inside tf.data and in a SavedModel."""
+"""WordPiece tokenizer as TensorFlow ops, for tf.data and SavedModels."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ _BATCH = 1024
 class WordPiece(tf.Module):
     """BERT's tokenizer: clean, lower-case, strip accents, split, greedy longest match.
 
-    Normalizes the text in the graph, as Hugging Face's ``BertWordPieceTokenizer`` and
-    the original do. Then ``tensorflow_text.FastBertTokenizer`` splits it, whose own
-    normalization is different (compatibility case folding). Rows of printable ASCII are
-    only lower-cased.
+    Normalizes text in the graph like Hugging Face's ``BertWordPieceTokenizer`` and the
+    original. Then splits with ``tensorflow_text.FastBertTokenizer``, whose own
+    normalization differs (compatibility case folding).
 
-    Agrees with ``BertWordPieceTokenizer`` except for:
+    Differences from ``BertWordPieceTokenizer``:
 
-    * Literal [MASK], [CLS], ... in the text: brackets and a word here (as in the
-      original), the special token there.
-    * Words over 200 characters are [UNK], as in the original; over 100 there.
+    * Literal [MASK], [CLS], ... in the text are split at the brackets (as in the
+      original), not mapped to special tokens.
+    * Words become [UNK] above 200 characters (as in the original), not above 100.
     * Final capital sigma becomes a final small sigma (as in the original).
-    * About 760 of 282,000 code points (380 of them combining marks), which came with
-      Unicode versions that TensorFlow's regular expressions do not know yet.
-    * Invalid UTF-8: offending bytes are dropped here, not accepted there.
+    * About 760 of 282,000 code points (380 combining marks), which are newer than the
+      Unicode version of TensorFlow's regular expressions.
+    * Invalid UTF-8 bytes are dropped, not rejected.
 
-    Works under ``tf.function``, in ``tf.data.Dataset.map`` (on batches) and as an
-    attribute of an exported model; import ``tensorflow_text`` before loading the
-    SavedModel. Removes accents only of lower-cased text.
+    Works under ``tf.function``, in ``tf.data.Dataset.map`` (on batches) and in an
+    exported model; import ``tensorflow_text`` before loading the SavedModel.
+    ``strip_accents`` requires ``lower_case``.
 
     Examples:
         >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()
@@ -64,7 +63,7 @@ class WordPiece(tf.Module):
         self._clean_ascii = tf.strings.lower if lower_case else tf.identity
         self._split = tf_text.FastBertTokenizer(
             vocab=list(vocabulary.tokens),
-            # Bytes of the longest word; `_limited` counts the characters.
+            # A bound in bytes; `_limited` counts characters.
             max_bytes_per_word=4 * MAX_WORD_LENGTH,
             token_out_type=tf.int32,
             unknown_token=vocabulary.unk,
@@ -72,7 +71,7 @@ class WordPiece(tf.Module):
         self._is_inside = np.array([t.startswith("##") for t in vocabulary.tokens])
         parts = (token.removeprefix("##") for token in vocabulary.tokens)
         self._sizes = np.fromiter(map(len, parts), np.int32)
-        # Autograph would take half a second to read the source.
+        # Autograph would take half a second.
         self._tokenize = tf.function(
             self.tokenize,
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -84,21 +83,21 @@ class WordPiece(tf.Module):
         return _restored, arguments
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids of [N] texts, UTF-8, without special tokens: [N, None] int32, ragged."""
+        """Tokenizes UTF-8 texts, [N] string, to ids, [N, None] int32, ragged.
+
+        Adds no special tokens.
+        """
         (ids,) = self._limited(self._split.tokenize(self.normalize(texts)))
         return ids
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids and their character offsets in the texts (valid UTF-8).
+        """Tokenizes valid UTF-8 texts; returns ids, starts and ends of the pieces.
 
-        The offsets refer to the text before normalization: every character is also
-        normalized alone, to know its number of bytes. Characters that normalization
-        deletes, such as combining accents, belong to the piece before them.
-
-        Returns ids, first character, and character after the last one, counted in
-        Unicode code points: [N, None] int32 each, ragged.
+        All are [N, None] int32, ragged. Offsets count Unicode code points of the text
+        before normalization; ends are exclusive. Characters that normalization deletes,
+        such as combining accents, belong to the previous piece.
         """
         normalized = self.normalize(texts)
         ids, starts, ends = self._split.tokenize_with_offsets(normalized)
@@ -107,7 +106,7 @@ class WordPiece(tf.Module):
         )
         characters = tf.strings.unicode_split(texts, "UTF-8")
         sizes = tf.cast(tf.strings.length(self.normalize(characters.values)), tf.int64)
-        # Bytes of all texts in a row are numbered through; so are their characters.
+        # Bytes and characters are numbered across all texts.
         after = tf.cumsum(sizes)
         before = tf.concat([[0], after], 0)
         first_character = characters.row_starts()
@@ -115,13 +114,13 @@ class WordPiece(tf.Module):
         row = starts.value_rowids()
 
         def holder(offsets: tf.RaggedTensor) -> tf.Tensor:
-            """The characters of these bytes: the first that end after them."""
+            """Returns the character that contains each byte."""
             byte = tf.cast(offsets.values, tf.int64) + tf.gather(first_byte, row)
             character = tf.searchsorted(after, byte, "right", tf.int64)
             return tf.cast(character - tf.gather(first_character, row), tf.int32)
 
-        # A piece may end inside of a decomposed character, such as a Korean syllable,
-        # which then belongs to it as a whole.
+        # If a piece ends inside a decomposed character, such as a Korean syllable, it
+        # includes the whole character.
         end = tf.maximum(holder(ends - 1) + 1, holder(ends))
         count = tf.cast(characters.row_lengths(), tf.int32)
         end = tf.minimum(end, tf.gather(count, row))
@@ -130,13 +129,12 @@ class WordPiece(tf.Module):
     def _limited(
         self, ids: tf.RaggedTensor, *others: tuple[tf.RaggedTensor, Callable]
     ) -> list[tf.RaggedTensor]:
-        """Replaces the ids of words that are too long by one [UNK].
+        """Replaces words that are too long with one [UNK].
 
-        ``others`` have one value per piece, and a function such as
-        ``tf.math.segment_max`` that combines the values of a word.
+        ``others`` are values per piece, each with a reduction over the pieces of a
+        word, such as ``tf.math.segment_max``.
         """
         pieces = ids.flat_values
-        # Tokens that begin with ## continue a word.
         is_first = ~tf.gather(tf.constant(self._is_inside), pieces)
         word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
         size = tf.math.segment_sum(tf.gather(tf.constant(self._sizes), pieces), word)
@@ -149,7 +147,7 @@ class WordPiece(tf.Module):
         for other, of_word in others:
             whole = tf.gather(of_word(other.flat_values, word), word)
             columns.append(tf.where(is_long, whole, other.flat_values))
-        # Validation would take more operations than all of these.
+        # Validation would take more ops than the rest of this method.
         return [
             tf.RaggedTensor.from_row_splits(
                 tf.gather(x, chosen), splits, validate=False
@@ -158,7 +156,7 @@ class WordPiece(tf.Module):
         ]
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """Cleans the text before it is split into words: [N] string to [N] string."""
+        """Cleans, lower-cases and strips accents: [N] string to [N] string."""
         plain = self._clean_ascii(texts)
         rows = tf.where(~tf.strings.regex_full_match(texts, "[ -~]*"))  # [M, 1]
         return tf.cond(
@@ -170,7 +168,7 @@ class WordPiece(tf.Module):
         )
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of each text, int32: ``tokenize`` in batches."""
+        """Tokenizes in batches; returns the int32 ids of each text."""
         rows = []
         for start in range(0, len(texts), _BATCH):
             batch = self._tokenize(
@@ -181,21 +179,20 @@ class WordPiece(tf.Module):
         return rows
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Joins the pieces to readable text, without spaces before punctuation.
+        """Joins the pieces to readable text, with special tokens, without padding.
 
-        Shows special tokens but not padding. The spaces, case and accents of the
-        original text are lost.
+        Does not restore spaces, case and accents of the original text.
         """
         tokens, pad = self.vocabulary.tokens, self.vocabulary.pad_id
         text = " ".join(tokens[index] for index in ids if index != pad)
-        # An example may start inside a word: no piece is joined to a special token.
+        # An example may start inside a word: do not join its piece to [CLS].
         text = re.sub(r"(?<!\]) ##(?=\S)", "", text)
         text = re.sub(r" ([,.;:!?%)\]}])(?=\W|$)", r"\1", text)
         return re.sub(r"([(\[{$]) (?=\w)|(?<=\w) (['\u2019-]) (?=\w)", r"\1\2", text)
 
 
 def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The steps for text that is not plain ASCII, in the order of the original."""
+    """Returns the normalization of non-ASCII text, in the order of the original."""
 
     def clean(texts: tf.Tensor) -> tf.Tensor:
         # Invalid bytes become U+FFFD, which the next step deletes.
@@ -206,17 +203,17 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
         return tf.strings.regex_replace(texts, _DELETED, "")
 
     def strip(texts: tf.Tensor) -> tf.Tensor:
-        # Decomposition sorts the marks of a letter, in time quadratic in their number.
-        # So a joiner, which is deleted with the marks, ends a run of more than any
-        # script has; the Stream-Safe Text Format of Unicode (UAX 15) allows 30.
+        # Decomposition sorts the marks of a letter in quadratic time. So a joiner,
+        # which is deleted with the marks, splits long runs, as in Unicode's Stream-Safe
+        # Text Format (UAX 15), which allows 30 marks.
         texts = tf.strings.regex_replace(clean(texts), _MANY_MARKS, "\\1\u034f")
         decomposed = tf_text.normalize_utf8(texts, "NFD")
         return tf.strings.regex_replace(decomposed, r"\p{Mn}", "")
 
     def lower(texts: tf.Tensor) -> tf.Tensor:
-        # ICU lower-cases by the rules of the process's locale. Letters that Turkish and
-        # Lithuanian ones treat in their own way are replaced first: I and J with all
-        # of ASCII, which needs no ICU; the others only occur with their accents.
+        # ICU lower-cases by the process's locale. So letters with Turkish or Lithuanian
+        # rules are replaced first: I and J with all of ASCII, without ICU; the others
+        # exist only if accents are kept.
         texts = tf.strings.lower((strip if strip_accents else clean)(texts))
         for capital in "" if strip_accents else _CAPITALS_OF_LOCALES:
             texts = tf.strings.regex_replace(texts, capital, capital.lower())
@@ -228,5 +225,5 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
 def _restored(
     vocabulary: Vocabulary, lower_case: bool, strip_accents: bool
 ) -> WordPiece:
-    """Returns a tokenizer from its pickled arguments."""
+    """Unpickles a tokenizer."""
     return WordPiece(vocabulary, lower_case=lower_case, strip_accents=strip_accents)

@@ -16,11 +16,11 @@ from electra_tf import files
 from electra_tf.data import paths
 from electra_tf.errors import UserError
 
-# Share of the text's characters that the default alphabet may lack.
+# Largest share of the text's characters outside the default alphabet.
 _MISSING_CHARACTERS = 0.001
-# The original's limit, in characters: longer words are [UNK].
+# The original's limit in characters; longer words become [UNK].
 MAX_WORD_LENGTH = 200
-# The limit of ``tensorflow_text.FastBertTokenizer``, without a leading ##.
+# Limit of ``tensorflow_text.FastBertTokenizer``, without a leading ##.
 _MAX_TOKEN_BYTES = 256
 _BYTES_PER_CHARACTER = 4
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -29,20 +29,17 @@ _SPECIAL = ("pad", "unk", "cls", "sep", "mask")
 
 
 def _id_of(name: str) -> functools.cached_property[int]:
-    """Id of a special token, given its constructor argument."""
     return functools.cached_property(lambda self: self.ids[self.names[name]])
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The tokens in the order of their ids, and the names of the special tokens.
+    """Tokens in the order of their ids, and the names of the special tokens.
 
-    The id of ``pad`` need not be 0. ``unk`` replaces words that cannot be split into
-    pieces.
+    The id of ``pad`` need not be 0.
 
-    Raises ``ValueError`` if there are no tokens besides the special and the unused
-    ones, if a token is missing, empty, too long or occurs twice, or if it has a
-    character that a file of one token per line or the tokenizer cannot hold.
+    Raises ``ValueError`` if a special token is missing, if all tokens are special or
+    unused, or if a token is empty, too long, repeated, or has an invalid character.
 
     Examples:
         >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()
@@ -93,7 +90,7 @@ class Vocabulary:
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Names of the padding, unknown, first, separator and mask token."""
+        """Names of the special tokens: pad, unk, cls, sep, mask."""
         return tuple(self.names.values())
 
     @property
@@ -103,7 +100,7 @@ class Vocabulary:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """Id of each token."""
+        """Ids by token."""
         return {token: index for index, token in enumerate(self.tokens)}
 
     pad_id = _id_of("pad")
@@ -114,15 +111,15 @@ class Vocabulary:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """SHA-256 of the tokens in their order, one per line."""
+        """SHA-256 of the tokens in order, one per line."""
         return hashlib.sha256(self._text().encode("utf-8")).hexdigest()
 
     @classmethod
     def load(cls, path: files.AnyPath, /, **names: str) -> Vocabulary:
-        """Reads a UTF-8 file with one token per line; strips spaces at line ends.
+        """Reads a UTF-8 file with one token per line; strips trailing spaces.
 
-        Special tokens may have other names, such as ``mask="<mask>"``. Raises
-        ``ValueError`` if the file is not UTF-8 or has not one token per line.
+        ``names`` renames special tokens, such as ``mask="<mask>"``. Raises
+        ``ValueError`` if the file is not UTF-8 or does not have one token per line.
         """
         if paths.is_folder(path):
             raise UserError(
@@ -165,7 +162,7 @@ class Vocabulary:
 
 
 def _problem(token: str) -> str:
-    """Why a token is not allowed; "" if it is."""
+    """Returns the reason why a token is invalid, or ""."""
     part = token.removeprefix("##")
     if not token:
         return "is empty"
@@ -195,29 +192,27 @@ def train_vocabulary(
 ) -> list[str]:
     """Trains a WordPiece vocabulary with Hugging Face ``tokenizers``.
 
-    Equal lines give equal tokens in any process, with any number of threads and in any
-    order of the lines. The trainer alone is not deterministic: it numbers the pieces
-    ``##x`` in the order of a hash map with a random seed, and breaks ties between
-    equally frequent pairs by these numbers. So this function counts and sorts the
-    alphabet first and passes it to the trainer. Tokens have at most 64 characters.
+    The result is deterministic and does not depend on the order of the lines. The
+    trainer alone is not: it breaks ties between pairs by the random iteration order of
+    a hash map. So this function passes it a sorted alphabet. Tokens have at most 64
+    characters.
 
     Args:
-        lines: text; read twice, so an iterator is kept in memory.
+        lines: text; read twice, so an iterator is copied to a list.
         size: number of tokens; fewer are returned if the text has no more pairs.
-        lower_case: whether the text is lower-cased.
-        strip_accents: whether accents are removed, if it is lower-cased.
-        min_frequency: occurrences that a character and a merged pair must have.
-        limit_alphabet: most frequent characters to keep, the others become [UNK]. By
-            default 1000, or less so that it takes at most an eighth of ``size``, and
-            as many more of those that stand alone (CJK, punctuation: one token each)
-            as it takes to have 99.9 % of the text, up to half of ``size``.
+        lower_case: lower-cases the text.
+        strip_accents: removes accents if ``lower_case``.
+        min_frequency: minimum count of characters and merged pairs.
+        limit_alphabet: number of most frequent characters to keep; others become
+            [UNK]. Defaults to ``size // 16``, between 64 and 1000. The default then
+            adds CJK characters and punctuation until the alphabet covers 99.9 % of the
+            text, up to half of ``size``.
 
     Returns:
-        The special tokens, ``[PAD]`` first; the characters and the characters inside
-        words (``##x``), each in code point order; the longer pieces, as learned.
+        Special tokens, ``[PAD]`` first; characters, then characters inside words
+        (``##x``), each in code point order; longer pieces in the order of merges.
 
-    Raises ``ValueError`` if the text is empty or ``size`` is too small for its
-    alphabet.
+    Raises ``ValueError`` if the text is empty or ``size`` is below the alphabet's.
 
     Examples:
         >>> lines = ["the cat sat on the mat", "the cat ran"] * 10
@@ -227,7 +222,7 @@ def train_vocabulary(
         >>> "the" in tokens
         True
     """
-    # Imported late: loading a vocabulary must stay fast.
+    # Lazy: loading a vocabulary must stay fast.
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     lines = list(lines) if iter(lines) is lines else lines
@@ -251,8 +246,8 @@ def train_vocabulary(
             f"{len(alphabet)} characters take {len(fixed)}. Raise the size or lower "
             "limit_alphabet."
         )
-    # WordPieceTrainer is this trainer without a limit of the length. Text without
-    # spaces would give tokens that the tokenizer cannot load.
+    # WordPieceTrainer is this trainer without a length limit. On text without spaces it
+    # would learn tokens that the tokenizer cannot load.
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_frequency,
@@ -271,8 +266,7 @@ def train_vocabulary(
 def _counted_characters(
     lines: Iterable[str], normalizer: Any, min_frequency: int
 ) -> dict[str, int]:
-    """Counts of the characters of the normalized text, most frequent first."""
-    # Normalizes each distinct character once.
+    """Counts the characters of the normalized text, most frequent first."""
     raw = collections.Counter(itertools.chain.from_iterable(lines))
     counts: collections.Counter[str] = collections.Counter()
     for character, count in raw.items():
@@ -284,7 +278,7 @@ def _counted_characters(
 
 
 def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
-    """The alphabet of ``train_vocabulary`` without ``limit_alphabet``."""
+    """Returns the alphabet of ``train_vocabulary`` without ``limit_alphabet``."""
     order = list(counts)
     limit = min(1000, max(64, size // 16))
     alphabet, others = order[:limit], filter(_stands_alone, order[limit:])
@@ -300,7 +294,7 @@ def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
 
 
 def _stands_alone(character: str) -> bool:
-    """Whether a character is always a word of its own: punctuation and CJK."""
+    """Whether a character is always a separate word: punctuation and CJK."""
     punctuation = character.isascii() and not character.isalnum()
     ideograph = unicodedata.name(character, "").startswith("CJK ")
     return punctuation or ideograph or unicodedata.category(character)[0] == "P"
