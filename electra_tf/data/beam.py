@@ -1,4 +1,4 @@
-"""Units of a records build as a pipeline of Apache Beam, on any of its runners."""
+"""Builds units of records in an Apache Beam pipeline, on any runner."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from electra_tf.errors import UserError
 
 
 def run(step: str, job: Job, units: Sequence[Unit], flags: str) -> None:
-    """Runs a step on the units in a Beam pipeline.
+    """Runs a step on units in a Beam pipeline with one unit per element.
 
-    An element of the pipeline is a unit. Its files are written to ``job.folder``, which
-    must be the same folder for all workers. They appear atomically and do not depend on
-    the worker, so a bundle may be retried, or run twice at once.
+    All workers must share ``job.folder``. File writes are atomic and deterministic, so
+    bundles can be retried or run twice concurrently.
 
     Args:
         step: ``units.READ`` or ``units.BUILD``.
         job: the build.
-        units: the units to run it on.
-        flags: Beam's own, such as ``--runner=FlinkRunner --parallelism=8``.
+        units: the units to process.
+        flags: Beam's flags, such as ``--runner=FlinkRunner --parallelism=8``.
 
     Raises:
         ValueError: if Beam is not installed or the pipeline failed.
@@ -48,13 +47,12 @@ def run(step: str, job: Job, units: Sequence[Unit], flags: str) -> None:
             _ = (
                 pipeline
                 | beam.Create(list(enumerate(units)))
-                # Spreads the units; not every runner has the time stamps that
-                # Reshuffle needs.
+                # Distributes the units. Some runners lack the timestamps for Reshuffle.
                 | beam.GroupByKey()
                 | f"units {step}" >> beam.ParDo(Work())
             )
     except Exception as error:
-        # The class depends on the runner. A worker's error is the last of its trace.
+        # The class depends on the runner; the last line of a trace is the cause.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         causes = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
         message = f"the pipeline of --beam={flags} failed: {causes[-1]}"

@@ -32,8 +32,9 @@ _UNLIMITED = 100_000
 class ExampleBuilder:
     """Builds examples ``[CLS] first [SEP]`` or ``[CLS] first [SEP] second [SEP]``.
 
-    Examples are integer arrays and never cross documents. Call ``add_line`` for each
-    line of a document, then ``end_document``; both return the completed examples.
+    Examples have the integer dtype of the lines and never cross documents. Call
+    ``add_line`` for each line of a document, then ``end_document``; both return the
+    completed examples.
 
     Args:
         max_seq_length: maximum length, special tokens included; at least 5.

@@ -1,10 +1,8 @@
-"""Prose from the documentation of the installed Python packages.
+"""A corpus from the docstrings of the installed Python packages.
 
-A corpus that is on every machine: the docstrings of the standard library and of
-site-packages, read from the source files with ``ast``; nothing is imported. One module
-is one document and one paragraph is one line. What is not prose is left out: code,
-doctests, parameter tables, signatures, ASCII tables, license text. A paragraph that
-occurs twice, anywhere, is kept once.
+Reads the standard library and site-packages with ``ast``, without imports. A module is
+a document, a paragraph is a line. Drops code, doctests, parameter tables, signatures,
+ASCII tables, license text, and repeated paragraphs.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _SKIPPED_FOLDERS = frozenset(
 )
 _TEST_MODULE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
 
-# Headings of Google and NumPy style sections. Those in _PROSE keep their text.
+# Headings of Google and NumPy style sections. Sections in _PROSE keep their text.
 _HEADING = re.compile(
     r"(args?|arguments|(other |keyword )?parameters|params|keyword args"
     r"|returns?|yields?|raises|warns|receives|attributes|methods|functions|classes"
@@ -64,12 +62,11 @@ _CODE = re.compile(
     r"[{};]\s|\w\(.*\)\s*(->|:$)|[^=!<>]=[^=]\S*\(|^\w+\([^)]*\)\s*$|::|^\w+ : "
 )
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
-# A docstring that speaks of zero bytes can hold one.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
 
 
-# Starting a process takes about as long as reading this many modules.
+# Starting a process takes as long as reading about this many modules.
 _MODULES_WORTH_A_PROCESS = 200
 
 _read: list[list[str]] = []  # Reading takes seconds; a build needs it twice.
@@ -93,13 +90,13 @@ def documents() -> Iterator[list[str]]:
         if paragraphs:
             modules.append(paragraphs)
             yield paragraphs
-    # Only now: whoever stops reading early must not leave a part as the whole.
+    # Last: a partial iteration must not be cached.
     _read[:] = modules
 
 
 @functools.cache
 def fingerprint() -> str:
-    """A hash of the Python version and of the installed distributions' versions."""
+    """Hashes the versions of Python and of the installed distributions."""
     installed = sorted(
         f"{distribution.metadata['Name']}=={distribution.version}"
         for distribution in importlib.metadata.distributions()
@@ -109,33 +106,32 @@ def fingerprint() -> str:
 
 
 def prose(docstring: str) -> list[str]:
-    """The prose paragraphs of one (cleaned) docstring, each joined to one line."""
+    """Returns the prose paragraphs of a cleaned docstring, one line each."""
     return [text for text in map(_clean, _blocks(docstring)) if _is_prose(text)]
 
 
 def _source_files() -> list[Path]:
-    """The modules to read, sorted by their path below the folder they came from."""
+    """Lists the modules to read, sorted by path within each root."""
     paths = sysconfig.get_paths()
     files = []
     for root in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]]):
         below = []
         for folder, inside, names in os.walk(root):
-            # In place: ``os.walk`` then does not enter what is left out.
+            # In place, so that ``os.walk`` does not enter skipped folders.
             inside[:] = [name for name in inside if name not in _SKIPPED_FOLDERS]
             below += [
                 Path(folder, name)
                 for name in names
                 if name.endswith(".py") and not _TEST_MODULE.fullmatch(name)
             ]
-        # Folders have one start, so their paths sort as the parts below it.
         files += sorted(below, key=lambda path: path.parts)
     return files
 
 
 def _modules(paths: Sequence[Path]) -> Iterator[list[str]]:
-    """Paragraphs of each module, in this order, read by a process for each core."""
+    """Yields the paragraphs of each module in order, read by one process per core."""
     count = min(os.cpu_count() or 1, 1 + len(paths) // _MODULES_WORTH_A_PROCESS)
-    # Dealt like cards, because modules of one package are alike.
+    # Round robin balances the load, since modules of a package are similar.
     hands = [paths[number::count] for number in range(count)]
     with concurrent.futures.ThreadPoolExecutor() as threads:
         others = [threads.submit(_in_a_process, hand) for hand in hands[1:]]
@@ -145,8 +141,8 @@ def _modules(paths: Sequence[Path]) -> Iterator[list[str]]:
         yield from (texts for texts in turn if texts)
 
 
-# A fork of a process that runs TensorFlow hangs, and where processes are spawned, a
-# script without ``if __name__ == "__main__"`` is run again: a command it is.
+# A subprocess: forks of a process that runs TensorFlow hang, and ``spawn`` would rerun
+# scripts without ``if __name__ == "__main__"``.
 _COMMAND = (
     "import json, pathlib, sys; from electra_tf.data import installed as i; "
     "paths = map(pathlib.Path, json.load(sys.stdin)); "
@@ -155,7 +151,7 @@ _COMMAND = (
 
 
 def _in_a_process(paths: Sequence[Path]) -> list[list[str]]:
-    """Paragraphs of each module, read by another process."""
+    """Reads the paragraphs of each module in a subprocess."""
     done = subprocess.run(
         [sys.executable, "-c", _COMMAND],
         input=json.dumps([str(path) for path in paths]),
@@ -165,25 +161,25 @@ def _in_a_process(paths: Sequence[Path]) -> list[list[str]]:
         check=False,
     )
     if done.returncode:
-        # Killed, perhaps, for want of memory: one process is slower, and enough.
+        # Perhaps killed for lack of memory: read in this process instead.
         return [list(_module_paragraphs(path)) for path in paths]
     return json.loads(done.stdout)
 
 
 def _module_paragraphs(path: Path) -> Iterator[str]:
     was_collecting = gc.isenabled()
-    # A tree has many objects and no cycles: looking for them takes half the time.
+    # Syntax trees have no cycles, but collection would take half the time.
     gc.disable()
     try:
         source = path.read_bytes()
-        # Parsing dominates the time; a third of the modules has no docstring at all.
+        # Parsing dominates the time; a third of the modules have no docstring.
         if b'"""' not in source and b"'''" not in source:
             return
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Of other people's escapes.
+            warnings.simplefilter("ignore")  # Invalid escapes in other packages.
             docstrings = list(_docstrings(ast.parse(source)))
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return  # Templates and Python 2 sources: not ours to repair.
+        return  # Templates and Python 2 sources.
     finally:
         if was_collecting:
             gc.enable()
@@ -192,7 +188,7 @@ def _module_paragraphs(path: Path) -> Iterator[str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Docstrings of a module and of everything defined in it, in source order."""
+    """Yields the docstrings of a module and its definitions in source order."""
     match getattr(node, "body", None):
         case [ast.Expr(value=ast.Constant(value=str(text))), *_]:
             yield text
@@ -202,10 +198,10 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
 
 
 def _blocks(docstring: str) -> Iterator[list[str]]:
-    """Groups of lines that may be paragraphs: no code, no tables, no sections of them.
+    """Yields blocks of lines that may be paragraphs, without code and tables.
 
-    A section that is not prose ends at the next heading, or, when it is in Google
-    style (its body indented under the heading), at the first line not indented.
+    A skipped section ends at the next heading or, in Google style, at the first line
+    that is not indented.
     """
     block: list[str] = []
     skipped_above: int | None = None  # Text deeper than this indentation is skipped.
@@ -233,16 +229,16 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
         hidden = skipped_above is not None and indentation > skipped_above
         if not hidden and not _UNDERLINE.fullmatch(line.strip()):
             skipped_above = None
-            # A literal block (`text::`) or a directive hides what is indented below.
+            # Skip the indented body of a literal block (`text::`) or a directive.
             if line.rstrip().endswith("::") or line.lstrip().startswith(".. "):
                 skipped_above = indentation
             block.append(line)
 
 
 def _clean(lines: list[str]) -> str:
-    """A block as one line without markup; empty if it is code or a table."""
+    """Joins a block to one line without markup; returns "" for code and tables."""
+    # Stripped lines, so that indentation does not look like a table column.
     stripped = [line.strip() for line in lines]
-    # Line by line: an indentation is no column of a table.
     if not lines or _DIRECTIVE.match(lines[0]) or _TABLE.search("\n".join(stripped)):
         return ""
     text = " ".join(stripped)
@@ -253,7 +249,7 @@ def _clean(lines: list[str]) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """At least 60 characters, mostly plain words, ending like a sentence."""
+    """Whether a text has 60 characters, mostly plain words, and ends a sentence."""
     if len(text) < 60 or not text[0].isalpha() or text[-1] not in ".!?:)\"'":
         return False
     words = _WORD.findall(text)

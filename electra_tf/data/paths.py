@@ -1,7 +1,6 @@
-"""Local paths and paths with a scheme, such as ``gs://``.
+"""File operations for local paths and paths with a scheme, such as ``gs://``.
 
-``tf.io.gfile`` reads and writes paths with a scheme, since TFRecord files are read
-through the same file systems. Local paths do not import TensorFlow.
+Paths with a scheme use ``tf.io.gfile``; local paths do not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from electra_tf import files
 
 
 def is_remote(path: files.AnyPath) -> bool:
-    """Whether a path has a scheme."""
+    """Whether a path has a scheme, such as ``gs://``."""
     return "://" in str(path)
 
 
@@ -43,13 +42,13 @@ def is_file(path: files.AnyPath) -> bool:
 
 
 def matching(pattern: files.AnyPath) -> list[str]:
-    """Sorted paths that match a glob pattern."""
+    """Returns the sorted paths that match a glob pattern."""
     find = _gfile().glob if is_remote(pattern) else glob.glob
     return sorted(find(str(pattern)))
 
 
 def inside(folder: files.AnyPath, pattern: str) -> list[str]:
-    """Sorted paths in a folder that match a pattern; the folder's name is literal."""
+    """Returns sorted paths in a folder that match a pattern; ``folder`` is literal."""
     if is_remote(folder):
         return matching(join(folder, pattern))
     return sorted(str(path) for path in Path(folder).glob(pattern))
@@ -63,17 +62,17 @@ def join(folder: files.AnyPath, name: str) -> str:
 
 
 def parent(path: files.AnyPath) -> str:
-    """The folder of a path; "" for a plain name."""
+    """Returns the folder of a path, or "" for a name without one."""
     return str(path).rpartition("/")[0] if is_remote(path) else os.path.dirname(path)
 
 
 def size(path: files.AnyPath) -> int:
-    """Bytes of a file."""
+    """Returns the size of a file in bytes."""
     return _gfile().stat(str(path)).length if is_remote(path) else os.path.getsize(path)
 
 
 def open_bytes(path: files.AnyPath) -> BinaryIO:
-    """Opens a file for reading; seekable. Raises FileNotFoundError if it is missing."""
+    """Opens a seekable file for reading; raises FileNotFoundError if it is missing."""
     if not is_remote(path):
         return open(path, "rb")
     if not is_file(path):
@@ -82,13 +81,13 @@ def open_bytes(path: files.AnyPath) -> BinaryIO:
 
 
 def read_bytes(path: files.AnyPath) -> bytes:
-    """All bytes of a file."""
+    """Reads a whole file."""
     with open_bytes(path) as file:
         return file.read()
 
 
 def sha256(path: files.AnyPath) -> str:
-    """The hex digest of a file's content."""
+    """Computes the hex SHA-256 of a file."""
     if not is_remote(path):
         return files.sha256(path)
     with open_bytes(path) as file:
@@ -96,7 +95,7 @@ def sha256(path: files.AnyPath) -> str:
 
 
 class _Remote(io.RawIOBase):
-    """A file of ``tf.io.gfile`` with the interface of Python's files."""
+    """A raw Python file on top of ``tf.io.gfile``."""
 
     def __init__(self, path: str):
         self._file = _gfile().GFile(path, "rb")
@@ -127,9 +126,9 @@ class _Remote(io.RawIOBase):
 
 
 def publish(folder: Path, target: str, *, last: str, replaced: str) -> None:
-    """Copies the files of a folder to one with a scheme, the file ``last`` at the end.
+    """Copies the files of a folder to a remote folder, ``last`` as the last file.
 
-    Removes existing files of these names, and those that match ``replaced``, first.
+    First removes remote files with the same names or that match ``replaced``.
     """
     gfile = _gfile()
     gfile.makedirs(target)

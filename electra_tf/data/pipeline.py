@@ -119,9 +119,9 @@ def pretraining_dataset(
             otherwise all workers read all files.
 
     Raises:
-        ValueError: if no file matches, a file has no pretraining records, a required
-            manifest is missing, ``seed`` is negative, a weight is not positive, or
-            ``batch_size`` is not a multiple of ``workers``.
+        ValueError: if no file matches, all files are empty, a file has other records, a
+            required manifest is missing, ``seed`` is negative, a weight is not
+            positive, or ``batch_size`` is not a multiple of ``workers``.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)

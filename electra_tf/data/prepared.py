@@ -1,4 +1,4 @@
-"""Vocabulary and record files of a run: built from text, or given."""
+"""Vocabulary and record files of a pretraining run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _COUNTED_RECORDS = 200_000
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """Vocabulary and record files of a run, and the casing of their text.
+    """Vocabulary, record files and casing of a pretraining run.
 
-    ``eval_files`` are held out and may be empty. ``manifest`` joins their manifests;
-    None if one is missing. ``groups`` has the training files of each corpus
-    if the corpora have weights.
+    ``eval_files`` are held out and may be empty. ``manifest`` joins the manifests of
+    all folders, or is None if one is missing. ``groups`` has the training files of each
+    weighted corpus.
     """
 
     vocabulary: Vocabulary
@@ -40,15 +40,15 @@ class PretrainingData:
     groups: tuple[tuple[str, ...], ...] = ()
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
-        """Names the damaged record if one raises an error in the block."""
+        """Raises ValueError with file and record if damaged records stop the block."""
         both = (*self.train_files, *self.eval_files)
         return pipeline.naming_damage(both, len(self.vocabulary))
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
-        """Counts of the tokens in the training records, [V], without special tokens.
+        """Token counts of the first 200,000 training records, [V] int64.
 
-        The first 200,000 records are counted.
+        The counts of [PAD], [CLS] and [SEP] are 0.
         """
         stream = tf.data.TFRecordDataset(self.train_files).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
@@ -92,10 +92,11 @@ def given_data(
 ) -> PretrainingData:
     """Finds existing records and their vocabulary.
 
-    Patterns are files, globs and folders. By default the held-out files and the
-    vocabulary are in the folders of the records. The casing given here is used for
-    records without a manifest. If ``weighted``, each pattern is a corpus with its own
-    share of the rows.
+    Patterns are files, globs or folders. Held-out files and vocabulary default to those
+    in the folders of the records. The casing arguments apply to records without a
+    manifest. ``weighted`` makes each pattern a corpus with its own weight.
+
+    Raises ``ValueError`` if files are missing or do not match vocabulary or length.
     """
     found = pipeline.expand_files(patterns)
     train_files = _for_training(found, patterns)
@@ -149,7 +150,7 @@ def given_data(
         vocabulary,
         tuple(train_files),
         tuple(eval_files),
-        # Counts of a part of the records would seem to be counts of all.
+        # Counts of a part of the records would look like counts of all.
         _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
         *_casing(manifests, default=(lower_case, strip_accents)),
         groups=tuple(map(tuple, groups)),
@@ -157,8 +158,7 @@ def given_data(
 
 
 def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """The files that are not held out; raises ValueError if there are none."""
-    # A glob over a folder of build_records matches its held-out shards, too.
+    """Removes held-out files, which a glob over a folder of records matches, too."""
     train_files = [path for path in found if not Path(path).name.startswith("eval-")]
     if not train_files:
         raise UserError(
@@ -169,7 +169,7 @@ def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
-    """The vocabulary beside the records of all folders, or one level above."""
+    """Loads the vocabulary in the records folders, or one level above."""
     beside = {}
     for folder in folders:
         for place in (folder, paths.parent(folder)):
@@ -196,7 +196,7 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
 def _casing(
     manifests: dict[str, records.Manifest], default: tuple[bool, bool]
 ) -> tuple[bool, bool]:
-    """Casing and accents of the records, which must be the same in all folders."""
+    """Returns lower_case and strip_accents, which must be equal in all folders."""
     folders = {
         (manifest.settings["lower_case"], manifest.settings["strip_accents"]): folder
         for folder, manifest in manifests.items()
@@ -210,7 +210,7 @@ def _casing(
 
 
 def _joined(manifests: Sequence[records.Manifest]) -> records.Manifest:
-    """One manifest of all folders: their shards and counts, settings of the first."""
+    """Joins shards and counts of all folders; keeps settings of the first."""
     first, *others = manifests
     return dataclasses.replace(
         first,

@@ -1,4 +1,4 @@
-"""Runs a step of a build on units, in processes of this machine or by Beam."""
+"""Runs a step of a build on units, in local processes or with Apache Beam."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def run(
     beam_flags: str,
     log: cli.Log,
 ) -> None:
-    """Runs a step on the units that are not finished.
+    """Runs a step on the unfinished units.
 
-    0 processes mean one per core, fewer for little text. With ``beam_flags`` a Beam
-    pipeline replaces the processes. Raises ``OSError`` if a process was killed or a
-    file cannot be written.
+    0 processes mean one per core, or fewer for little text. ``beam_flags`` selects a
+    Beam pipeline instead. Raises ``OSError`` if a process was killed or a file cannot
+    be written.
     """
     left = [unit for unit in units if not job.file(unit, step).exists()]
     if len(left) < len(units):
@@ -53,7 +53,7 @@ class _Progress:
     """Shows the bytes and documents of finished units."""
 
     def __init__(self, units: Sequence[Unit], log: cli.Log):
-        # A progress line that is written over is for standard error only.
+        # Only standard error has a progress line that overwrites itself.
         plain = None if log is cli.note else log
         total = sum(unit.size for unit in units)
         self.progress = cli.Progress(total, unit="B", scale=True, log=plain)
@@ -89,20 +89,20 @@ def _run_in_processes(
                 "to resume, with fewer processes."
             ) from error
         except BaseException:
-            # Leaving the pool would first build all units that are queued.
+            # Otherwise the pool would first build all queued units.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-# The worker of this process, if it is one of the pool.
+# The worker of a pool process.
 _worker: list[Worker] = []
 
 
 def _start(job: Job) -> None:
-    # The parent handles Ctrl-C. A worker must end with a parent that is killed.
+    # The parent handles Ctrl-C. Workers must exit if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # Text needs no GPU; a worker that loads TensorFlow would take its memory.
+    # A worker that imports TensorFlow must not allocate GPU memory.
     os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
     _worker[:] = [Worker(job)]
 

@@ -1,9 +1,8 @@
 """Document filters and deduplication.
 
-Each document is first judged by its own text. Then, over the whole corpus and in its
-order, later copies are left out, and later documents with nearly the same words
-(MinHash with banding: Broder 1997; Leskovec et al., Mining of Massive Datasets, 3.4).
-The result depends on the text and the settings alone.
+Filters drop documents by their own text. Deduplication then drops later copies and
+later near duplicates in the order of the corpus (MinHash with banding: Broder 1997;
+Leskovec et al., Mining of Massive Datasets, 3.4).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from electra_tf.data.corpora import Document
 from electra_tf.data.settings import BuildSettings
 from electra_tf.errors import UserError
 
-# Reasons to leave out a document; a verdict is an index of this tuple.
+# Reasons to drop a document; a verdict is an index of this tuple.
 REASONS = (
     "kept",
     "too_short",
@@ -46,7 +45,7 @@ _WORD = re.compile(f"[{_ALONE}]|[^\\W{_ALONE}]+")
 
 
 class Facts(NamedTuple):
-    """Hash (64 bits of the text), number of lines and of their characters."""
+    """64-bit hash of the text, number of lines and of characters in them."""
 
     hash: int
     lines: int
@@ -54,7 +53,7 @@ class Facts(NamedTuple):
 
 
 def facts(document: Document) -> Facts:
-    """Reads a document once."""
+    """Computes the facts of a document in one iteration."""
     digest = hashlib.blake2b(digest_size=8)
     lines = characters = 0
     waiting = iter(document)
@@ -74,9 +73,9 @@ class Reader:
         self._min_hash = _min_hash() if settings.dedup == "near" else None
 
     def __call__(self, document: Document) -> tuple[int, int, np.ndarray]:
-        """Returns hash, verdict by the document's own text, and signature.
+        """Returns hash, verdict of the filters, and signature.
 
-        The signature is [128] uint32; [0] if no near duplicates are removed.
+        The signature is [128] uint32, or [0] without near-duplicate removal.
         """
         about = facts(document)
         verdict = REASONS.index(self._reason(document, about))
@@ -99,7 +98,7 @@ class Reader:
         return "kept"
 
     def _signature(self, document: Document) -> np.ndarray:
-        # Drawing the permutations is slow, copying them is not.
+        # Copying the permutations is faster than drawing them.
         minimum, waiting = self._min_hash.copy(), shingles(document)
         while some := list(itertools.islice(waiting, _WORDS_AT_ONCE)):
             minimum.update_batch(some)
@@ -117,7 +116,7 @@ def _min_hash() -> Any:
 
 
 class _Letters(dict):
-    """A table for ``str.translate`` that keeps letters and the marks on them."""
+    """A table for ``str.translate`` that keeps letters and combining marks."""
 
     def __missing__(self, code: int) -> int | None:
         self[code] = code if unicodedata.category(chr(code))[0] in "LM" else None
@@ -128,7 +127,7 @@ _LETTERS = _Letters()
 
 
 def _share_of_letters(document: Document) -> float:
-    """Share of letters among the characters other than spaces."""
+    """Computes the share of letters among characters other than spaces."""
     letters = others = 0
     for line in document:
         letters += len(line.translate(_LETTERS))
@@ -137,7 +136,7 @@ def _share_of_letters(document: Document) -> float:
 
 
 def _share_of_repeated_lines(document: Document) -> float:
-    """Share of the characters that is in repetitions of earlier lines."""
+    """Computes the share of characters in repeated lines."""
     seen: set[int] = set()
     repeated = total = 0
     for line in document:
@@ -151,7 +150,7 @@ def _share_of_repeated_lines(document: Document) -> float:
 
 
 def shingles(document: Document) -> Iterator[bytes]:
-    """Every five words in a row, lower-cased; all words of a shorter document."""
+    """Yields lower-cased 5-grams of words; all words of a shorter document."""
     size = _WORDS_IN_A_SHINGLE
     words: list[str] = []
     is_short = True
@@ -167,7 +166,7 @@ def shingles(document: Document) -> Iterator[bytes]:
 
 
 def rows_in_a_band(similarity: float) -> int:
-    """Largest band of a signature by which 99 % of the similar documents are found."""
+    """Returns the largest rows per LSH band with 99 % recall at ``similarity``."""
     return max(
         rows
         for rows in range(1, HASHES + 1)
@@ -181,16 +180,15 @@ def judge(
     verdicts: np.ndarray,
     signatures: np.ndarray,
 ) -> np.ndarray:
-    """Returns the final verdicts, [D] uint8, of all D documents of the corpus.
+    """Deduplicates the D documents of a corpus; returns verdicts, [D] uint8.
 
-    A document is a near duplicate if its signature agrees with that of the first
-    document of one of its buckets. A bucket is the documents kept so far that have a
-    whole band of the signature in common.
+    Documents with an equal band of the signature share a bucket. A document is a near
+    duplicate if its signature is similar to that of the first document of a bucket.
 
     Args:
-        settings: ``dedup`` and ``near_similarity`` are used.
+        settings: the build settings, for ``dedup`` and ``near_similarity``.
         hashes: [D] uint64.
-        verdicts: [D] uint8, by the documents' own text.
+        verdicts: [D] uint8, of the filters.
         signatures: [D, 128] uint32, may be memory-mapped.
     """
     verdicts = verdicts.copy()
@@ -205,7 +203,7 @@ def judge(
         mixed = np.random.default_rng(0).integers(0, 2**64, rows, np.uint64)
         for start in range(0, HASHES - rows + 1, rows):
             band = np.asarray(signatures[:, start : start + rows])[kept]
-            # Comparing the signatures tells different bands with one sum apart.
+            # The comparison of signatures resolves collisions of sums.
             sums = (band * mixed).sum(axis=1, dtype=np.uint64)
             _, firsts, bucket = np.unique(sums, return_index=True, return_inverse=True)
             first = firsts[bucket]
@@ -218,14 +216,14 @@ def judge(
 
 
 def counted(verdicts: np.ndarray) -> dict[str, int]:
-    """Number of documents left out, by reason."""
+    """Counts dropped documents by reason."""
     counts = np.bincount(verdicts, minlength=len(REASONS)).tolist()
     reasons = zip(REASONS[1:], counts[1:], strict=True)
     return {reason: count for reason, count in reasons if count}
 
 
 def described(dropped: dict[str, int], documents: int) -> str:
-    """A message such as "left out 12 of 90 documents: 10 duplicate, 2 too short"."""
+    """Returns "left out 12 of 90 documents: 10 duplicate, 2 too short"."""
     parts = [f"{count} {name.replace('_', ' ')}" for name, count in dropped.items()]
     left_out = sum(dropped.values())
     return f"left out {left_out} of {left_out + documents} documents: " + (

@@ -12,7 +12,7 @@ _LARGEST_SHARD = 65_536
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildSettings:
-    """All settings that decide what the records are; see ``RecordsConfig``.
+    """Settings that determine the records; see ``RecordsConfig``.
 
     Raises ``ValueError`` if a number is out of range.
     """
@@ -44,10 +44,9 @@ class BuildSettings:
             )
 
     def described(self) -> dict[str, Any]:
-        """The settings for the manifest.
+        """Returns the settings for the manifest, without document filters at defaults.
 
-        Document filters are listed only if they are not the default: records of older
-        versions do not have them.
+        Manifests of older versions do not list filters.
         """
         values = dataclasses.asdict(self)
         return {
@@ -58,11 +57,11 @@ class BuildSettings:
 
     @property
     def selects(self) -> bool:
-        """Whether any document may be left out."""
+        """Whether document filters or deduplication are enabled."""
         return not self.described().keys().isdisjoint(FILTERS)
 
 
-# The settings that can leave out documents.
+# Settings of document filters and deduplication.
 FILTERS = (
     "dedup",
     "near_similarity",

@@ -156,7 +156,7 @@ class WordPiece(tf.Module):
         ]
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """Cleans, lower-cases and strips accents: [N] string to [N] string."""
+        """Normalizes the text before splitting: [N] string to [N] string."""
         plain = self._clean_ascii(texts)
         rows = tf.where(~tf.strings.regex_full_match(texts, "[ -~]*"))  # [M, 1]
         return tf.cond(

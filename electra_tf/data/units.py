@@ -1,8 +1,7 @@
 """Units of a records build: parts of the corpus that become one shard each.
 
-The examples of a unit depend on the settings, the seed and its number only. So the
-records are the same whichever process builds the unit, and a resumed build skips
-finished units.
+The examples of a unit depend on the settings, the seed and its index only. So any
+process can build a unit, and a resumed build skips finished units.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from electra_tf.errors import UserError
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
 SPLITS = ("train", "eval")
-# The steps of a build, with the suffix of the file that marks a unit as finished.
+# Steps of a build: suffixes of the files that mark a unit as finished.
 READ, BUILD = "read.npz", "json"
 _VERDICTS = "verdicts.npy"
 _HASHES = 1 << 64
@@ -43,7 +42,7 @@ _LINES_AT_ONCE = 1 << 12
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Consecutive sources that become one shard; its number seeds random choices."""
+    """Consecutive sources that become one shard; ``index`` seeds random choices."""
 
     index: int
     sources: tuple[Source, ...]
@@ -54,16 +53,15 @@ class Unit:
         return sum(source.size for source in self.sources)
 
     def documents(self) -> Iterator[Document]:
-        """The documents of all sources."""
+        """Yields the documents of all sources."""
         return itertools.chain.from_iterable(s.documents() for s in self.sources)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """Counts and shards of a finished unit; a shard is None if it would be empty.
+    """Counts and shards of a finished unit; an empty shard is None.
 
-    ``unknown`` counts the [UNK] tokens to train on, ``dropped`` the documents that were
-    left out, by reason.
+    ``unknown`` counts [UNK] in the training split, ``dropped`` documents by reason.
     """
 
     documents: int
@@ -77,10 +75,9 @@ class UnitResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A build as its worker processes need it: everything besides the units.
+    """Settings of a build for its worker processes.
 
-    ``held_out`` has the hashes of documents to hold out; ``folder`` receives the files
-    of the units.
+    ``held_out`` has the hashes of held-out documents, ``folder`` the units' files.
     """
 
     settings: BuildSettings
@@ -89,7 +86,7 @@ class Job:
     held_out: range = range(0)
 
     def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
-        """A builder whose choices are a function of (seed, unit, split)."""
+        """Returns an example builder seeded by (seed, unit, split)."""
         return ExampleBuilder(
             self.settings.max_seq_length,
             cls_id=self.vocabulary.cls_id,
@@ -99,15 +96,15 @@ class Job:
         )
 
     def rng(self, unit: Unit, purpose: str) -> random.Random:
-        """A random generator for (seed, unit, purpose)."""
+        """Returns a random generator seeded by (seed, unit, purpose)."""
         return random.Random(f"{self.settings.seed} {unit.index} {purpose}")
 
     def file(self, unit: Unit, suffix: str) -> Path:
-        """A file of the unit, such as its result, ``json``."""
+        """Returns the path of a unit's file."""
         return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
 
     def result(self, unit: Unit) -> UnitResult:
-        """The result of a finished unit."""
+        """Reads the result of a finished unit."""
         content = files.read_json(self.file(unit, BUILD))
         for split in SPLITS:
             content[split] = content[split] and Shard(**content[split])
@@ -115,9 +112,9 @@ class Job:
 
 
 def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
-    """Groups sources, cut where needed, into units of about ``max_bytes``, or less."""
-    # A small corpus is cut finer, so that shards can be shuffled and shared. The number
-    # of processes must not matter: a resumed build plans the same units.
+    """Splits and groups sources into units of at most about ``max_bytes``."""
+    # Small corpora get smaller units, so that shards can be shuffled and shared. Units
+    # must not depend on the number of processes, which can change on resume.
     total = sum(source.size for source in sources)
     wanted = max(MIN_UNIT_BYTES, min(max_bytes, total // UNITS_OF_A_SMALL_CORPUS))
     groups: list[list[Source]] = []
@@ -133,16 +130,15 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
 
 
 def hold_out(documents: Iterable[Document], fraction: float) -> range:
-    """Returns the hashes of the documents to hold out, about ``fraction`` of them.
+    """Returns the range of hashes of held-out documents, about ``fraction`` of all.
 
-    The text decides, not the position: a document stays on its side if others are added
-    or the order changes, and no copy of a held-out document is trained on.
+    The split depends on the text only. So it is stable if documents are added or
+    reordered, and copies of held-out documents are not in the training split.
 
-    Reads until there were documents on both sides of the bound and those held out are
-    at most twice ``fraction`` or 5 % of the text. That may never happen in a corpus of
-    few documents: then one document (and its copies) is held out, of those with at most
-    ``fraction`` or 5 % of the characters, or none if all have more. Raises
-    ``ValueError`` if there is no document.
+    Reads until both splits have documents and the held-out share is at most
+    ``2 * fraction`` or 5 % of the characters. If that never happens, holds out one
+    document (and its copies) with at most ``fraction`` or 5 % of the characters, if
+    any. Raises ``ValueError`` if there are no documents.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -163,9 +159,9 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
 
 
 def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
-    """Writes the verdicts of units that were read; returns those of all documents."""
+    """Deduplicates the read units; writes and returns the final verdicts."""
     hashes, verdicts = [], []
-    # Signatures take half a kilobyte per document, too much for the memory.
+    # Memory-mapped: signatures take half a kilobyte per document.
     with tempfile.TemporaryFile(dir=job.folder) as file:
         for unit in units:
             with np.load(job.file(unit, READ)) as read:
@@ -187,7 +183,7 @@ def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
 
 
 class Worker:
-    """Runs the steps of units, one after the other, in one process."""
+    """Runs steps of units in one process."""
 
     def __init__(self, job: Job):
         self._job = job
@@ -210,7 +206,7 @@ class Worker:
         )
 
     def read(self, unit: Unit) -> int:
-        """Writes hash, verdict and signature of the unit's documents."""
+        """Writes hashes, verdicts and signatures; returns the number of documents."""
         rows = [self._reader(document) for document in unit.documents()]
         hashes, verdicts, signatures = zip(*rows, strict=True) if rows else ((),) * 3
         with files.open_new(self._job.file(unit, READ), "wb") as file:
@@ -223,9 +219,9 @@ class Worker:
         return len(rows)
 
     def build(self, unit: Unit) -> int:
-        """Writes the unit's shards, then the result that marks it as finished."""
+        """Writes shards and result; returns the number of documents."""
         job = self._job
-        # One builder per split: an example never mixes held-out and training text.
+        # One builder per split: examples must not mix held-out and training text.
         builders = {split: job.example_builder(unit, split) for split in SPLITS}
         rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         counts = collections.Counter(documents=0, lines=0, characters=0)
@@ -254,12 +250,12 @@ class Worker:
         unk = job.vocabulary.unk_id
         unknown = sum(int((row == unk).sum()) for row in rows["train"])
         result = UnitResult(**counts, **shards, unknown=unknown, dropped=dropped)
-        # Last: a resumed build skips units with a result.
+        # Last: the result marks the unit as finished.
         files.write_json(job.file(unit, BUILD), dataclasses.asdict(result))
         return result.documents
 
     def _encode(self, lines: Iterator[str]) -> Iterator[Sequence[int]]:
-        # In parts: the text of a document of megabytes must not be held in memory.
+        # Batches, since long documents must not be held in memory.
         some: list[str] = []
         size = 0
         for line in lines:
@@ -274,7 +270,7 @@ class Worker:
 def _batches(
     documents: Iterable[Document],
 ) -> Iterator[list[tuple[Document, selection.Facts]]]:
-    """Groups of documents with enough text to tokenize at once."""
+    """Batches documents by characters, for the tokenizer."""
     batch: list[tuple[Document, selection.Facts]] = []
     size = 0
     for document in documents:

@@ -1,8 +1,7 @@
-"""WordPiece of whole corpora without TensorFlow: the same ids as `WordPiece`.
+"""WordPiece tokenizer for whole corpora without TensorFlow, equal to `WordPiece`.
 
-Importing TensorFlow takes as long as tokenizing 40 MB, and most words of a text have
-occurred before. So the ids of every string between two spaces are kept in a dict, and
-only strings that it lacks are normalized and split into pieces.
+Importing TensorFlow takes as long as tokenizing 40 MB. Most words of a text are
+repeated, so a dict caches the ids of every string between two spaces.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ import numpy as np
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _MAX_ENTRIES = 1 << 19
-_MAX_CHARACTERS = 50  # Of an entry: lines of Chinese have no spaces.
+_MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
 _LINES_AT_ONCE = 1 << 12
 _DELETED = ("Cc", "Cf", "Co")
-# Control characters, which BERT deletes, at which ``str.split`` would split.
+# Control characters that BERT deletes and ``str.split`` treats as spaces.
 _NO_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _ASCII_WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z\s]")
-# Words of their own, by BERT's rule.
+# Code points that BERT treats as separate words.
 _IDEOGRAPHS = (
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF)),
     *((0x20000, 0x2A6DF), (0x2A700, 0x2CEAF), (0x2F800, 0x2FA1F)),
 )
-# Scripts newer than Unicode 3.2 without free code points for even newer characters.
+# Blocks completed after Unicode 3.2, without unassigned code points.
 _COMPLETE = re.compile(
     "[\u0370-\u0377\u1000-\u109f\u1e00-\u1eff\u2c00-\u2c2e\u2c80-\u2cf3\ua640-\ua69f"
     "\ua722-\ua7bf]"
@@ -36,11 +35,10 @@ _COMPLETE = re.compile(
 
 
 class WordTable(dict[str, bytes]):
-    """Tokenizes lines like `WordPiece`; maps strings without spaces to int32 ids.
+    """Tokenizes lines like `WordPiece`; caches the int32 ids of strings.
 
-    Python's Unicode tables and TensorFlow's can differ for characters that are newer
-    than one of them. A `WordPiece` tokenizes strings with such characters; the first
-    of them imports TensorFlow.
+    Unicode tables of Python and TensorFlow can differ for recent characters. Strings
+    with such characters are passed to a `WordPiece`, which imports TensorFlow.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class WordTable(dict[str, bytes]):
         self._unfamiliar: list[str] = []
 
     def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """Ids of each line, int32."""
+        """Tokenizes lines; returns the int32 ids of each."""
         rows = []
         for start in range(0, len(lines), _LINES_AT_ONCE):
             some = lines[start : start + _LINES_AT_ONCE]
@@ -87,7 +85,6 @@ class WordTable(dict[str, bytes]):
         return np.frombuffer(b"".join(map(self.__getitem__, line.split())), np.int32)
 
     def __missing__(self, chunk: str) -> bytes:
-        """The ids of a string without spaces, step by step as `WordPiece` does it."""
         text = chunk
         if not (text.isascii() and text.isprintable()):
             try:
@@ -145,7 +142,7 @@ def _is_long(text: str) -> bool:
 
 
 class _UnfamiliarError(Exception):
-    """A character that is newer than some Unicode tables."""
+    """Raised for characters that are newer than some Unicode tables."""
 
 
 class _Cleaning(dict):
@@ -159,15 +156,14 @@ class _Cleaning(dict):
         char = chr(code)
         kind = unicodedata.category(char)
         parts = unicodedata.normalize("NFD", char)
-        # All tables agree on the characters of Unicode 3.2, and on later characters
-        # that need no treatment.
+        # All tables agree on Unicode 3.2 and on later characters without normalization.
         is_treated = (
             kind in (*_DELETED, "Cn", "Mn")
             or kind[0] in "PZ"
             or not parts == char == char.lower()
         )
         is_old = unicodedata.ucd_3_2_0.category(char) != "Cn" or _COMPLETE.match(char)
-        # The order of such marks may change, which a character alone does not show.
+        # NFD can reorder such marks, depending on adjacent characters.
         is_mobile = kind != "Mn" and unicodedata.combining(char)
         if (is_treated and not is_old) or is_mobile:
             raise _UnfamiliarError
