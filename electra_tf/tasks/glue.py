@@ -1,7 +1,4 @@
-"""GLUE: nine tasks and the AX diagnostic, made from the table ``ROWS``.
-
-``collect`` packs the predictions of several runs for the benchmark's server.
-"""
+"""GLUE: nine tasks and the AX diagnostic, defined in ``ROWS``, and submissions."""
 
 from __future__ import annotations
 
@@ -31,17 +28,17 @@ _MNLI_FILES["ax"] = "diagnostic.tsv"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueRow:
-    """What is special about one task.
+    """Definition of one task.
 
     Attributes:
-        folder: name of its folder, and of its file in a submission.
-        texts: columns of the texts in labeled splits; negative ones from the right.
-        test_texts: columns of the texts in unlabeled splits; None: the same.
-        labels: classes in the order of the outputs; None for STS-B's numbers.
-        scores: names of the scores; the first one decides.
-        tfds: its name in TensorFlow Datasets; None: the same as here.
+        folder: name of the data folder and of the file in a submission.
+        texts: text columns of labeled splits; negative numbers count from the right.
+        test_texts: text columns of unlabeled splits; None for the same.
+        labels: classes in the order of the outputs; None for regression (STS-B).
+        scores: names of the scores; the first one selects the model.
+        tfds: name in TensorFlow Datasets; None for the same name.
         headerless: splits whose file has no header.
-        submissions: file name in a submission of each unlabeled split.
+        submissions: file names in a submission by split; ``folder`` by default.
     """
 
     folder: str
@@ -130,11 +127,11 @@ def is_unlabeled(split: str) -> bool:
 
 
 def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> TextTask:
-    r"""Makes one of the tasks of ``ROWS``.
+    r"""Returns a task of ``ROWS``.
 
-    ``data_dir`` is the folder of the task's TSV files or of all tasks' folders; or
-    "tfds:FOLDER" for data prepared by TensorFlow Datasets ("tfds:" for its default
-    folder). ``log`` is told about lines that are skipped.
+    ``data_dir`` is the folder of the task's TSV files, or its parent. "tfds:FOLDER"
+    reads data prepared by TensorFlow Datasets, and "tfds:" uses the default folder.
+    ``log`` receives a warning about skipped lines.
 
     Examples:
         >>> from pathlib import Path
@@ -169,9 +166,9 @@ def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> Text
 
 @dataclasses.dataclass(frozen=True)
 class GlueFiles:
-    """Reads the TSV files of a task, without quoting, from its folder or the one above.
+    """Reads the unquoted TSV files of a task from its folder or the parent.
 
-    ``log`` is told about lines that are skipped.
+    ``log`` receives a warning about skipped lines.
     """
 
     name: str
@@ -179,13 +176,13 @@ class GlueFiles:
     log: Log = lambda line: None
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split; lines of train and dev with too few cells are skipped."""
+        """Reads a split; skips malformed lines of train and dev."""
         row = ROWS[self.name]
         path = self._path(row.files[split])
         unlabeled = is_unlabeled(split)
         columns = (row.test_texts or row.texts) if unlabeled else row.texts
         if split == "ax":
-            # The diagnostic has its own layout: index, premise, hypothesis.
+            # Columns of the diagnostic: index, premise, hypothesis.
             columns = (1, 2)
         wanted = columns if unlabeled else (*columns, row.label)
         width = max(c + 1 if c >= 0 else -c for c in wanted)
@@ -200,7 +197,7 @@ class GlueFiles:
                     f"{where}: {len(cells)} cells, too few for {self.name}; a "
                     "submission needs an answer for every line. Download it again."
                 )
-            # MNLI marks examples without a majority label by a hyphen.
+            # MNLI marks examples without a majority label with a hyphen.
             if len(cells) < width or (not unlabeled and cells[row.label] == "-"):
                 skipped.append(number)
                 continue
@@ -246,9 +243,9 @@ class GlueFiles:
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSource:
-    """Reads ``glue/...`` as TensorFlow Datasets has prepared it; never downloads.
+    """Reads ``glue/...`` prepared by TensorFlow Datasets; never downloads.
 
-    A ``data_dir`` of None is the default folder of prepared data.
+    ``data_dir=None`` is the default folder of TensorFlow Datasets.
     """
 
     name: str
@@ -275,7 +272,7 @@ class TfdsSource:
         stored = "test" if split == "ax" else split.replace("dev", "validation")
         data = builder.as_dataset(split=stored, shuffle_files=False)
         read = [self._example(x, labels, split) for x in data.as_numpy_iterator()]
-        # The prepared files are shuffled; a submission needs the original order.
+        # Prepared files are shuffled; submissions need the original order.
         return sorted(read, key=lambda example: int(example.id))
 
     def _example(self, example: dict, feature: Any, split: str) -> Example:
@@ -290,7 +287,7 @@ class TfdsSource:
         return Example(str(int(example["idx"])), texts, label)
 
 
-# Rows of the test sets: what the benchmark's server expects of each file.
+# Rows of the test sets, which the benchmark's server requires.
 SUBMISSION_ROWS = {
     **{"CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965},
     **{"MNLI-m": 9796, "MNLI-mm": 9847, "QNLI": 5463, "RTE": 3000, "WNLI": 146},
@@ -300,12 +297,12 @@ SUBMISSION_ROWS = {
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """Writes a task's file in the format of the benchmark's server."""
+    """Writes predictions in the format of the benchmark's server."""
 
     name: str
 
     def __call__(self, answers: Sequence[str], split: str, folder: str) -> str | None:
-        """Writes answers of an unlabeled split to ``folder``; returns the path."""
+        """Writes an unlabeled split to ``folder``; returns the path, or None."""
         if not is_unlabeled(split):
             return None
         row = ROWS[self.name]
@@ -319,11 +316,10 @@ class Submission:
 def collect(
     runs: Sequence[str], output: str, *, allow_missing: bool = False
 ) -> list[str]:
-    """Packs the submission files of several runs into one zip; returns what is missing.
+    """Packs the submission files of several runs into a zip; returns missing tasks.
 
-    Raises:
-        ValueError: a file is there twice, has another number of rows than the test
-            set, or is missing.
+    Raises ValueError if a file is duplicated, has the wrong number of rows, or is
+    missing without ``allow_missing``.
     """
     folders: dict[str, str] = {}
     for run in runs:

@@ -1,8 +1,8 @@
-"""Extractive question answering in the manner of SQuAD.
+"""Extractive question answering as in SQuAD.
 
-A row is [CLS] question [SEP] part of the paragraph [SEP], for overlapping parts. Rows
-are made in TensorFlow: the same code runs before training and in the SavedModel.
-Scores are in percent, thresholds are logits.
+Rows are [CLS] question [SEP] window of the paragraph [SEP], with overlapping windows.
+Training and the SavedModel share the TensorFlow code. Scores are in percent, and
+thresholds are logits.
 
 Letters: N questions, R rows (windows), B batch, S sequence.
 """
@@ -37,23 +37,24 @@ _HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Task):
-    """Spans of paragraphs, in the manner of SQuAD.
+    """Extractive question answering as in SQuAD.
 
-    Fields that ``Task`` has mean the same here.
+    See ``Task`` for the other fields.
 
     Attributes:
-        unanswerable: whether there may be no answer (SQuAD 2.0).
-        answerability: whether the model says if there is an answer. The original code
-            has it on for SQuAD 1.1 too, where the label is always the same.
-        answerable_weight: weight of its loss; start and end have 1/2 each.
-        null_threshold: logit above which there is no answer; the original's default.
-        max_query_length: most pieces of a question.
-        doc_stride: pieces between the beginnings of neighboring windows.
-        max_answer_length: most pieces of an answer.
-        span_head: "joint": the end is predicted given the start, as XLNet's.
-            "independent": each by one linear layer, as BERT's.
-        n_best: most candidates per question.
-        beam_size: starts, and ends per start, that are looked at.
+        unanswerable: whether questions may have no answer (SQuAD 2.0).
+        answerability: whether the model predicts answerability. The original code does
+            so for SQuAD 1.1 too, although all its questions are answerable.
+        answerable_weight: weight of the answerability loss; start and end have 1/2.
+        null_threshold: no-answer logit above which no answer is predicted; the default
+            is that of the original code.
+        max_query_length: maximum word pieces per question.
+        doc_stride: word pieces between the starts of neighboring windows.
+        max_answer_length: maximum word pieces per answer.
+        span_head: "joint" predicts the end given the start, as XLNet does.
+            "independent" has one linear layer for each, as BERT does.
+        n_best: maximum candidates per question.
+        beam_size: number of starts, and of ends per start, in the beam.
 
     Examples:
         >>> task = et.tasks.QuestionAnswering(
@@ -100,12 +101,11 @@ class QuestionAnswering(Task):
         *,
         training: bool = False,
     ) -> Rows:
-        """Makes one row per window.
+        """Tokenizes questions and paragraphs to one row per window.
 
-        In training, windows without the answer have [CLS] as target, but still the
-        answerability of the question. A question is left out if no token of its answer
-        is left, so there may be no row at all.
-        Raises ValueError if there is no room for the paragraph.
+        Training windows without the answer have [CLS] as target, but keep the
+        question's answerability. Questions whose answer has no token are dropped, so
+        there may be no rows. Raises ValueError if the paragraph has no room.
         """
         questions = [example.question for example in examples]
         contexts = [example.context for example in examples]
@@ -129,7 +129,7 @@ class QuestionAnswering(Task):
         return Rows(inputs, targets, owner, pad_id=pad_id)
 
     def head(self, encoder: TextEncoder) -> SpanHead:
-        """Returns the span head."""
+        """Returns a new span head."""
         return _HEADS[self.span_head](
             encoder.hidden_size,
             beam_size=self.beam_size,
@@ -139,7 +139,7 @@ class QuestionAnswering(Task):
         )
 
     def loss(self, reduction: str = "sum") -> dict[str, keras.losses.Loss]:
-        """Returns half the cross-entropy of start and of end, and answerability's."""
+        """Returns the losses of start, end (weight 1/2 each) and answerability."""
         reduction = keras_reduction(reduction)
         losses = {
             "start_logits": span_head.PositionLoss(0.5, reduction=reduction),
@@ -154,7 +154,7 @@ class QuestionAnswering(Task):
     def decode(
         self, outputs: Sequence[dict], rows: Rows, examples: Questions
     ) -> list[Answer]:
-        """Returns the best candidates of all windows, and their least null odds."""
+        """Returns the best candidates and the minimum null odds over all windows."""
         windows = collections.defaultdict(list)
         for row, output in enumerate(outputs):
             notes = {name: rows.notes[name][row] for name in _NOTES}
@@ -169,13 +169,13 @@ class QuestionAnswering(Task):
         return answers
 
     def score(self, answers: Answers, examples: Questions) -> Scores:
-        """Returns the official scores of SQuAD 1.1 or 2.0; see ``squad``."""
+        """Computes the official scores of SQuAD 1.1 or 2.0; see ``squad``."""
         return self._scorer(answers, examples)(np.arange(len(examples)))
 
     def _scorer(
         self, answers: Answers, examples: Questions
     ) -> Callable[[np.ndarray], Scores]:
-        """Compares each answer once; gives the scores of questions by number, [M]."""
+        """Compares all answers; returns a function from question indices to scores."""
         texts = [answer.text for answer in answers]
         right = [example.texts for example in examples]
         if not self.unanswerable:
@@ -201,11 +201,11 @@ class QuestionAnswering(Task):
         return scores
 
     def baseline(self, train_examples: Questions, examples: Questions) -> Scores:
-        """Returns the scores of no answer to every question."""
+        """Returns the scores of empty answers."""
         return self.score(self._nothing(examples), examples)
 
     def distribution(self, examples: Questions) -> dict[str, int]:
-        """Returns how many questions have an answer, where some have none."""
+        """Counts answerable and unanswerable questions, for SQuAD 2.0."""
         answerable = sum(bool(example.answers) for example in examples)
         counts = {"answer": answerable, "no answer": len(examples) - answerable}
         return counts if self.unanswerable else {}
@@ -216,8 +216,8 @@ class QuestionAnswering(Task):
     def noise(
         self, answers: Answers, examples: Questions, train_examples: Questions
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns the intervals of ``noise.intervals``, over questions."""
-        # Read where a run is finished only.
+        """Returns bootstrap confidence intervals over questions."""
+        # Imported here: only finished runs need it.
         from electra_tf.tasks import noise
 
         pairs = (answers, self._nothing(examples))
@@ -225,7 +225,7 @@ class QuestionAnswering(Task):
         return noise.intervals(lambda rows: (model(rows), other(rows)), len(examples))
 
     def failure(self, answers: Answers, scores: Scores, baseline: Scores) -> str:
-        """Reports no answer to any question, or an F1 not above the baseline's."""
+        """Reports empty answers only, or an F1 not above the baseline."""
         if not any(answer.text for answer in answers):
             return "answers nothing to every question"
         denied = (answer.null_odds > self.null_threshold for answer in answers)
@@ -234,7 +234,7 @@ class QuestionAnswering(Task):
         return not_above("f1", scores, baseline)
 
     def write(self, answers: Answers, examples: Questions, path: str) -> None:
-        """Writes predictions, nbest_predictions and null_odds; see ``squad``."""
+        """Writes predictions, nbest_predictions and null_odds in SQuAD's layout."""
         named = {e.id: answer for e, answer in zip(examples, answers, strict=True)}
         target = Path(path).with_suffix(".json")
         squad.write_answers(named, target, null_odds=self.answerability)
@@ -242,7 +242,7 @@ class QuestionAnswering(Task):
     def submit(
         self, answers: Answers, examples: Questions, split: str, folder: str
     ) -> str | None:
-        """Writes predictions with "" where there is no answer, for SQuAD 2.0."""
+        """Writes SQuAD 2.0 predictions, with "" for no answer; returns the path."""
         if not self.unanswerable:
             return None
         texts = {
@@ -254,7 +254,7 @@ class QuestionAnswering(Task):
         return str(path)
 
     def picture(self, answers: Answers, examples: Questions, folder: str) -> str | None:
-        """Draws the scores over the threshold, for SQuAD 2.0."""
+        """Draws scores over ``null_threshold``, for SQuAD 2.0."""
         if not self.unanswerable:
             return None
         odds = np.array([answer.null_odds for answer in answers])
@@ -272,7 +272,7 @@ class QuestionAnswering(Task):
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        """Makes windows of ``question`` and ``context``, string [B]."""
+        """Tokenizes ``question`` and ``context``, string [B], to windows."""
         context = tf.strings.unicode_transcode(
             texts["context"], "UTF-8", "UTF-8", replacement_char=0xFFFD
         )
@@ -281,15 +281,15 @@ class QuestionAnswering(Task):
         return {**windows.tensors(texts["question"], context), "context": context}
 
     def serving_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
-        """Returns answer, start, end, score, all [B]; maybe null_odds, answerable.
+        """Returns answer, start, end and score, [B]; also null_odds and answerable.
 
-        Start and end count the characters (code points) of the context. The answer is
-        the best one also where ``answerable`` is false.
+        Start and end are in characters (code points) of the context. The answer is the
+        best span even if ``answerable`` is false. The last two need ``answerability``.
         """
         served = span_head.best_span(outputs, inputs, self.max_answer_length)
         begin = tf.maximum(served["start"], 0)
         size = tf.maximum(served["end"], 0) - begin
-        # A start behind the last character is an error, even with nothing to take.
+        # tf.strings.substr fails if the start is past the end, even for length 0.
         text = tf.strings.join([inputs["context"], tf.constant(" ")])
         served["answer"] = tf.strings.substr(text, begin, size, unit="UTF8_CHAR")
         if self.answerability:
@@ -299,20 +299,20 @@ class QuestionAnswering(Task):
         return served
 
     def serving_id_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
-        """Returns the beam of each row, as the head gives it; see ``SpanHead.call``."""
+        """Returns the beam of each row; see ``SpanHead.call``."""
         return outputs
 
     def comparable(
         self, outputs: Mapping[str, np.ndarray], length: int
     ) -> dict[str, np.ndarray]:
-        """Returns the probability of every pair: its place in the beam may change."""
+        """Returns probabilities by position: rounding may reorder the beam."""
         arrays = {"pairs": span_head.pair_probabilities(outputs, length)}
         if self.answerability:
             arrays["null_logits"] = outputs["null_logits"]
         return arrays
 
     def to_json(self) -> dict[str, Any]:
-        """Adds all options but those of the run."""
+        """Adds all fields except those of the training run."""
         options = dataclasses.asdict(dataclasses.replace(self, source=None))
         for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
             del options[name]
@@ -324,9 +324,9 @@ _BATCH = 256
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """How questions and paragraphs become rows; see ``QuestionAnswering``.
+    """Tokenizes questions and paragraphs to windows; see ``QuestionAnswering``.
 
-    Raises ValueError: no room is left for the paragraph.
+    Raises ValueError if there is no room for the paragraph.
     """
 
     tokenizer: WordPiece
@@ -345,14 +345,17 @@ class Windows:
     def __call__(
         self, questions: tf.Tensor, contexts: tf.Tensor, index: tf.Tensor
     ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """Makes the rows, those of a question one after the other.
+        """Returns the windows, in the order of the questions.
 
-        Takes questions, string [N], contexts, string [M] of valid UTF-8, and an index,
-        int64 [N]: which of the contexts belongs to a question. Returns input_ids and
-        segment_ids; token, the number of the piece in its paragraph; char_start and
-        char_end, the characters it stands for; max_context, 1 in the row that shows the
-        most on both sides of it: ragged int32 [R, None], -1 (0 for max_context) outside
-        of the paragraph. And example, int64 [R], the number of the question.
+        Args:
+            questions: string [N].
+            contexts: valid UTF-8, string [M].
+            index: context of each question, int64 [N].
+
+        Returns ragged int32 [R, None]: input_ids, segment_ids, token (index of the word
+        piece in its paragraph), char_start, char_end, and max_context (1 in the window
+        with the most context on both sides). Outside of the paragraph, token and
+        characters are -1. Also returns example, the question of each row, int64 [R].
         """
         question = self.tokenizer.tokenize(questions)[:, : self.max_query_length]
         pieces, char_start, char_end = self.tokenizer.tokenize_with_offsets(contexts)
@@ -375,7 +378,7 @@ class Windows:
         frame = tf.ones([tf.size(example), 1], tf.int32)
 
         def framed(values: tf.Tensor, head: Any, *fills: int) -> tf.RaggedTensor:
-            """Extends a column from the tokens in the window to all of the row."""
+            """Extends a column from the window to the whole row."""
             first, between, last = (frame * fill for fill in fills)
             body = place.with_values(values)
             return tf.concat([first, head, between, body, last], axis=1)
@@ -400,11 +403,11 @@ class Windows:
     def encode(
         self, questions: Sequence[str], contexts: Sequence[str]
     ) -> dict[str, Ragged | np.ndarray]:
-        """Makes the rows of many questions, each with its paragraph."""
+        """Returns the windows of questions with their paragraphs, in NumPy."""
         batches: dict[str, list] = {}
         for start in range(0, len(questions), _BATCH):
             chosen = contexts[start : start + _BATCH]
-            # Neighboring questions share a paragraph; it is split once.
+            # Neighboring questions share a paragraph, which is tokenized once.
             unique = {c: place for place, c in enumerate(dict.fromkeys(chosen))}
             columns = self(
                 tf.constant([q.encode() for q in questions[start : start + _BATCH]]),
@@ -419,7 +422,7 @@ class Windows:
         return {"example": example, **rows}
 
     def tensors(self, questions: tf.Tensor, contexts: tf.Tensor) -> Tensors:
-        """Makes the rows of a batch of questions and paragraphs, padded to [R, S]."""
+        """Returns the windows of a batch as tensors padded to [R, S]."""
         columns = self(questions, contexts, tf.range(tf.size(questions, tf.int64)))
         example = columns.pop("example")
         pad_id = self.tokenizer.vocabulary.pad_id
@@ -433,10 +436,11 @@ def answer_positions(
     answers: Sequence[tuple[str, int] | None],
     windows: Mapping[str, Ragged | np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds where the windows of ``Windows.encode`` show the answers, None for none.
+    """Locates answers, (text, first character) or None, in ``Windows.encode`` rows.
 
-    Returns start and end in each row, int32 [R], both 0 if it does not show the whole
-    answer; and whether there is nothing to find or a piece of it was, bool [N].
+    Returns start and end per row, int32 [R], both 0 if the row lacks a part of the
+    answer. Also returns whether the question is usable, bool [N]: it has no answer, or
+    at least one token of its answer was found.
     """
     begin = np.array([answer[1] if answer else -1 for answer in answers])
     size = np.array([len(answer[0]) if answer else 0 for answer in answers])
@@ -466,16 +470,16 @@ def answer_positions(
 def _max_context(
     place: tf.RaggedTensor, size: tf.Tensor, example: tf.Tensor
 ) -> tf.Tensor:
-    """Marks, for each piece, the row where its poorer side has the most neighbors.
+    """Marks the window with the most context of each word piece, the first for ties.
 
-    Int32, aligned with ``place.values``: 1 in that row (the first of equal ones).
+    Returns 0 or 1, int32, aligned with ``place.values``.
     """
     rows = place.value_rowids()
     position = tf.ragged.range(place.row_lengths()).values
     last = tf.gather(place.row_lengths(), rows) - 1
-    # BERT's rule, in hundredths: the length of the window has a little say.
+    # BERT's rule: min(left, right context) + 0.01 * window length, times 100.
     score = 100 * tf.minimum(position, last - position) + last
-    # Questions share paragraphs, but not windows.
+    # Keys are per question: questions share paragraphs, but not windows.
     pairs = tf.gather(example, rows) * size + place.values
     values, key = tf.unique(pairs, tf.int64)
     count = tf.size(values, tf.int64)

@@ -1,11 +1,10 @@
 """Sentences with one tag per word: file formats, tag schemes and span metrics.
 
-A span is (type, first word, word after the last). Tags are O, or a letter and a type:
-B-PER. All of IOB1 (B only between neighbors of the same type), IOB2 (every span begins
-with B) and BIOES (E ends a span, S is a whole one) are read by one rule, also where a
-sequence breaks the scheme: a tag begins a span if its letter is B or S, or if the word
-before it is in no span of the same type that goes on. For IOB that is conlleval's rule,
-which knows no E and S; with them it is that of seqeval's default mode.
+A span is (type, first word, word after the last). Span tags are O, or a letter and a
+type, such as B-PER. One rule decodes IOB1, IOB2 and BIOES, including invalid sequences.
+A tag starts a span if its letter is B or S, or if the previous word is not in an open
+span of the same type. The rule is conlleval's for IOB, and that of seqeval's default
+mode for BIOES.
 
 Letters: W words.
 """
@@ -36,13 +35,13 @@ _SPLITS = {
     "test": re.compile(r"test(?!a)"),
 }
 _DOCUMENT = "-DOCSTART-"
-# The characters at which ``tf.strings.split`` splits, in the SavedModel too.
+# White space of ``tf.strings.split``, which the SavedModel uses.
 _WHITE_SPACE = " \t\n\v\f\r"
 _GAP = re.compile(f"[{_WHITE_SPACE}]+")
 
 
 def split_words(text: str) -> list[str]:
-    r"""Splits a text into words at ASCII white space, as the served model does.
+    r"""Splits a text at ASCII white space, as exported models do.
 
     A no-break space is part of a word.
 
@@ -55,10 +54,10 @@ def split_words(text: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A sentence, with all lines it was read from, comments included.
+    """A sentence with its lines in the file, including comments.
 
-    ``id`` is its sent_id, or its number in the file; ``tags`` are None where they are
-    unknown; ``at`` says which of the lines are words, W numbers.
+    ``id`` is its sent_id or position in the file. ``tags`` is None if unknown. ``at``
+    are the indices of the W words in ``lines``.
 
     Examples:
         >>> sentence = et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O"), (), ())
@@ -73,7 +72,7 @@ class Sentence:
     at: tuple[int, ...]
 
     def with_column(self, cells: list[str]) -> list[str]:
-        """The lines with one more cell per word, separated as the others are."""
+        """Returns the lines with one more column, one cell per word."""
         lines = list(self.lines)
         for number, cell in zip(self.at, cells, strict=True):
             separator = "\t" if "\t" in lines[number] else " "
@@ -83,17 +82,18 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceSource:
-    r"""Splits of a tagging task, one file each.
+    r"""Reads the splits of a tagging task, one file each.
 
-    The end of the name says what a file is. ``.conllu``: CoNLL-U, where ranges such as
-    3-4 and empty nodes such as 3.1 are no words. ``.csv``, ``.tsv``, ``.jsonl``: a
-    table with a header, one sentence per row; words and tags are lists, or separated by
-    spaces. Anything else: columns separated by tabs (if there are any) or spaces, one
-    word per line, a blank line after each sentence. A line of -DOCSTART- is a blank
-    one.
+    The suffix determines the format:
 
-    A column is named by its number from 0, negative from the end, or by its name in
-    CoNLL-U and tables. Tags of ``unlabeled`` splits are not read.
+    - ``.conllu``: CoNLL-U. Ranges such as 3-4 and empty nodes such as 3.1 are skipped.
+    - ``.csv``, ``.tsv``, ``.jsonl``, ``.json``: a table with one sentence per row.
+      Words and tags are lists, or strings separated by spaces.
+    - Others: one word per line and a blank or -DOCSTART- line after each sentence.
+      Columns are separated by tabs if the file has any, else by spaces.
+
+    Columns are numbers from 0, negative from the end, or names in CoNLL-U and tables.
+    Tags of ``unlabeled`` splits are not read.
 
     Examples:
         >>> from pathlib import Path
@@ -111,7 +111,7 @@ class SentenceSource:
     unlabeled: tuple[str, ...] = ()
 
     def __call__(self, split: str) -> list[Sentence]:
-        """Reads a split; an error of the file names the line."""
+        """Reads a split; raises ValueError with the line if the file is invalid."""
         path = self.files.get(split)
         if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
@@ -125,7 +125,7 @@ class SentenceSource:
 
     def _columns(self, path: str, labeled: bool) -> Iterator[Sentence]:
         conllu = path.removesuffix(".gz").endswith(".conllu")
-        # Not splitlines: a word may hold one of its stranger line ends.
+        # Not splitlines: words may contain its other separators, such as U+2028.
         lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
         tabs = conllu or any("\t" in line.strip(_WHITE_SPACE) for line in lines)
         word = _number(self.word_column, conllu, "word", path)
@@ -169,10 +169,9 @@ class SentenceSource:
 
 
 def find_files(folder: str) -> dict[str, str]:
-    """Finds files whose names say train, dev (valid, testa) or test (testb).
+    """Finds files whose names contain train, dev (valid, testa) or test (testb).
 
-    Raises:
-        ValueError: several files fit one split, or none is for training.
+    Raises ValueError if a split has several files, or if train is missing.
     """
     by_split: dict[str, str] = {}
     for name in sorted(os.listdir(folder)):
@@ -194,13 +193,10 @@ def find_files(folder: str) -> dict[str, str]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number of the first line, and the lines, between blank ones.
-
-    A line of -DOCSTART- ends a sentence too, whether or not blank lines are around it.
-    """
+    """Yields (first line number, lines) between blank or -DOCSTART- lines."""
     block: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
-        # The first cell, or the one after a number.
+        # -DOCSTART- is the first cell, or the second one after a number.
         if line.strip(_WHITE_SPACE) and _DOCUMENT not in line.split()[:2]:
             block.append(line)
         elif block:
@@ -267,7 +263,7 @@ def is_span_tag(tag: str) -> bool:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Returns letter and type; the type may hold hyphens, and may be empty."""
+    """Returns letter and type; the type may be empty or contain hyphens."""
     letter, _, kind = tag.partition("-")
     return letter, kind
 
@@ -282,10 +278,10 @@ def begins(tag: str, before: str) -> bool:
 
 
 def spans(tags: Sequence[str | None]) -> list[Span]:
-    """Returns the spans of a sentence in order; None, a word without tag, is O."""
+    """Returns the spans of a sentence in order; None counts as O."""
     closed: list[Span] = []
     before, start = "O", 0
-    # One more O closes the last span.
+    # The appended O closes the last span.
     for number, tag in enumerate([*(tag or "O" for tag in tags), "O"]):
         letter, _ = split_tag(tag)
         if split_tag(before)[0] != "O" and (letter == "O" or begins(tag, before)):
@@ -313,9 +309,9 @@ def tags_of(
 def span_scores(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
 ) -> dict[str, float]:
-    """Returns precision, recall and F1 of exact spans over all sentences, in [0, 1].
+    """Computes micro-averaged precision, recall and F1 of exact spans, in [0, 1].
 
-    A label span with a word that has no prediction is missed. A share of nothing is 0.
+    Words without a prediction (None) count as O. Ratios with denominator 0 are 0.
     """
     return span_shares(span_counts(labels, predictions).sum(0))
 
@@ -323,7 +319,7 @@ def span_scores(
 def span_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
 ) -> np.ndarray:
-    """Returns how many spans are right, labeled and predicted, int64 [N, 3]."""
+    """Counts correct, labeled and predicted spans per sentence, int64 [N, 3]."""
     counts = np.zeros([len(labels), 3], np.int64)
     for row, gold, answer in zip(counts, labels, predictions, strict=True):
         wanted, given = set(spans(gold)), set(spans(answer))
@@ -332,7 +328,7 @@ def span_counts(
 
 
 def span_shares(counts: np.ndarray) -> dict[str, float]:
-    """Returns precision, recall and F1 of a sum of ``span_counts``, [3]."""
+    """Computes precision, recall and F1 from summed ``span_counts``, [3]."""
     right, labeled, predicted = counts.tolist()
     return {
         "f1": 2 * right / max(labeled + predicted, 1),
@@ -344,7 +340,7 @@ def span_shares(counts: np.ndarray) -> dict[str, float]:
 def word_accuracy(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
 ) -> float:
-    """Returns the share of right tags; a word without prediction is wrong."""
+    """Computes the accuracy over words; a missing prediction is wrong."""
     right, words = word_counts(labels, predictions).sum(0).tolist()
     return right / max(words, 1)
 
@@ -352,7 +348,7 @@ def word_accuracy(
 def word_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
 ) -> np.ndarray:
-    """Returns how many tags are right, and how many there are, int64 [N, 2]."""
+    """Counts correct tags and words per sentence, int64 [N, 2]."""
     counts = np.zeros([len(labels), 2], np.int64)
     for row, *both in zip(counts, labels, predictions, strict=True):
         pairs = list(zip(*both, strict=True))
@@ -362,10 +358,11 @@ def word_counts(
 
 @dataclasses.dataclass(frozen=True)
 class TagSet:
-    """The tags of a task, ``learned``, in the order of the model's outputs.
+    """Tag set of a task.
 
-    Words that no piece stands for have ``fallback``: O, or the most frequent tag. If
-    ``rewritten``, spans are learned as BIOES, and answers written back as IOB2.
+    ``learned`` are the tags in the order of the model's outputs. ``fallback``, O or the
+    most frequent tag, is for words without word pieces. If ``rewritten``, the model
+    learns spans as BIOES, and predictions are converted back to IOB2.
     """
 
     learned: tuple[str, ...]
@@ -380,10 +377,10 @@ class TagSet:
         span_tags: bool,
         encoding: Literal["given", "bioes"],
     ) -> TagSet:
-        """Collects the tags of the sentences of training data.
+        """Collects the tags of training sentences.
 
-        There must be two at least. With ``span_tags``, and to learn spans as "bioes",
-        they must form spans.
+        Raises ValueError for fewer than two tags. Also raises it for tags that are not
+        span tags, if ``span_tags`` is set or ``encoding`` is "bioes".
         """
         given = collections.Counter(tag for tags in sentences for tag in tags)
         wrong = [tag for tag in given if not is_span_tag(tag)]
@@ -409,15 +406,15 @@ class TagSet:
     def check(
         self, sentences: Iterable[Sentence], *, span_tags: bool, unknown: bool
     ) -> None:
-        """Rejects tags of evaluation data that cannot be answered.
+        """Raises ValueError if the model cannot predict a tag of evaluation data.
 
-        With ``span_tags`` the tags must form spans; ``unknown`` allows tags (of spans:
-        types) that were not learned. The error names sentence and word.
+        ``span_tags`` requires span tags. ``unknown`` allows tags, or types of spans,
+        that are not in the training data.
         """
         span_tags = span_tags or self.rewritten
 
         def part(tag: str) -> Any:
-            # Letters may differ: a type that was seen can be answered.
+            # Only the type must be known: letters may differ between splits.
             return (tag == "O", split_tag(tag)[1]) if span_tags else tag
 
         known = {part(tag) for tag in self.learned}
@@ -438,16 +435,16 @@ class TagSet:
                     )
 
     def learn(self, tags: Sequence[str]) -> Sequence[str]:
-        """Returns the tags of a sentence as the model learns them."""
+        """Converts the tags of a sentence to the learned scheme."""
         return _as_bioes(tags) if self.rewritten else tags
 
     def answer(self, tags: Sequence[str | None]) -> list[str | None]:
-        """Returns tags of a sentence in the data's scheme; None: no answer."""
+        """Converts predicted tags of a sentence to the data's scheme; None stays."""
         pairs = itertools.pairwise(["O", *tags])
         return [tag and self.answer_tag(tag, before or "O") for before, tag in pairs]
 
     def answer_tag(self, tag: str, before: str) -> str:
-        """Returns a tag in the data's scheme, after another one (O at the start)."""
+        """Converts ``tag`` after ``before`` (O at the start) to the data's scheme."""
         if not self.rewritten or tag == "O":
             return tag
         return ("B" if begins(tag, before) else "I") + tag[1:]

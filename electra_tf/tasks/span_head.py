@@ -1,12 +1,11 @@
-"""Answers as spans: the head, its losses, and from its beam to answers.
+"""Span head for question answering, its losses, and decoding of its beam.
 
-The head is XLNet's, as the original code has it: where an answer starts, where it ends
-given that, and if there is one. A candidate may be answered if it lies in the
-paragraph, does not end before it starts, is not too long, and if its window is the one
-that shows most around its start.
+As in the original code, the head is XLNet's: start, end given the start, and
+answerability. A candidate is valid if it lies in the paragraph, does not end before its
+start, is not too long, and if its window has the most context around the start.
 
-Letters: B batch, R rows (windows), S sequence, D hidden size, H width of the hidden
-layers, K beam.
+Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer size,
+K beam size.
 """
 
 from __future__ import annotations
@@ -32,20 +31,18 @@ FORBIDDEN = -1000.0
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class SpanHead(Serializable, keras.layers.Layer):
-    """Start, end given the start, and whether there is no answer.
+    """Predicts the start, the end given the start, and answerability.
 
-    In training, rows bring ``start_positions``, and the end is predicted given the
-    right start. Without it, the end is predicted given each of the ``beam_size`` most
-    probable starts. Answers may lie in the second segment, and at [CLS], which stands
-    for none.
+    In training, ``start_positions`` is an input, and the end is predicted given the
+    true start. Otherwise, it is predicted given each of the ``beam_size`` most probable
+    starts. Answers lie in the second segment, or at [CLS] for no answer.
 
     Deviation: the original tiles the start vectors over all positions, [B, K, S, 2D].
-    Here the kernel of the hidden layer is applied in two halves, one to the starts and
-    one to the positions, and the starts take turns: nothing is larger than [B, S, H].
-    The result is the same.
+    Here the hidden layer's kernel is split into halves for start and end, and starts
+    are processed one by one: no tensor exceeds [B, S, H]. The result is the same.
 
-    ``hidden_size`` is D, ``dense_size`` H; ``beam_size`` starts, and ends of each, are
-    kept; ``answerability`` asks for null_logits.
+    ``hidden_size`` is D and ``dense_size`` H. The beam has ``beam_size`` starts, with
+    as many ends each. ``answerability`` adds null_logits.
 
     Examples:
         >>> head = et.tasks.SpanHead(hidden_size=256, beam_size=5)
@@ -90,7 +87,7 @@ class SpanHead(Serializable, keras.layers.Layer):
         self.end = self._add("end", dense, 1)
 
     def _add(self, name: str, *shape: int) -> tuple[Any, Any]:
-        # A new initializer each time: one instance would give equal kernels.
+        # A new initializer per kernel: a shared instance would repeat its values.
         return add_dense(self, name, shape, keras.initializers.GlorotUniform())
 
     def call(
@@ -101,14 +98,16 @@ class SpanHead(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> Tensors:
-        """Predicts starts, ends and whether there is no answer.
+        """Predicts starts, ends and answerability.
 
         Takes hidden, [B, S, D], and input_mask and segment_ids, int32 [B, S]; for
-        training also start_positions, int32 [B]. There is no dropout, so ``training``
-        and ``seed`` have no effect. Returns float32 start_logits and end_logits [B, S],
-        given start_positions. Without: start_index [B, K], end_index [B, K, K] (int32),
-        best first, and their log-probabilities start_log_probs and end_log_probs. Both:
-        null_logits [B], above 0 where no answer is more probable, if asked for.
+        training also start_positions, int32 [B]. ``training`` and ``seed`` have no
+        effect: the head has no dropout.
+
+        Returns float32 start_logits and end_logits [B, S] if start_positions is given.
+        Otherwise returns start_index [B, K] and end_index [B, K, K], int32, best first,
+        and their log-probabilities start_log_probs and end_log_probs. With
+        ``answerability``, also returns null_logits [B], positive for no answer.
         """
         hidden = tf.cast(hidden, tf.float32)
         allowed = tf.cast(inputs["input_mask"] * inputs["segment_ids"], tf.float32)
@@ -139,20 +138,20 @@ class SpanHead(Serializable, keras.layers.Layer):
         }
 
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Scores all ends given starts: [B, S, D] and int32 [B, K] to [B, K, S]."""
+        """Maps hidden [B, S, D] and starts, int32 [B, K], to end logits [B, K, S]."""
         kernel, bias = self.end_hidden
         start_kernel, end_kernel = tf.split(tf.convert_to_tensor(kernel), 2)
         start_hidden = tf.gather(hidden, starts, batch_dims=1)
         start_part = tf.tensordot(start_hidden, start_kernel, 1)
         end_part = tf.tensordot(hidden, end_kernel, 1) + bias  # [B, S, H]
 
-        # Not tf.map_fn: LiteRT has no lists of tensors. How many starts there are may
-        # be known at run time only; the last one then fills up to the whole beam.
+        # Not tf.map_fn: LiteRT lacks lists of tensors. If the number of starts is
+        # dynamic, the loop repeats the last one up to the beam size.
         last = known_shape(starts)[1] - 1
         logits = []
         for number in range(starts.shape[1] or self.beam_size):
             start = tf.gather(start_part, tf.minimum(number, last), axis=1)  # [B, H]
-            # One after the other, or all hidden layers would be in memory at once.
+            # Sequential, so that only one hidden layer is in memory.
             with tf.control_dependencies(logits[-1:]):
                 inner = gelu(tf.expand_dims(start, 1) + end_part)
             logits.append(_dense(inner, self.end)[..., 0])
@@ -161,7 +160,7 @@ class SpanHead(Serializable, keras.layers.Layer):
     def compute_output_spec(
         self, hidden: Any, inputs: Any, *, training: bool = False, seed: Any = None
     ) -> dict[str, keras.KerasTensor]:
-        """Returns the shapes of the result of ``call``."""
+        """Returns the output spec of ``call``."""
         batch, length = hidden.shape[:2]
 
         def spec(*shape: int | None, dtype: str = "float32") -> keras.KerasTensor:
@@ -182,16 +181,13 @@ class SpanHead(Serializable, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class IndependentSpanHead(SpanHead):
-    """Start and end, each by one linear layer: BERT's, and that of ``transformers``.
-
-    The end knows nothing of the start; all else is as in ``SpanHead``.
-    """
+    """Span head of BERT and ``transformers``: separate linear start and end layers."""
 
     def _build_end(self) -> None:
         self.end = self._add("end", self.hidden_size, 1)
 
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Scores all ends, alike for all starts: [B, S, D], [B, K] to [B, K, S]."""
+        """Returns end logits [B, K, S], the same for all starts."""
         logits = _dense(hidden, self.end)[:, tf.newaxis, :, 0]
         return tf.tile(logits, [1, known_shape(starts)[1], 1])
 
@@ -203,14 +199,14 @@ def _dense(inputs: tf.Tensor, weights: tuple[Any, Any]) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class PositionLoss(Serializable, keras.losses.Loss):
-    """Cross-entropy of one position, times a weight."""
+    """Weighted cross-entropy of one position."""
 
     def __init__(self, weight: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.weight = weight
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns [B] from int [B] and logits [B, S]."""
+        """Returns losses [B] from positions, int [B], and logits [B, S]."""
         return self.weight * tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.cast(y_true, tf.int32), logits=y_pred
         )
@@ -218,10 +214,10 @@ class PositionLoss(Serializable, keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class AnswerabilityLoss(PositionLoss):
-    """Cross-entropy of yes or no, times a weight; arguments as its parent's."""
+    """Weighted binary cross-entropy."""
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns [B] from 0 or 1 and logits, both [B]."""
+        """Returns losses [B] from labels (0 or 1) and logits, [B]."""
         return self.weight * tf.nn.sigmoid_cross_entropy_with_logits(
             labels=tf.cast(y_true, tf.float32), logits=y_pred
         )
@@ -229,9 +225,9 @@ class AnswerabilityLoss(PositionLoss):
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """One possible answer: the paragraph's characters from ``start`` up to ``end``.
+    """Candidate answer: characters ``start`` to ``end`` (exclusive) of the paragraph.
 
-    Both are -1 if there is no answer; ``end_log_prob`` is given the start.
+    Both are -1 for no answer. ``end_log_prob`` is conditional on the start.
     """
 
     text: str
@@ -242,21 +238,21 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """Log-probability of both."""
+        """Joint log-probability of start and end."""
         return self.start_log_prob + self.end_log_prob
 
 
-# Nothing may be answered, for example because the paragraph is empty.
+# Used if no candidate is valid, for example in an empty paragraph.
 NOTHING = Candidate("", -1, -1, FORBIDDEN, FORBIDDEN)
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Answer to a question.
+    """Predicted answer to a question.
 
-    ``candidates`` are the best ones, each text once, best first; at least one.
-    ``null_odds`` is the logit of "there is no answer", the least of all windows; 0 if
-    the model does not know.
+    ``candidates`` are the best answers with unique texts, best first, at least one.
+    ``null_odds`` is the minimum no-answer logit over all windows, or 0 if the model
+    does not predict it.
     """
 
     candidates: tuple[Candidate, ...]
@@ -264,7 +260,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The best text."""
+        """Text of the best candidate."""
         return self.candidates[0].text
 
     def probabilities(self) -> np.ndarray:
@@ -283,8 +279,8 @@ def best_candidates(
 ) -> tuple[Candidate, ...]:
     """Returns the ``n_best`` best answers to one question.
 
-    Rows are what the head says about each window, and its char_start, char_end and
-    max_context, [S]. An answer has at most ``max_answer_length`` pieces.
+    Each row holds the head's outputs for a window, and its char_start, char_end and
+    max_context, [S]. Answers have at most ``max_answer_length`` word pieces.
     """
     by_row = [_allowed(*row, max_answer_length) for row in rows]
     columns = [np.concatenate(parts) for parts in zip(*by_row, strict=True)]
@@ -304,10 +300,10 @@ def _allowed(
     notes: Mapping[str, np.ndarray],
     max_answer_length: int,
 ) -> list[np.ndarray]:
-    """Returns first and last characters and log-probabilities of allowed candidates."""
+    """Returns start and end characters and log-probabilities of valid candidates."""
 
     def look_up(name: str, index: np.ndarray, fill: int) -> np.ndarray:
-        # Positions in the padding of the batch are beyond the row.
+        # Padding positions are past the end of the row.
         return np.append(notes[name], fill)[np.minimum(index, len(notes[name]))]
 
     end = outputs["end_index"]  # [K, K]
@@ -323,13 +319,13 @@ def _allowed(
 def _may_answer(
     start: Any, end: Any, begins: Any, ends: Any, shows_most: Any, most: int
 ) -> Any:
-    """Whether pairs of tokens may be answers, alike in NumPy and TensorFlow."""
+    """Whether token pairs are valid answers, for NumPy arrays or tensors."""
     in_paragraph = (begins >= 0) & (ends >= 0)
     return in_paragraph & (shows_most == 1) & (end >= start) & (end - start < most)
 
 
 def pair_probabilities(outputs: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-    """Returns the beam as a table of starts and ends, [B, S, S]; 0 for other pairs."""
+    """Returns probabilities by start and end, [B, S, S]; 0 outside of the beam."""
     end = outputs["end_index"]  # [B, K, K]
     pairs = np.zeros([len(end), length, length])
     row = np.arange(len(end))[:, np.newaxis, np.newaxis]
@@ -340,11 +336,11 @@ def pair_probabilities(outputs: Mapping[str, np.ndarray], length: int) -> np.nda
 
 
 def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tensors:
-    """Does ``best_candidates`` in TensorFlow, with one candidate.
+    """``best_candidates`` in TensorFlow, with one candidate.
 
-    Inputs are char_start, char_end and max_context [R, S], and example int64 [R]: all
-    questions in order with at least one row each. Returns start and end, characters in
-    the paragraph, int32 [B], -1 for none; and their probability, score, float32 [B].
+    ``inputs`` are char_start, char_end and max_context [R, S], and sorted example,
+    int64 [R], with at least one row per question. Returns start and end, characters of
+    the paragraph, int32 [B], -1 for none, and score, their probability, float32 [B].
     """
     end = outputs["end_index"]  # [R, K, K]
     start = tf.broadcast_to(outputs["start_index"][:, :, tf.newaxis], tf.shape(end))
@@ -359,7 +355,7 @@ def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tens
     score = tf.where(allowed, score, -np.inf)
 
     def by_question(values: tf.Tensor) -> tf.RaggedTensor:
-        """From [R, K, K] to [B, rows of the question * K * K]."""
+        """Reshapes [R, K, K] to [B, rows of the question * K * K]."""
         rows, starts, ends = tf.unstack(tf.shape(values))
         flat = tf.reshape(values, [rows, starts * ends])
         grouped = tf.RaggedTensor.from_value_rowids(flat, inputs["example"])

@@ -1,8 +1,6 @@
-"""SQuAD 1.1 and 2.0: their files, their scores, and predictions in their layouts.
+"""SQuAD 1.1 and 2.0: data files, official metrics and prediction files.
 
-Answers are compared after lower-casing, without ASCII punctuation, without the words a,
-an and the, and with runs of white space as one space. Of several right answers the best
-one counts. Shares are in [0, 1].
+Scores are in [0, 1] and compare each answer with the best-matching label.
 
 Letters: N questions.
 """
@@ -30,17 +28,17 @@ from electra_tf.tasks.span_head import Answer
 from electra_tf.tasks.tables import read_text
 
 Texts = Sequence[str]
-# What a question of a file has to hold, and what it holds where it has answers.
+# Required fields of questions, and additional fields of labeled ones.
 _QUESTION = {"id": str | int, "question": str}
 _LABELED = {"answers": [{"text": str, "answer_start": int}]}
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A question and the paragraph (context) that holds its answer, or does not.
+    """A question and its paragraph (context).
 
-    ``answers`` are (text, first character in the paragraph) of each right answer; empty
-    if there is none in the paragraph; None where it is unknown.
+    ``answers`` are the (text, first character in the paragraph) of the labels. They are
+    empty for unanswerable questions, and None if unknown.
 
     Examples:
         >>> question = et.tasks.Question("1", "Who?", "Ada wrote it.", (("Ada", 0),))
@@ -56,24 +54,23 @@ class Question:
 
     @property
     def texts(self) -> list[str]:
-        """The right answers."""
+        """Texts of the labels."""
         return [text for text, _ in self.answers]
 
     @property
     def is_located(self) -> bool:
-        """Whether the first answer, which is trained, is where the file says."""
+        """Whether the first answer, the training target, is at its offset."""
         first = self.answers[:1]
         return all(text and self.context.startswith(text, at) for text, at in first)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSource:
-    """Splits of a question answering task.
+    """Reads the splits of a question answering task, one or more files each.
 
-    The files of a split are read one after the other. ``unanswerable`` allows questions
-    without answer (SQuAD 2.0); answers of ``unlabeled`` splits are not read. ``log`` is
-    told how many training questions are left out: their answer is not where the file
-    says.
+    ``unanswerable`` allows questions without answers (SQuAD 2.0). Answers of
+    ``unlabeled`` splits are not read. ``log`` receives the number of training questions
+    that are dropped because their answer is not at its offset.
 
     Examples:
         >>> import json
@@ -114,7 +111,8 @@ class SquadSource:
                 )
             return questions
         if count > 1:
-            # Such as SQuAD and its translation. Some may be held out and predicted.
+            # Files such as SQuAD and its translation share ids. Held-out questions
+            # need unique ones.
             questions = _with_ids_once(questions)
         located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
@@ -148,7 +146,7 @@ class SquadSource:
         answers = None
         if split not in self.unlabeled:
             given = [(a["text"], a["answer_start"]) for a in item["answers"]]
-            # SQuAD 2.0 lists plausible wrong answers elsewhere; be sure.
+            # Ignores any answers of unanswerable questions.
             answers = tuple(given) if not item.get("is_impossible") else ()
             if not answers and not self.unanswerable:
                 raise UserError(
@@ -163,7 +161,7 @@ class SquadSource:
 
 
 def _with_ids_once(questions: Sequence[Question]) -> list[Question]:
-    """Appends #2, #3, ... to an id that came before."""
+    """Appends #2, #3, ... to repeated ids."""
     seen: set[str] = set()
     unique = []
     for question in questions:
@@ -177,12 +175,12 @@ def _with_ids_once(questions: Sequence[Question]) -> list[Question]:
 
 
 def whole_characters(text: str) -> str:
-    """Replaces halves of surrogate pairs, which UTF-8 cannot hold, by U+FFFD."""
+    """Replaces lone surrogates, which are invalid in UTF-8, with U+FFFD."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def find_squad_files(folder: str, version: str) -> dict[str, list[str]]:
-    """Finds train-v1.1.json, or else train.json, in a folder; so for dev and test."""
+    """Finds train-v1.1.json, or else train.json; the same for dev and test."""
     by_split: dict[str, list[str]] = {}
     for split, end in itertools.product(("train", "dev", "test"), ("", f"-v{version}")):
         path = os.path.join(folder, f"{split}{end}.json")
@@ -201,21 +199,18 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-    """Returns the form in which answers are compared."""
+    """Lowercases and removes ASCII punctuation, articles and extra white space."""
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def exact_match(answer: str, right: str) -> float:
-    """Returns 1 if both are the same after normalization."""
+    """Returns 1 if both are equal after normalization, else 0."""
     return float(normalize_answer(answer) == normalize_answer(right))
 
 
 def token_f1(answer: str, right: str) -> float:
-    """Returns the F1 of the two bags of words; 0 if one has no words.
-
-    SQuAD 1.1's rule; 2.0 has another one for answers without words, see ``score_v2``.
-    """
+    """SQuAD 1.1 token F1: F1 of the two bags of words, 0.0 if either is empty."""
     given, wanted = normalize_answer(answer).split(), normalize_answer(right).split()
     common = sum((collections.Counter(given) & collections.Counter(wanted)).values())
     return 2 * common / (len(given) + len(wanted)) if common else 0.0
@@ -231,13 +226,13 @@ def token_f1_or_none(answer: str, right: str) -> float:
 def _best(
     metric: Callable[[str, str], float], answers: Texts, right: Sequence[Texts]
 ) -> np.ndarray:
-    """Returns what each answer scores with the best of its right ones, [N]."""
+    """Returns the maximum of the metric over the labels of each question, [N]."""
     pairs = zip(answers, right, strict=True)
     return np.array([max(metric(given, one) for one in ones) for given, ones in pairs])
 
 
 def score_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, float]:
-    """SQuAD 1.1: mean exact match and F1; a question has at least one right answer."""
+    """SQuAD 1.1 exact match and F1; every question needs a label."""
     return {n: float(x.mean()) for n, x in raw_scores_v1(answers, right).items()}
 
 
@@ -250,13 +245,12 @@ def raw_scores_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, np.ndarra
 def score_v2(
     answers: Texts, null_odds: Sequence[float], right: Sequence[Texts], threshold: float
 ) -> dict[str, float]:
-    """SQuAD 2.0: means with a fixed threshold, and with the best one in hindsight.
+    """SQuAD 2.0 exact match and F1, at a fixed and at the best threshold.
 
-    An answer is "" for none, and counts as none, whatever it is, if its ``null_odds``
-    are above the threshold. ``right`` has no answer where there is none. Returns
-    exact_match and f1; the same of questions with and without answer (has_answer_,
-    no_answer_), if there are any; best_exact_match and best_f1 with the thresholds that
-    give them.
+    An answer counts as empty if its ``null_odds`` exceed the threshold. ``right`` holds
+    the labels, empty for unanswerable questions. Returns exact_match and f1, and both
+    with the prefixes has_answer_ and no_answer_ if there are such questions. Also
+    returns best_exact_match and best_f1 with their thresholds.
     """
     raw, answerable = raw_scores_v2(answers, right)
     given = np.array([bool(answer) for answer in answers])
@@ -292,7 +286,7 @@ def means_v2(
 def raw_scores_v2(
     answers: Texts, right: Sequence[Texts]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Returns exact_match and f1 of each answer, [N], and if there is one, [N]."""
+    """Returns exact_match and f1 by question, [N], and answerability, bool [N]."""
     wanted = [list(filter(normalize_answer, texts)) or [""] for texts in right]
     metrics = {"exact_match": exact_match, "f1": token_f1_or_none}
     raw = {name: _best(metric, answers, wanted) for name, metric in metrics.items()}
@@ -302,19 +296,17 @@ def raw_scores_v2(
 def decided(
     values: np.ndarray, odds: np.ndarray, answerable: np.ndarray, threshold: float
 ) -> np.ndarray:
-    """Returns scores [N] if nothing is answered above the threshold."""
+    """Returns scores [N] with empty answers above the threshold."""
     return np.where(odds > threshold, ~answerable, values)
 
 
 def best_threshold(
     values: np.ndarray, odds: np.ndarray, answerable: np.ndarray, given: np.ndarray
 ) -> tuple[float, float]:
-    """Returns the best mean score over all thresholds, and the threshold.
+    """Returns the best mean score over all thresholds, and its threshold.
 
-    Starts from no answer to every question, and lets answers in by their odds, the
-    lowest first; of several best thresholds the lowest is taken, and 0 if it is best to
-    answer nothing. Takes the score of each answer, what says that there is none,
-    whether there is one, and whether the answer is not empty, [N] each.
+    Ties go to the lowest threshold; it is 0 if empty answers score best. All arguments
+    are [N]: scores, null odds, answerability and whether the answer is not empty.
     """
     order = np.argsort(odds, kind="stable")
     steps = np.where(answerable, values, -given.astype(float))[order]
@@ -325,11 +317,10 @@ def best_threshold(
 
 
 def write_answers(named: Mapping[str, Answer], path: Path, *, null_odds: bool) -> None:
-    """Writes predictions, nbest_predictions and null_odds, JSON by question id.
+    """Writes predictions, nbest_predictions and null_odds as JSON by question id.
 
-    The text in predictions is the best one, also where null_odds says that there is
-    none: the official script for SQuAD 2.0 is given both files, and a threshold.
-    ``path`` is that of predictions, whose name becomes those of the other files.
+    Predictions ignore null_odds: the official SQuAD 2.0 script applies the threshold.
+    ``path`` is that of predictions and determines the other two.
     """
     kinds = {"predictions": operator.attrgetter("text"), "nbest_predictions": _n_best}
     if null_odds:
@@ -355,7 +346,7 @@ def _n_best(answer: Answer) -> list[dict[str, Any]]:
 
 
 def write_by_id(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes one file in the layout of the official scripts."""
-    # Readable in any language: files.write_json would escape what is not ASCII.
+    """Writes a JSON file for the official scripts."""
+    # Not files.write_json, which escapes non-ASCII characters.
     text = json.dumps(content, indent=2, ensure_ascii=False)
     files.write_text(path, text + "\n")

@@ -1,8 +1,7 @@
 """Readers of user tables (CSV, TSV, JSON Lines) and held-out splits.
 
-CSV follows RFC 4180 (quotes, line breaks inside of quotes). TSV is split at tabs and
-nothing else: a quotation mark is a character like any other. JSON Lines hold one object
-per line. A name that ends in .gz is unpacked on the way.
+CSV follows RFC 4180 (quotes, line breaks in quotes). TSV has no quoting. JSON Lines
+have one object per line. Files with the suffix .gz are decompressed.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
 csv.field_size_limit(1 << 24)
-# Text shrinks by far less; a file beyond both was made to fill the memory.
+# Rejects gzip bombs: text compresses far less.
 _MOST_TIMES_UNPACKED, _SMALL_UNPACKED = 500, 1 << 28
-# Line number and cells by name of each row.
+# (line number, cells by column name) of each row.
 Numbered = list[tuple[int, dict[str, Any]]]
 _SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A file's rows of named cells."""
+    """A file's columns and rows."""
 
     path: str
     columns: tuple[str, ...]
@@ -45,11 +44,9 @@ class Table:
 
 
 def read_text(path: str) -> str:
-    """Reads a whole text file, without its byte order mark.
+    """Reads a UTF-8 text file without its byte order mark.
 
-    Raises:
-        ValueError: it is empty, binary, or not UTF-8.
-        OSError: it cannot be read.
+    Raises ValueError if it is empty, binary or not UTF-8, OSError if unreadable.
     """
     raw = Path(path).read_bytes()
     if path.endswith(".gz"):
@@ -88,7 +85,7 @@ def _unpacked(packed: bytes, path: str) -> bytes:
 
 
 def read_table(path: str) -> Table:
-    """Reads a table; the name says which kind it is."""
+    """Reads a table in the format of its suffix."""
     kind = Path(path.removesuffix(".gz")).suffix
     if kind not in READERS:
         raise UserError(
@@ -105,7 +102,7 @@ def _csv(text: str, path: str) -> tuple[list[str], Numbered]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     first = text.partition("\n")[0]
     try:
-        # With quotes, another separator would be an error of the CSV itself.
+        # Checked before parsing, which fails on quotes with another separator.
         _require_separator([first] if "," not in first else [], path)
         header = next(reader)
         rows = [(reader.line_num, cells) for cells in reader if cells]
@@ -123,7 +120,7 @@ def _tsv(text: str, path: str) -> tuple[list[str], Numbered]:
 
 
 def _require_separator(header: list[str], path: str) -> None:
-    """Raises ValueError if the only column holds another program's separator."""
+    """Raises ValueError if the only column contains another separator."""
     for separator, name in _SEPARATORS.items():
         if len(header) == 1 and separator in header[0]:
             raise UserError(
@@ -149,10 +146,10 @@ def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> N
 
 
 def json_lines(text: str, path: str) -> tuple[list[str], Numbered]:
-    """Parses JSON Lines into names of columns, and numbered rows.
+    """Parses JSON Lines into column names and numbered rows.
 
-    Lines end with a line feed only: a string may hold U+2028. Blank lines are skipped.
-    Raises ValueError, with the number of the line, if it is not a JSON object.
+    Lines end with a line feed only, since strings may contain U+2028. Blank lines are
+    skipped. Raises ValueError with the line number if a line is not a JSON object.
     """
     columns: dict[str, None] = {}
     rows = []
@@ -174,7 +171,7 @@ READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": json_lines, ".json": json_lines
 
 
 def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
-    """Checks that columns are there; if not, the error lists those that exist."""
+    """Raises ValueError if a column is missing."""
     for name in names:
         if name not in table.columns:
             hint = did_you_mean(name, table.columns)
@@ -186,22 +183,22 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    # A quoted name of a CSV file may go over several lines; an error has one.
+    # Escapes newlines in quoted names: an error message has one line.
     return ", ".join(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Returns " (did you mean 'label'?)" if one of the known names is close."""
+    """Returns " (did you mean 'label'?)" for the closest known name, or ""."""
     close = difflib.get_close_matches(name, known, 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource:
-    r"""Splits of a user's task: one table for each of them.
+    r"""Reads the splits of a user's task, one table each.
 
-    ``text`` are one or two columns; ``label`` is one column, or, for several labels,
-    one with all of them (``separator`` between) or one of 0 and 1 for each of them.
+    ``text`` are one or two columns, and ``label`` is one. For "multilabel", ``label``
+    is one column of labels joined with ``separator``, or one 0/1 column per label.
     ``kind`` is "classification", "multilabel" or "regression". Labels of ``unlabeled``
     splits are not read.
 
@@ -226,7 +223,7 @@ class TableSource:
     unlabeled: tuple[str, ...] = ("test",)
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split; an error of the table names the line."""
+        """Reads a split; raises ValueError with the line if the table is invalid."""
         if not self.files.get(split):
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
         table = read_table(self.files[split])
@@ -280,7 +277,7 @@ class TableSource:
 
 
 def _name(value: Any) -> str:
-    """A label as it is compared: without blanks around it; 1.0 in JSON is 1."""
+    """Returns a label as a stripped string; integral floats of JSON lose ".0"."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
@@ -294,10 +291,10 @@ def _text(value: Any, name: str, where: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Takes an evaluation split, ``name``, out of the training table.
+    """Holds out an evaluation split, ``name``, from the training table.
 
-    It is one example in ``period``, at random, and all others with the same
-    ``context``; other splits are the source's.
+    A random 1/``period`` of the examples is held out. Examples with the same
+    ``context`` stay together. Other splits are those of ``source``.
     """
 
     source: Callable[[str], list[Example]]
@@ -305,11 +302,11 @@ class HeldOut:
     period: int = 10
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split; a ``ValueError`` says that the table is too short."""
+        """Reads a split; raises ValueError if the table is too short."""
         if split not in ("train", self.name):
             return self.source(split)
         examples = self.whole
-        # Questions on one paragraph stay together; another example is a group alone.
+        # Questions on one paragraph form a group; other examples are single.
         groups: dict[Any, list[int]] = {}
         for index, example in enumerate(examples):
             groups.setdefault(getattr(example, "context", index), []).append(index)
@@ -319,7 +316,7 @@ class HeldOut:
                 "give a table to evaluate on (--eval)."
             )
         order = list(groups.values())
-        # Tables are often sorted by label.
+        # Shuffled: tables are often sorted by label.
         random.Random(0).shuffle(order)
         held_out = order.pop(0)
         while len(held_out) < len(examples) // self.period and len(order) > 1:
@@ -329,5 +326,5 @@ class HeldOut:
 
     @functools.cached_property
     def whole(self) -> list[Any]:
-        """The training table, held-out examples included: it has all labels."""
+        """The complete training table, including held-out examples."""
         return self.source("train")

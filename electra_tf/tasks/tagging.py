@@ -1,6 +1,6 @@
-"""Tagging: one label per word, such as chunks, entities and parts of speech.
+"""Token classification, such as chunking, NER and part-of-speech tagging.
 
-A word's tag is predicted at its first piece. Scores are in percent.
+Tags are predicted at the first word piece of a word. Scores are in percent.
 
 Letters: B texts or batch, R rows, S sequence, W words, C tags.
 """
@@ -40,10 +40,10 @@ Sentences = Sequence[Sentence]
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class WordMean(keras.losses.Loss):
-    """Cross-entropy of tag_logits, the mean over the words of the batch.
+    """Cross-entropy averaged over the words of the batch.
 
-    Words are what sample weights above 0 mark; they are counted over all replicas,
-    which Keras's own reductions do not do.
+    Words are positions with a positive sample weight. Unlike Keras's reductions, the
+    mean is over the words of all replicas.
     """
 
     def __init__(self, name: str = "word_mean"):
@@ -55,26 +55,29 @@ class WordMean(keras.losses.Loss):
         y_pred: tf.Tensor,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns this replica's share of the mean: a scalar.
+        """Returns this replica's share of the mean, a scalar.
 
-        Takes tags [B, S], tag_logits [B, S, C] and weights [B, S], by default all 1.
+        Takes labels [B, S], logits [B, S, C] and weights [B, S], all 1 by default.
         """
         values = self.call(y_true, y_pred)
         weights = tf.ones_like(values) if sample_weight is None else sample_weight
         return weighted_mean(values, weights)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the cross-entropy of each word, [B, S]."""
+        """Returns the cross-entropy of each position, [B, S]."""
         return token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the name; the reduction is no argument."""
+        """Returns the name; ``reduction`` is not an argument."""
         return {"name": self.name}
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggedWords:
-    """W tags, None for words cut off; their probabilities [W], 0 where no piece is."""
+    """Predicted tags and probabilities of W words.
+
+    Tags of truncated words are None. Words without word pieces have probability 0.
+    """
 
     tags: tuple[str | None, ...]
     probabilities: np.ndarray
@@ -82,20 +85,20 @@ class TaggedWords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagging(Task):
-    r"""One tag per word.
+    r"""Token classification with one tag per word.
 
-    Fields that ``Task`` has mean the same here.
+    See ``Task`` for the other fields.
 
     Attributes:
-        main_metric: "f1" of the spans that B-, I-, E- and S- tags form, or "accuracy".
-        encoding: what is learned: "given", the tags as they are, or "bioes", their
-            spans as BIOES. The answers are then IOB2, unless the data is BIOES too.
-        long_sentences: "split": one that is too long becomes several rows. "truncate":
-            the words that do not fit are left out, and count as wrong.
-        unknown_tags: "error": evaluation data must not have tags (with spans: types)
-            that the training data lacks. "allow": they count as wrong.
-        dropout: rate before the linear layer; the original code has none.
-        tags: what is learned and answered; None until ``prepare``.
+        main_metric: "f1" of the spans of B-, I-, E- and S- tags, or "accuracy".
+        encoding: tags to train on: "given", or "bioes" to convert spans to BIOES.
+            Predictions are then IOB2, or BIOES if the data is.
+        long_sentences: "split" makes several rows of a long sentence. "truncate" drops
+            its last words, which count as wrong.
+        unknown_tags: "error" rejects evaluation tags (span types for "f1") that are not
+            in the training data. "allow" counts them as wrong.
+        dropout: rate before the linear layer; the original code has no dropout.
+        tags: tag set of the model; None until ``prepare``.
 
     Examples:
         >>> from pathlib import Path
@@ -124,7 +127,7 @@ class Tagging(Task):
     splits_long = True
 
     def prepare(self, train_examples: Sentences) -> Tagging:
-        """Returns the task with the tags that occur; see ``TagSet.of``."""
+        """Returns the task with the tags of the training data; see ``TagSet.of``."""
         if self.tags is not None:
             return self
         tags = [example.tags for example in train_examples]
@@ -143,7 +146,7 @@ class Tagging(Task):
         *,
         training: bool = False,
     ) -> Rows:
-        """Makes a row of each sentence, several of one that is too long."""
+        """Tokenizes each sentence to one row, or to several if it is long."""
         words = [example.words for example in examples]
         split = self.long_sentences == "split"
         pieces = word_rows(words, tokenizer, max_seq_length, split=split)
@@ -167,7 +170,7 @@ class Tagging(Task):
         return Rows(inputs, targets, pieces.sentence, weights, pad_id)
 
     def head(self, encoder: TextEncoder) -> TaggingHead:
-        """Returns dropout and one linear layer for every position."""
+        """Returns a new tagging head."""
         return TaggingHead(
             encoder.hidden_size,
             len(self.tags.learned),
@@ -177,23 +180,23 @@ class Tagging(Task):
         )
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the cross-entropy at first pieces: sum or mean over the words."""
+        """Returns the cross-entropy, a sum or mean over the words."""
         if keras_reduction(reduction) == "sum":
             return keras.losses.SparseCategoricalCrossentropy(
                 from_logits=True, reduction="sum"
             )
-        # Keras's mean is over the padded batch, and would depend on the padding.
+        # Keras's mean includes padding, so it would depend on the padded length.
         return WordMean()
 
     def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Returns the accuracy, of words only."""
+        """Returns the accuracy over words."""
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         return {"weighted_metrics": [accuracy]}
 
     def decode(
         self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sentences
     ) -> list[TaggedWords]:
-        """Returns the tags of each sentence, in the scheme of the data."""
+        """Returns the tags of each sentence in the data's scheme."""
         tags: list[list[str | None]] = [[None] * len(e.words) for e in examples]
         values = [np.zeros(len(example.words), np.float32) for example in examples]
         for row, logits in enumerate(outputs):
@@ -209,7 +212,7 @@ class Tagging(Task):
         return list(map(TaggedWords, answered, values))
 
     def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
-        """Returns scores, and how many words were cut off or have no piece."""
+        """Returns scores and the numbers of words truncated or without word pieces."""
         cut = sum(answer.tags.count(None) for answer in answers)
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
         lost = {"words_cut": float(cut), "words_without_pieces": float(unread - cut)}
@@ -218,25 +221,21 @@ class Tagging(Task):
     def _counts(
         self, answers: Sequence[TaggedWords], examples: Sentences
     ) -> np.ndarray:
-        """What the scores of each sentence are made of, int64 [N, 2 or 5].
-
-        ``word_counts``, and ``span_counts`` if spans are scored.
-        """
+        """Returns word and span counts of each sentence, int64 [N, 2 or 5]."""
         both = [e.tags for e in examples], [answer.tags for answer in answers]
         more = [span_counts(*both)] if self._spans else []
         return np.concatenate([word_counts(*both), *more], axis=1)
 
     def _shares(self, counts: np.ndarray) -> Scores:
-        """The scores of a sum of ``_counts``."""
+        """Returns the scores, in percent, of summed ``_counts``."""
         shares = span_shares(counts[2:]) if self._spans else {}
         shares["accuracy"] = float(counts[0] / max(counts[1], 1))
         return {name: 100 * share for name, share in shares.items()}
 
     def baseline(self, train_examples: Sentences, examples: Sentences) -> Scores:
-        """Returns the scores of each word's most frequent tag, of any word's if new.
+        """Returns the scores of each word's most frequent training tag.
 
-        More than an answer that does not look at the text: for tags, that would be no
-        opponent.
+        Unseen words get the most frequent tag overall.
         """
         return self.score(self._frequent(train_examples, examples), examples)
 
@@ -259,11 +258,11 @@ class Tagging(Task):
         examples: Sentences,
         train_examples: Sentences,
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns the intervals of ``noise.intervals``, over sentences."""
-        # Read where a run is finished only.
+        """Returns bootstrap confidence intervals over sentences."""
+        # Imported here: only finished runs need it.
         from electra_tf.tasks import noise
 
-        # Of a sentence only the counts matter, which need not be counted in each draw.
+        # Counted once per sentence instead of once per resample.
         model = self._counts(answers, examples)
         other = self._counts(self._frequent(train_examples, examples), examples)
 
@@ -273,13 +272,13 @@ class Tagging(Task):
         return noise.intervals(scores, len(examples))
 
     def distribution(self, examples: Sentences) -> dict[str, int]:
-        """Returns how many words have each tag."""
+        """Returns the number of words per tag."""
         return dict(collections.Counter(tag for e in examples for tag in e.tags))
 
     def details_of(
         self, answers: Sequence[TaggedWords], examples: Sentences
     ) -> dict[str, Any]:
-        """Returns scores by type of span, or by tag; and the calibration of words."""
+        """Returns scores per span type or tag, and the calibration error of words."""
 
         def items(tags: Sequence[str | None]) -> set[tuple]:
             if self._spans:
@@ -306,7 +305,7 @@ class Tagging(Task):
     def failure(
         self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores
     ) -> str:
-        """Reports one tag for every word, or a main score of zero."""
+        """Reports a constant prediction or a main score of zero."""
         given = {tag for answer in answers for tag in answer.tags} - {None}
         if len(given) == 1:
             return f"answers {given.pop()} to every word"
@@ -315,10 +314,9 @@ class Tagging(Task):
     def write(
         self, answers: Sequence[TaggedWords], examples: Sentences, path: str
     ) -> None:
-        """Writes the input's lines with the predicted tag as last column.
+        """Writes the input lines with the predicted tag as last column.
 
-        The end of the name becomes .conll. A word that was cut off gets O with spans,
-        else _.
+        The suffix becomes .conll. Truncated words get O for spans, _ otherwise.
         """
         missing = "O" if self._spans else "_"
         with files.open_new(Path(path).with_suffix(".conll")) as file:
@@ -330,7 +328,7 @@ class Tagging(Task):
     def picture(
         self, answers: Sequence[TaggedWords], examples: Sentences, folder: str
     ) -> str:
-        """Draws the confusion matrix of the words' tags."""
+        """Draws the confusion matrix of the tags."""
         pairs = [
             pair
             for example, answer in zip(examples, answers, strict=True)
@@ -343,24 +341,21 @@ class Tagging(Task):
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        """Makes model inputs and words of ``text``, [B], with spaces between words.
-
-        Long sentences are always split.
-        """
+        """Tokenizes ``text``, [B], words separated by white space; splits long ones."""
         return word_tensors(tokenizer, texts["text"], max_seq_length)
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns words, tags and probabilities [B, W], padded; and num_words [B].
+        """Returns padded words, tags and probabilities [B, W], and num_words [B].
 
-        Takes tag_logits, [R, S, C], and what ``word_tensors`` returned.
+        Takes logits [R, S, C] and the output of ``word_tensors``.
         """
         place = tf.stack([inputs["word_row"], inputs["word_position"]], axis=-1)
         probabilities = tf.nn.softmax(tf.gather_nd(outputs, place))  # [B, W, C]
-        # Position 0 is [CLS]: the place of words that no piece stands for.
+        # Words without word pieces have position 0, that of [CLS].
         read = inputs["word_position"] > 0
         fallback = self.tags.learned.index(self.tags.fallback)
         best = tf.where(read, tf.argmax(probabilities, -1), fallback)
-        # ``TagSet.answer`` as a table of the tag before (0: none) and the tag.
+        # ``TagSet.answer`` as a lookup table by previous tag (0: none) and tag.
         before = tf.pad(best + 1, [[0, 0], [1, 0]])[:, :-1]
         table = [
             [self.tags.answer_tag(tag, other) for tag in self.tags.learned]
@@ -376,7 +371,7 @@ class Tagging(Task):
         }
 
     def serving_id_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns tags (as learned) and probabilities at every position, [B, S]."""
+        """Returns tags, in the learned scheme, and probabilities, [B, S]."""
         probabilities = tf.nn.softmax(outputs)
         best = tf.argmax(probabilities, -1)
         return {
@@ -385,7 +380,7 @@ class Tagging(Task):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Adds the tags and the options."""
+        """Adds the tag set and options."""
         tags = {} if self.tags is None else dataclasses.asdict(self.tags)
         tags.pop("learned", None)
         options = {
@@ -399,11 +394,13 @@ class Tagging(Task):
 
 @dataclasses.dataclass(frozen=True)
 class WordRows:
-    """Rows of whole words: int32 input_ids, [CLS] pieces [SEP].
+    """Rows of whole words: [CLS] word pieces [SEP].
 
-    At the first piece of a word, ``word`` is its number in the sentence, -1 elsewhere,
-    int32. Of each row, int64 [R], ``sentence`` is the index of its sentence, and
-    ``end`` how many words of that have been read after the row.
+    Attributes:
+        input_ids: int32.
+        word: index of the word in its sentence at first word pieces, else -1, int32.
+        sentence: index of each row's sentence, int64 [R].
+        end: number of the sentence's words up to the end of the row, int64 [R].
     """
 
     input_ids: Ragged
@@ -419,16 +416,16 @@ def word_rows(
     *,
     split: bool,
 ) -> WordRows:
-    """Fills rows with as many whole words as fit; a sentence has at least one row.
+    """Packs each sentence into one or more rows of whole words.
 
-    Without ``split``, the rest of a sentence that does not fit in one row is left out.
+    Without ``split``, only the first row of a sentence is kept.
     """
     limit = max_seq_length - 2
     pieces = iter(tokenizer.encode([word for words in sentences for word in words]))
     vocabulary = tokenizer.vocabulary
     ids, words, owners, ends = [], [], [], []
     for number, sentence in enumerate(sentences):
-        # Of a word longer than a row, only the first piece decides anyway.
+        # Truncated to a row: only the first word piece is tagged.
         parts = [next(pieces)[:limit] for _ in sentence]
         rows = fill_rows([len(part) for part in parts], limit)
         for row in range(rows.max(initial=0) + 1 if split else 1):
@@ -445,9 +442,9 @@ def word_rows(
 
 
 def fill_rows(lengths: Sequence[int], limit: int) -> np.ndarray:
-    """Number of the row of each word, int64 [W]: the next one where a word is too much.
+    """Returns the row of each word, int64 [W], for rows of ``limit`` word pieces.
 
-    A row has at most ``limit`` pieces, and so has a word.
+    ``lengths`` are the word pieces per word, each at most ``limit``.
     """
     rows = np.zeros(len(lengths), np.int64)
     row = used = 0
@@ -462,11 +459,11 @@ def fill_rows(lengths: Sequence[int], limit: int) -> np.ndarray:
 def word_tensors(
     tokenizer: WordPiece, texts: tf.Tensor, max_seq_length: int
 ) -> Tensors:
-    """Does ``word_rows`` in TensorFlow, for texts [B] with spaces between words.
+    """``word_rows`` in TensorFlow, for texts [B] with white space between words.
 
-    Returns input_ids, input_mask and segment_ids, int32 [R, S]; and words (string
-    [B, W], padded with ""), num_words [B], and the row and the position of the first
-    piece of each word, int64 [B, W]; the position is 0 where there is none.
+    Returns input_ids, input_mask and segment_ids, int32 [R, S], words (string [B, W],
+    padded with "") and num_words, int32 [B]. word_row and word_position locate the
+    first word piece of each word, int64 [B, W]; the position is 0 if it has none.
     """
     words = tf.strings.split(texts)  # [B, W], ragged
     pieces = tokenizer.tokenize(words.values)[:, : max_seq_length - 2]
@@ -499,7 +496,7 @@ def word_tensors(
 
 
 def _filled(lengths: tf.Tensor, limit: int) -> tf.Tensor:
-    """Does ``fill_rows`` for a batch: int64 [B, W] to int64 [B, W]."""
+    """``fill_rows`` in TensorFlow for a batch: int64 [B, W] to int64 [B, W]."""
 
     def add(state: Sequence[tf.Tensor], length: tf.Tensor) -> Sequence[tf.Tensor]:
         row, used = state
@@ -507,7 +504,7 @@ def _filled(lengths: tf.Tensor, limit: int) -> tf.Tensor:
         return row + tf.cast(over, tf.int64), tf.where(over, length, used + length)
 
     start = tf.zeros([tf.shape(lengths)[0]], tf.int64)
-    # One more column: a scan needs at least one step.
+    # Padded by one column: a scan needs at least one step.
     by_word = tf.pad(tf.transpose(lengths), [[0, 1], [0, 0]])
     rows, _ = tf.scan(add, by_word, (start, start))
     return tf.transpose(rows[:-1])
