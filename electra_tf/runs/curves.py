@@ -1,4 +1,4 @@
-"""Curves of a run: its metrics file as a picture."""
+"""Plots the metrics of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from electra_tf.errors import UserError
 from electra_tf.training.cards import MetricCard, Panel, metric_cards
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
-# Dark enough for white paper, told apart by readers who do not see red and green.
+# Color-blind safe, and dark enough for white paper.
 _COLORS = ("#0B62A4", "#D1590A", "#11806A", "#7A3E9D")
 
 _NOT_DRAWN = ("step", "time", "skipped_records")
@@ -32,12 +32,12 @@ def plot_curves(
     baselines: Baselines | None = None,
     title: str | None = None,
 ) -> None:
-    """Draws the metrics of a run, one panel per question, into a PNG.
+    """Plots the metrics of a run, one panel per group, into a PNG.
 
-    Training windows are lines, held-out results lines with markers; panels without any
-    value are left out. A baseline, by name of a value, is a number or (number, label)
-    and drawn as a dashed line: ``{"generator_loss": (7.1, "unigram")}``. Raises
-    ValueError: the file, of a ``MetricsLog``, has no value that could be drawn.
+    Lines are means over training windows, lines with markers held-out results.
+    ``baselines`` maps metric names to a number or (number, label), drawn as a dashed
+    line: ``{"generator_loss": (7.1, "unigram")}``. Raises ValueError if
+    ``metrics_jsonl``, written by a ``MetricsLog``, has no metric to draw.
     """
     rows = files.read_json_lines(metrics_jsonl)
     figure = _figure(rows, baselines or {}, metrics_jsonl)
@@ -93,7 +93,6 @@ def _draw(
     rows: Rows,
     baselines: Baselines,
 ) -> None:
-    """Draws one panel: curves, held-out points, baselines, legend."""
     for card, color in zip(cards, itertools.cycle(_COLORS), strict=False):
         name = card.name
         steps, values = series(rows, name)
@@ -123,7 +122,7 @@ def _draw(
         axis.set_ylim(bottom=0.0)
     entries = len(axis.get_legend_handles_labels()[1])
     if entries:
-        # Between title and plot, where it cannot cover a curve.
+        # Above the plot, so that it covers no curve.
         axis.legend(
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
@@ -139,13 +138,13 @@ def _draw(
 
 
 def series(rows: Rows, name: str) -> np.ndarray:
-    """[2, n]: the steps that have a value, and the values."""
+    """Returns the steps and values of a metric, float64 [2, n]."""
     points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
     return np.array(points, float).reshape(-1, 2).T
 
 
 def steps_text(value: float, position: int) -> str:
-    """A step as 500, 20k or 1.5M."""
+    """Formats a step as 500, 20k or 1.5M."""
     del position
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

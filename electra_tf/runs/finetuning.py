@@ -1,7 +1,6 @@
-"""One fine-tuning run: from an encoder and a task to scores and a served model.
+"""Fine-tuning run: loads encoder and task, trains all seeds, exports the best one.
 
-``prepare`` is the only part that knows the settings. It leaves nothing to decide, and
-nothing that could still be refused for its settings, to ``train`` and ``finish``.
+``prepare`` resolves and checks all settings before ``train`` and ``finish`` run.
 """
 
 from __future__ import annotations
@@ -57,15 +56,15 @@ from electra_tf.training.schedules import WarmupPolynomialDecay
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
 JIT_COMPILE = {"none": "auto", "mirrored": False}
-# Of the training examples, one in so many is what a search chooses on.
+# --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
 _FEWEST_TO_SEARCH = 50
-# Until then a trial shows nothing but its result.
+# Trials log progress only after this time.
 _QUIET_SECONDS = 60
 
 
 def main(config: FinetuneConfig) -> int:
-    """Runs as a command; returns its exit code: an error if every seed failed."""
+    """Runs the command; the exit code is an error if every seed failed."""
     report = run(config, cli.say)
     if report is None:
         return cli.STOPPED
@@ -76,15 +75,15 @@ def main(config: FinetuneConfig) -> int:
 def run(
     config: FinetuneConfig, log: Log, task: Task | None = None
 ) -> dict[str, Any] | None:
-    """Trains all seeds, exports the best one, returns what results.json holds.
+    """Trains all seeds, exports the best one and returns the content of results.json.
 
-    ``task`` takes the place of ``--task``: an object of the caller's own class. What an
-    interrupted run has done is not done again. Returns None after a signal.
+    ``task``, an instance of a custom class, replaces ``--task``. An interrupted run
+    resumes from its last checkpoint. Returns None after a signal.
 
     Raises:
-        ValueError: config, data, vocabulary or encoder are not what they should be, an
-            export format cannot hold the model, or another process runs in the folder.
-        OSError: a file is missing or cannot be written.
+        ValueError: if config, data, vocabulary or encoder are invalid, an export format
+            cannot hold the model, or another process runs in the folder.
+        OSError: if a file is missing or cannot be written.
     """
     began = time.monotonic()
     if config.run.frozen:
@@ -106,9 +105,9 @@ def run(
 
 
 def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
-    """Trains linear layers on the frozen encoder; returns what results.json holds.
+    """Trains linear probes on the frozen encoder; returns the content of results.json.
 
-    Its seeds are those of random encoders; a pretrained one has one score.
+    Seeds initialize random encoders; a pretrained encoder is probed once.
     """
     data, folder = inputs.data, inputs.folder
     frozen.check(data.task)
@@ -130,7 +129,7 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
                 functools.partial(folder.keep_probes, seed),
             )
             probes[seed] = scores
-            # Lines of a run that was killed here would be there twice.
+            # A killed run may have written these lines already.
             folder.forget(seed, step=0, epoch=0)
             for name, by_split in scores.items():
                 folder.record({"seed": seed, "probe": name, **by_split[main[0]]})
@@ -144,15 +143,15 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a run reads; nothing in its folder was replaced yet.
+    """Resolved settings, tokenized data and majority-baseline scores of a run.
 
     Attributes:
-        settings: numbers after preset, task and flags.
-        baseline: scores of the majority baseline by evaluation split.
-        described: flags and settings, for config.json.
-        resumes: whether the run continues the one in the folder.
-        keep: outputs of the search before, which stay.
-        init: what the encoder starts from, "pretrained" or "random".
+        settings: hyperparameters after preset, task and flags.
+        baseline: majority-baseline scores by evaluation split.
+        described: flags and settings for config.json.
+        resumes: whether the run resumes the one in the folder.
+        keep: outputs of an earlier search to keep.
+        init: encoder weights, "pretrained" or "random".
     """
 
     folder: FinetuningFolder
@@ -169,16 +168,16 @@ class Inputs:
 
     @property
     def main(self) -> tuple[str, str]:
-        """The evaluation split and the score that decide."""
+        """Main evaluation split and main metric."""
         return self.data.eval_splits[0], self.data.task.main_metric
 
     @property
     def lengths(self) -> tuple[int, int | None]:
-        """Most tokens of a row, and of pretraining if known."""
+        """Maximum tokens per row, and in pretraining (or None)."""
         return self.settings.max_seq_length, self.start.trained_length
 
     def begin(self) -> None:
-        """Describes the run in its folder, and replaces it unless it is resumed."""
+        """Writes config.json; replaces the folder's outputs unless the run resumes."""
         if self.resumes:
             self.folder.describe(self.described)
             return
@@ -198,9 +197,9 @@ class Job:
     """A run that is ready to be trained.
 
     Attributes:
-        scorer: the float32 copy that is scored and exported.
-        exports: file name -> writes the model there: (model, task, path) to the
-            largest difference on a test batch, None if there is no test.
+        scorer: float32 copy of the model for scoring and export.
+        exports: writers by file name. Each takes (model, task, path) and returns the
+            largest difference on a test batch, or None without a test.
     """
 
     inputs: Inputs
@@ -212,7 +211,7 @@ class Job:
 
 
 def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
-    """Reads, checks and tokenizes everything; errors are those of ``run``."""
+    """Reads, checks and tokenizes the inputs of a run."""
     if config.run.export_onnx:
         export.require_onnx()
     task = task or finetuning_tasks.task(config, log)
@@ -277,10 +276,7 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
 
 
 def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
-    """Reads and builds all that a run needs; replaces no output.
-
-    Errors are those of ``run``.
-    """
+    """Prepares a run without replacing outputs in its folder."""
     callbacks = named_callbacks(config.run.callback)
     inputs = read(config, log, task)
     with equal_shares(config).scope():
@@ -302,11 +298,11 @@ def _resumes(
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """What a pretraining run, or another fine-tuning run, leaves for fine-tuning.
+    """Encoder and tokenizer of a pretraining or fine-tuning run.
 
     Attributes:
-        encoder: its compute dtype is that of the fine-tuning run.
-        trained_length: tokens per example in pretraining; None if unknown.
+        encoder: in the compute dtype of this fine-tuning run.
+        trained_length: tokens per example in pretraining, or None.
     """
 
     encoder: TextEncoder
@@ -315,7 +311,7 @@ class Pretrained:
 
 
 def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
-    """Loads encoder and vocabulary, and checks that they belong together."""
+    """Loads encoder and tokenizer; raises ValueError if they do not match."""
     path = named(config.run.encoder)
     folder = path if path.is_dir() else path.parent
     home = PretrainingFolder(folder)
@@ -343,7 +339,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             )
     if not config.run.frozen and (hint := foreign_dropout(config.recipe, saved)):
         log(hint)
-    # A saved encoder has dtype and dropout of its pretraining; this run has its own.
+    # The saved encoder has the dtype and dropout of its pretraining.
     encoder = fresh_copy(
         saved,
         _POLICIES[config.run.mixed_precision],
@@ -369,10 +365,10 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
 
 
 def foreign_dropout(recipe: RecipeConfig, encoder: TextEncoder) -> str:
-    """Hints at dropout that the encoder has never seen; else is empty.
+    """Returns a hint if the encoder was pretrained without dropout, else "".
 
-    Most of a state is common to all texts. What is dropped of that is noise, far above
-    the differences between texts, to an encoder that was not trained to bear it.
+    Hidden states share a large component across texts. For such an encoder, dropout of
+    this component is noise far above the differences between texts.
     """
     flags = ("dropout", "attention_dropout", "head_dropout")
     given = [flag for flag in flags if getattr(recipe, flag)]
@@ -386,11 +382,11 @@ def foreign_dropout(recipe: RecipeConfig, encoder: TextEncoder) -> str:
 
 
 def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
-    """How training is spread over devices, which must get equal shares of a batch."""
+    """Returns the strategy; raises ValueError if the batch does not split evenly."""
     strategy = strategy_for(config.run.distribution)
     rows, devices = config.recipe.train_batch_size, strategy.num_replicas_in_sync
     if rows % devices:
-        # Keras averages the means of the devices, which must not differ in weight.
+        # Keras averages the means of the devices without weights.
         raise UserError(
             f"--train_batch_size={rows} is not divisible by the {devices} devices of "
             f"--distribution={config.run.distribution}: give a multiple."
@@ -400,13 +396,13 @@ def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The numbers of a run, after preset, task and flags.
+    """Hyperparameters after preset, task and flags.
 
     Attributes:
-        size: what the encoder counts as: small, base or large.
-        learning_rate: peak of the schedule.
+        size: size class of the encoder: "small", "base" or "large".
+        learning_rate: peak learning rate.
         layerwise_exponent: "exact" or "original".
-        reduction: of the loss, "sum" or "mean".
+        reduction: loss reduction, "sum" or "mean".
     """
 
     size: str
@@ -420,7 +416,7 @@ class Settings:
 
 
 def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settings:
-    """Fills in what the flags leave open; the encoder limits the length."""
+    """Resolves the hyperparameters; raises ValueError if max_seq_length is too long."""
     recipe, preset = config.recipe, RECIPES[config.recipe.preset]
     size = encoder_size(encoder.hidden_size)
     positions = encoder.embeddings.max_positions
@@ -450,7 +446,7 @@ def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settin
 
 
 def untrained_positions(chosen: Settings, start: Pretrained) -> str:
-    """Warns when examples may be longer than those of pretraining; else is empty."""
+    """Returns a warning if rows can exceed the pretraining length, else ""."""
     trained = start.trained_length
     if trained is None or chosen.max_seq_length <= trained:
         return ""
@@ -464,7 +460,7 @@ def untrained_positions(chosen: Settings, start: Pretrained) -> str:
 def optimizer(
     recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int | None
 ) -> AdamW:
-    """Makes AdamW with one rate per layer; without a last step it stays the peak's."""
+    """Builds AdamW with layer-wise learning rates, constant without ``total_steps``."""
     rate: float | WarmupPolynomialDecay = chosen.learning_rate
     if total_steps is not None:
         rate = WarmupPolynomialDecay(
@@ -580,11 +576,10 @@ def _exports(
 def searched(
     config: FinetuneConfig, log: Log, task: Task | None = None
 ) -> FinetuneConfig | None:
-    """Returns the config with the values that --search found best.
+    """Runs ``--search``; returns the config with the best hyperparameters found.
 
-    Every trial trains on four fifths of the training examples and is scored on the
-    rest. The evaluation data is read, so that its errors come first, and not used.
-    Returns None after a signal. Errors are those of ``run``.
+    Trials train on four fifths of the training examples and are scored on the rest. The
+    evaluation data is read only to raise its errors early. Returns None after a signal.
     """
     # Only a search needs these.
     from electra_tf.config.search import axes
@@ -622,7 +617,7 @@ def searched(
         f"{len(held_out)} others"
     )
     trials = FinetuningFolder(inputs.folder.path / SEARCHING)
-    # One for all, which is traced once: scores know no dropout.
+    # One scorer for all trials, traced once: scoring uses no dropout.
     scorer = Scorer(data.task.build_model(start.encoder), inputs.eval_batch_size)
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
@@ -653,7 +648,7 @@ def searched(
     with files.owned(inputs.folder.path):
         if not _resumes(config, trials, inputs.described):
             dataclasses.replace(inputs, resumes=False, keep=()).begin()
-            # Its checkpoints last: with them it counts as begun.
+            # The folder of checkpoints comes last: it marks the search as started.
             trials.describe(inputs.described)
             trials.checkpoints.mkdir()
         search = Search(
@@ -676,7 +671,7 @@ def searched(
         f"search: {flags_text} has the best {metric}, {best.score:.2f}; the first "
         f"trial has {done[0].score:.2f}. Now all training examples:"
     )
-    # With --search, so that the same command goes on with this run.
+    # Keeps --search, so that the same command resumes this run.
     values = fields.to_flat(config.trying(best.values))
     return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
 
@@ -688,13 +683,13 @@ def _discard(*_: Any) -> None:
 def _trained(
     trainer: Trainer, seed: int, watch: Watch, folder: FinetuningFolder, log: Log
 ) -> str | None:
-    """Trains a seed; returns why it diverged, "" if it did not, None after a signal."""
+    """Trains a seed; returns its failure, "" if none, or None after a signal."""
     failure = ""
     with GracefulStop() as stop:
         try:
             trainer.train(seed, watch, folder, stop)
         except FloatingPointError as error:
-            # Other seeds may do better; this one is scored as it is.
+            # A diverged seed is scored as it is; the other seeds still run.
             failure = str(error)
     if stop.requested:
         log(f"{stop.requested}: {SAVED_AND_STOPPED}")
@@ -704,10 +699,9 @@ def _trained(
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """Results of all seeds, and the first of those with the best main score.
+    """Results of all seeds, and the first seed with the best main score.
 
-    ``answers`` are those of the best seed by evaluation split, as far as they are
-    known.
+    ``answers`` holds the best seed's predictions by split, if this process made them.
     """
 
     results: list[SeedResult]
@@ -716,10 +710,10 @@ class Trained:
 
 
 def train(job: Job) -> Trained | None:
-    """Trains and scores every seed that is not done.
+    """Trains and scores the remaining seeds; returns None after a signal.
 
-    Begins by replacing what the folder held, unless that is resumed. The scorer gets
-    the weights of the best seed. Returns None after a signal.
+    Replaces the folder's outputs unless the run resumes. The scorer ends with the
+    weights of the best seed.
     """
     inputs, folder, data = job.inputs, job.inputs.folder, job.inputs.data
     inputs.begin()
@@ -747,7 +741,7 @@ def train(job: Job) -> Trained | None:
         if best() == seed:
             answers = own_answers
             _weights(job, seed).save(seed)
-        # After its weights: a seed with this file is not trained again.
+        # Written after the weights: a seed with this file is not trained again.
         folder.finish_seed(dataclasses.asdict(result), best())
     if _weights(job, best()).restore_latest() is None:
         raise FileNotFoundError(
@@ -759,7 +753,6 @@ def train(job: Job) -> Trained | None:
 
 
 def _weights(job: Job, seed: int) -> CheckpointStore:
-    """Keeps the trained weights of a seed, in and for the scorer's model."""
     return CheckpointStore(
         job.inputs.folder.weights(seed),
         named_variables(job.scorer.model),
@@ -768,7 +761,7 @@ def _weights(job: Job, seed: int) -> CheckpointStore:
 
 
 def _scored(job: Job, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
-    """Scores the weights that the scorer has; the result, and answers by split."""
+    """Scores the scorer's weights; returns the result and predictions by split."""
     data, (main, _) = job.inputs.data, job.inputs.main
     data.tune(job.scorer.outputs)
     task, answers, scores = data.task, {}, {}
@@ -785,7 +778,7 @@ def _scored(job: Job, seed: int, failure: str) -> tuple[SeedResult, dict[str, An
 
 
 def finish(job: Job, trained: Trained) -> dict[str, Any]:
-    """Writes predictions, exports and the report; returns what results.json holds."""
+    """Writes predictions, exports and report; returns the content of results.json."""
     inputs, data, model = job.inputs, job.inputs.data, job.scorer.model
     folder, task, (main, _) = inputs.folder, data.task, inputs.main
     report = summary(trained.results, inputs.baseline, inputs.main)
@@ -799,7 +792,7 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
     report |= finetuning_report.examine(data, answers[main], job.log)
     if len(report["failed_seeds"]) == len(trained.results):
         job.log("every seed failed; exiting with code 1")
-    # With what was tuned.
+    # Again, with the tuned threshold.
     folder.describe_task(task, inputs.start.tokenizer, *inputs.lengths)
     finetuning_report.write_predictions(data, answers, folder.path)
     models.save(model, folder.path / MODEL)
@@ -814,7 +807,7 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
     # Imported late: only a finished run needs it.
     from electra_tf.folders.task_card import task_card
 
-    # After all that is needed: results.json says that the run is finished.
+    # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
     finetuning_report.draw(data, answers[main], report, folder.path, job.log)
     return report

@@ -1,4 +1,4 @@
-"""Reports of fine-tuning: scores over seeds, their noise, predictions and pictures."""
+"""Reports of fine-tuning: scores, confidence intervals, predictions and plots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from electra_tf.folders.finetuning import SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.tasks import plots
 
-# The table of classes: how many at most, and the width of each column.
+# Class table: maximum number of rows, column widths.
 _MOST_CLASSES_SHOWN = 20
 _COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
 Baseline = Mapping[str, Mapping[str, float]]
@@ -24,11 +24,11 @@ Baseline = Mapping[str, Mapping[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class SeedResult:
-    """Scores of one seed by evaluation split and name, and why it counts as failed."""
+    """Scores of one seed by evaluation split and name, and its failure."""
 
     seed: int
     scores: Mapping[str, Mapping[str, float]]
-    failure: str  # Empty for a seed that did not fail.
+    failure: str  # "" if the seed did not fail.
 
 
 def summary(
@@ -38,8 +38,8 @@ def summary(
 ) -> dict[str, Any]:
     """Returns median, mean and standard deviation over seeds, by split and score.
 
-    All seeds count, failed ones too: leaving them out would flatter the recipe.
-    ``main`` names the split and the score that decide.
+    Failed seeds count, too; without them the scores would be too high. ``main`` holds
+    the main split and metric.
     """
 
     def over_seeds(split: str, name: str) -> dict[str, float]:
@@ -55,7 +55,7 @@ def summary(
             "std": std,
             "min": float(np.min(values)),
             "max": float(np.max(values)),
-            # Not every task has one.
+            # Some scores have no baseline.
             "baseline": baseline[split].get(name, math.nan),
         }
 
@@ -73,7 +73,7 @@ def summary(
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """Formats the seeds as a table for the terminal, the main split only."""
+    """Formats the scores of all seeds on the main split as a table."""
     split = report["main_split"]
     names = list(report["summary"][split])
     rows = [["seed", *names, ""]]
@@ -81,7 +81,6 @@ def table(report: Mapping[str, Any]) -> str:
         values = [f"{result['scores'][split][name]:.2f}" for name in names]
         failure = f"failed: {result['failure']}" if result["failure"] else ""
         rows.append([str(result["seed"]), *values, failure])
-    # One seed has no spread.
     over_seeds = ("median", "mean", "std") if len(report["seeds"]) > 1 else ()
     for kind in (*over_seeds, "baseline"):
         values = [f"{report['summary'][split][name][kind]:.2f}" for name in names]
@@ -97,10 +96,10 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
-    """Compares the answers to the main split with its labels, for results.json.
+    """Evaluates the predictions on the main split in detail, for results.json.
 
-    Returns scores by class, calibration, confidence intervals and the verdict against
-    the baseline, as far as the task has them.
+    Returns scores by class, calibration error, confidence intervals and the comparison
+    with the baseline, as far as the task has them.
     """
     task, main = data.task, data.eval_splits[0]
     examples, name = data.examples[main], task.main_metric
@@ -128,7 +127,6 @@ def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
 
 
 def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
-    """Precision, recall, F1 and support of the most frequent classes."""
     frequent = sorted(classes, key=lambda label: -classes[label]["support"])
     width = max(map(len, (*frequent[:_MOST_CLASSES_SHOWN], "label")))
     lines = [f"{'label'.ljust(width)}  precision  recall      F1  support"]
@@ -151,7 +149,7 @@ def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) 
 def draw(
     data: TaskData, answers: Any, report: Mapping[str, Any], folder: Path, log: Log
 ) -> None:
-    """Draws the task's picture and the scores of the seeds; logs what fails."""
+    """Plots the predictions and the scores of the seeds; logs errors."""
     task, main = data.task, data.eval_splits[0]
     metric = task.main_metric
     seeds = {each["seed"]: each["scores"][main][metric] for each in report["seeds"]}
@@ -162,6 +160,6 @@ def draw(
             label = f"{task.name} {metric}"
             plots.seeds(seeds, report["failed_seeds"], baseline, label, str(folder))
     except Exception as error:
-        # A picture that cannot be drawn is no reason to lose a trained model.
+        # A failed plot must not lose a trained model.
         message = " ".join(str(error).split())[:200]
         log(f"warning: a picture is missing: {type(error).__name__} {message}")

@@ -1,6 +1,6 @@
-"""From the flags of a fine-tuning run to its task, and to what the task reads.
+"""Builds the task of a fine-tuning run from its flags, and loads its data.
 
-A task of somebody else is a further row: put it into ``TASKS`` before the run starts.
+To add a custom task, put a row into ``TASKS`` before the run starts.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTa
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """A name of ``--task``, and what makes the task from the flags.
+    """A value of ``--task``, and the function that builds the task from the flags.
 
     Attributes:
-        reads: fields of ``FinetuneDataConfig`` that not every task reads, and this one
-            does. Such a flag without effect is a misunderstanding: it is rejected.
-        many_files: whether --train, --eval and --test may name several files each,
-            with commas between them.
+        reads: fields of ``FinetuneDataConfig`` that this task reads but not every task.
+            Other tasks reject these flags.
+        many_files: whether --train, --eval and --test accept comma-separated lists.
     """
 
     make: Callable[[FinetuneConfig, Log], Task]
@@ -49,12 +48,12 @@ class TaskRow:
 
 
 def task(config: FinetuneConfig, log: Log) -> Task:
-    """Makes the task called ``--task``; reads no example.
+    """Builds the task named by ``--task``, without reading examples.
 
     Raises:
-        ValueError: there is none of that name, a flag it needs is missing, or one is
-            given that it does not read.
-        FileNotFoundError: a file that a flag names is missing.
+        ValueError: if the name is unknown, a required flag is missing, or a flag does
+            not apply to the task.
+        FileNotFoundError: if a file named by a flag is missing.
     """
     data, name = config.data, config.run.task
     if name not in TASKS:
@@ -98,7 +97,6 @@ def task(config: FinetuneConfig, log: Log) -> Task:
 
 
 def _head(config: FinetuneConfig) -> dict[str, Any]:
-    """What the flags say of the head of a text task."""
     return {
         "dropout": config.recipe.head_dropout,
         "pooling": config.recipe.pooling,
@@ -122,7 +120,6 @@ def _glue(config: FinetuneConfig, log: Log) -> Task:
 
 
 def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
-    """Makes a task of the user's own tables."""
     name, data = config.run.task, config.data
     if not data.train:
         raise UserError(
@@ -141,7 +138,6 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
         kind=name,
         separator=data.label_separator,
     )
-    # What each class alone takes.
     own = {
         Classification: {"class_weights": data.class_weights},
         MultiLabel: {
@@ -184,10 +180,10 @@ def _given_files(data: FinetuneDataConfig) -> dict[str, str]:
 def _tagging(
     word: str, tag: str, metric: str, config: FinetuneConfig, log: Log
 ) -> Task:
-    """Makes a tagging task; flags win over these columns and this main score."""
+    """Builds a tagging task; flags override these columns and this metric."""
     name, data, options = config.run.task, config.data, config.tagging
     if data.train:
-        # The user's own test file is one to predict.
+        # The user's test file is unlabeled: it is only predicted.
         paths, unlabeled = _given_files(data), ("test",)
     elif data.data_dir:
         paths, unlabeled = find_files(data.data_dir), ()
@@ -218,7 +214,6 @@ def _tagging(
 
 
 def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
-    """Makes a question answering task of SQuAD 1.1 or 2.0."""
     name, data, options = config.run.task, config.data, config.question_answering
     if data.train:
         given = _given_files(data)
@@ -267,7 +262,7 @@ TASKS: dict[str, TaskRow] = {
     ),
     "regression": TaskRow(partial(_table, Regression), (*_TABLE, "label_range")),
     "documentation": TaskRow(_documentation, (_WEIGHTS,)),
-    # Columns of words and tags, main score.
+    # Arguments: word column, tag column, main metric.
     "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
     "chunking": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
     "ner": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
@@ -277,13 +272,13 @@ TASKS: dict[str, TaskRow] = {
 }
 
 
-# Of which a tenth, for a threshold.
+# Minimum number of training examples to tune a threshold on a tenth of them.
 _FEWEST_TO_TUNE = 100
 _MOST_SHOWN = 12
 
 
 def _distribution(counts: dict[str, int], total: int, counted: str) -> str:
-    """How many labels there are, and how often the most frequent ones occur."""
+    """Formats the number of labels and the most frequent ones."""
     frequent = sorted(counts, key=counts.get, reverse=True)
     shown = (f"{x} {counts[x] / total:.1%}" for x in frequent[:_MOST_SHOWN])
     more = ", ..." if frequent[_MOST_SHOWN:] else ""
@@ -306,24 +301,24 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
 
 
 def _is_empty(example: Any) -> bool:
-    """Whether a text, or one of a pair, has only white space."""
+    """Whether a text, or one of a pair, is blank."""
     return not all(text.strip() for text in getattr(example, "texts", ()))
 
 
 class TaskData:
-    """Examples and rows of all splits, and the task that knows its labels.
+    """Examples and tokenized rows of all splits, and the prepared task.
 
     Args:
-        train_fraction: share of the training examples to use; ``seed`` draws it.
+        train_fraction: fraction of the training examples to sample with ``seed``.
 
     Attributes:
         task: the task after ``prepare``.
-        train: training examples, as they are scored; ``train_rows`` is trained on.
-        keys: hashes of examples and rows by split, "train" too.
-        eval_splits: names of the evaluation splits that are there, the main one first.
-        test_splits: names of the splits to predict that are there.
-        tuning: examples held out of training, for ``tune``; mostly none.
-        examples: by evaluation and test split, as are ``rows``.
+        train: training examples for scoring; ``train_rows`` adds the augmentations.
+        keys: hashes of examples and rows by split, "train" included.
+        eval_splits: available evaluation splits, the main one first.
+        test_splits: available splits to predict.
+        tuning: training examples held out for ``tune``, often none.
+        examples: examples by evaluation and test split, as are ``rows``.
     """
 
     def __init__(
@@ -337,7 +332,7 @@ class TaskData:
         log: Log,
     ):
         examples = task.examples(task.train_split)
-        # From the whole table: a rare label may be in no example that is trained on.
+        # Uses the whole table: the training part may lack a rare label.
         source = getattr(task, "source", None)
         whole = source.whole if isinstance(source, HeldOut) else examples
         self.task = task.prepare(whole)
@@ -367,13 +362,13 @@ class TaskData:
             total = sum(counts.values()) if words else len(self.train)
             log(_distribution(counts, total, self.task.counted))
         main = self.task.eval_splits[0]
-        # The only split that a run cannot do without, beside the training data.
+        # The only required split beside the training data.
         self.examples = {main: self.task.examples(main)}
         for split in (*self.task.eval_splits[1:], *self.task.test_splits):
             try:
                 self.examples[split] = self.task.examples(split)
             except FileNotFoundError:
-                # Of a benchmark's folder; files that the user names are there.
+                # Benchmark folders may lack splits; files named by flags exist.
                 log(f"{self.task.name} has no {split} data here: left out")
         there = [split for split in self.task.eval_splits if split in self.examples]
         self.eval_splits = tuple(there)
@@ -417,13 +412,13 @@ class TaskData:
             )
 
     def tune(self, outputs: Outputs) -> None:
-        """Lets the task choose what it can, on examples held out of training."""
+        """Tunes the task, such as its threshold, on held-out training examples."""
         if self.tuning:
             rows = self._tuning_rows
             answers = self.task.decode(outputs(rows), rows, self.tuning)
             self.task = self.task.tune(answers, self.tuning)
 
     def answers(self, split: str, outputs: Outputs) -> Any:
-        """Makes answers to a split from what a model says about its rows."""
+        """Decodes a model's outputs on a split into predictions."""
         rows = self.rows[split]
         return self.task.decode(outputs(rows), rows, self.examples[split])

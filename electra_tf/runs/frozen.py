@@ -1,12 +1,12 @@
-"""Frozen probes: what a linear layer finds in the states of an encoder.
+"""Frozen probes: linear models on the hidden states of a frozen encoder.
 
-The encoder is not trained; each layer's states, and a learned mixture of all of them,
-are read by one linear layer that is trained to convergence (``linear.py``). Nothing is
-left to chance but the encoder, so that an encoder has one score, not one per seed. As
-in the probes of Tenney et al., 2019, and the mixtures of ELMo (Peters et al., 2018).
+One linear layer is trained to convergence (``linear.py``) on each layer's states, and
+on a learned mixture of all layers. Only the encoder's weights affect the score, so each
+encoder has one score, not one per seed. The probes follow Tenney et al., 2019, the
+mixtures ELMo (Peters et al., 2018).
 
-Letters: L layers (what goes into the first block counts as one), N words or texts, D
-hidden size.
+Letters: L layers, the input of the first block included; N words or texts; D hidden
+size.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from electra_tf.tasks.base import Ragged, Rows, Task
 from electra_tf.tasks.batching import make_batch
 from electra_tf.tasks.heads import TaskModel, Tensors, mean_over_tokens
 
-# The name of the score that decides is this and the first of the readings.
+# The main probe is the mixture with the first reading.
 MIXTURE = "mixture"
 _States = dict[str, np.ndarray]
-# By probe, split and score.
+# Scores by probe, split and name.
 Found = dict[str, dict[str, dict[str, float]]]
 
 
@@ -36,13 +36,13 @@ def _words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     return tf.boolean_mask(state, inputs["is_word"] > 0)
 
 
-# What is read of the states [B, S, D] of a layer, by kind of task: vectors [N, D].
+# Pooling functions by task kind: states [B, S, D] of a layer -> vectors [N, D].
 _TEXT = {"mean": mean_over_tokens, "cls": lambda state, inputs: state[:, 0]}
 READINGS = dict.fromkeys(linear.LOSSES, _TEXT) | {"tagging": {"words": _words}}
 
 
 def check(task: Task, flag: str = "--frozen") -> None:
-    """ValueError if there is no frozen probe of such a task, which ``flag`` wants."""
+    """Raises ValueError if ``flag`` does not support tasks of this kind."""
     if task.kind not in READINGS:
         raise UserError(
             f"{flag} reads one vector per text or word, and --task={task.name} asks "
@@ -58,11 +58,11 @@ def scores(
     known: Found,
     keep: Callable[[Found], None],
 ) -> Found:
-    """Trains all probes of a task but the known ones, and scores them.
+    """Trains and scores all probes of a task except the ``known`` ones.
 
-    Probes are called after what they read and the layer: "mean 0", "cls mixture". The
-    first one is the mixture that decides. ``keep`` is given all that are done, after
-    each. What is not known is found the same whatever is known.
+    Probes are named by pooling and layer, such as "mean 0" or "cls mixture"; the first
+    mixture is the main probe. ``keep`` receives all finished probes after each one. The
+    scores do not depend on ``known``.
     """
     task, train = data.task, data.train_rows
     loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
@@ -124,11 +124,11 @@ def scores(
 
 
 def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> None:
-    """Sets the head of a model to the probe of what it reads of its encoder.
+    """Initializes a model's head with a converged linear probe of its encoder.
 
-    Linear probing, then fine-tuning (Kumar et al., 2022): the first gradients of a
-    random head move an encoder away from what it has learned; those of a probe that
-    has converged begin with what is not in the states yet. Nothing of this is drawn.
+    Linear probing before fine-tuning (Kumar et al., 2022): the first gradients of a
+    random head distort pretrained states, those of a converged probe do not. The result
+    is deterministic.
     """
     head = model.head
     reading, layers = "words", slice(-1, None)
@@ -141,7 +141,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
         targets = targets.reshape(len(targets), head.num_outputs)
     readings = {reading: readings[reading]}
     states = states_of(model.encoder, rows, readings, batch_size, layers)[reading]
-    # One scale for all layers, which the kernel can take over; not one for each.
+    # One scale for all layers, which the kernel can absorb.
     shift = states.mean(axis=1, dtype=np.float64)
     states -= shift[:, np.newaxis].astype(np.float32)
     variance = [np.square(layer).mean(axis=0, dtype=np.float64) for layer in states]
@@ -161,7 +161,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
 
 
 def _asked(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Targets, weights and row numbers of what is trained on: texts, or words."""
+    """Returns targets, weights and row numbers of the trained texts or words."""
     (column,) = rows.targets.values()
     if not isinstance(column, Ragged):
         return column, rows.weights, rows.example
@@ -171,7 +171,7 @@ def _asked(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
 
 
 def _is_word(rows: Rows) -> Ragged | None:
-    """Where rows of tagging have the first piece of a word; None of other rows."""
+    """Returns the mask of first word pieces in tagging rows, None for other rows."""
     if "word" in rows.notes:
         word = rows.notes["word"]
         return Ragged((word.values >= 0).astype(np.int32), word.splits)
@@ -187,7 +187,7 @@ def states_of(
     batch_size: int,
     layers: slice = slice(None),
 ) -> _States:
-    """What layers say, float32 [L, N, D] by reading, in the order of the rows."""
+    """Returns pooled states, float32 [L, N, D] by reading, in the order of the rows."""
     is_word = _is_word(rows)
     counts = np.ones(len(rows), np.int64)
     if is_word is not None:
@@ -222,10 +222,10 @@ def states_of(
 
 
 def standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gives each feature of [L, N, D] mean 0 and variance 1, in place.
+    """Standardizes each feature of [L, N, D] to mean 0 and variance 1, in place.
 
-    One strength then suits all layers, and a mixture compares like with like. Returns
-    what was taken off, and what it was divided by, float32 [L, 1, D].
+    One L2 strength then suits all layers, and mixture weights are comparable. Returns
+    the mean and the scale, float32 [L, 1, D].
     """
     shift = states.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
     scale = np.empty_like(shift)
@@ -238,7 +238,7 @@ def standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_row(logits: np.ndarray, rows: Rows) -> list[np.ndarray]:
-    """Logits [N, C] as a model returns them: of a text [C], of tagging [S, C]."""
+    """Splits logits [N, C] by row: [C] per text, [S, C] in tagging."""
     is_word = _is_word(rows)
     if is_word is None:
         return list(logits)

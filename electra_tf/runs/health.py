@@ -1,4 +1,4 @@
-"""Warnings of runs that train but do not learn: one more of ``training.sinks``."""
+"""Warnings about runs that do not learn, as one of ``training.sinks``."""
 
 import collections
 import logging
@@ -11,23 +11,22 @@ Values = Mapping[str, float]
 
 
 class HealthWarnings:
-    """Warns once of a discriminator that learns nothing and of too good a generator.
+    """Warns once about a collapsed discriminator or too strong a generator.
 
-    Over ``windows`` consecutive windows after ``min_steps``:
+    A rule must hold for ``windows`` consecutive windows after ``min_steps``:
 
-    - collapse: the AUC stays below 0.55 and the loss at that of always predicting the
-      base rate, its entropy; both over the tokens that can be replaced, where the run
-      reports that. Low recall alone is normal early on: 0.05 at 5,000 steps
-      with an AUC of 0.68 is a healthy run. For discriminators that are asked whether
-      a token was replaced.
-    - no correction: a discriminator that predicts tokens gets fewer of them right than
-      keeping every token would, and corrects fewer than 1 % of the replaced ones.
-    - strong generator: fewer than 30 % of the masked tokens end up replaced. About 40 %
-      (6 % of all tokens at a mask rate of 15 %) is usual at the end of training.
+    - collapse: AUC below 0.55, and a loss no better than the entropy of the base rate.
+      Both count replaceable tokens only, if the run reports those. Low recall alone is
+      normal: 0.05 at 5,000 steps with an AUC of 0.68 is healthy. Replaced-token
+      detection only.
+    - no correction: a token-predicting discriminator is less accurate than keeping
+      every token, and corrects fewer than 1 % of the replaced tokens.
+    - strong generator: fewer than 30 % of the masked tokens are replaced. About 40 % is
+      usual at the end of training (6 % of all tokens at a mask rate of 15 %).
 
     Args:
-        mask_rate: share of real tokens that are masked.
-        log: takes the warning; None is a logger's.
+        mask_rate: fraction of real tokens that are masked.
+        log: receives the warnings; None uses the module's logger.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class HealthWarnings:
         self.min_steps = min_steps
         self.windows = windows
         self._log = log or logging.getLogger(__name__).warning
-        # Each rule, and a value without which it cannot be asked.
+        # Rules, each with a metric that it requires.
         self._rules = {
             "collapse": ("discriminator_auc", self._collapse),
             "no correction": ("corrected_accuracy", self._no_correction),
@@ -51,7 +50,7 @@ class HealthWarnings:
         self._counts = collections.Counter()
 
     def __call__(self, step: int, values: Values) -> None:
-        """Counts windows for which a rule holds and warns when they are enough."""
+        """Warns if a rule has held for enough consecutive windows."""
         if step < self.min_steps:
             return
         for name, (needed, rule) in [*self._rules.items()]:
@@ -104,7 +103,7 @@ class HealthWarnings:
 
 
 def _base_rate(values: Values) -> float:
-    """Share of replaced tokens among those that the discriminator's loss is about."""
+    """Fraction of replaced tokens in the discriminator's loss."""
     return values.get("replaced_masked_fraction", values["replaced_fraction"])
 
 

@@ -1,4 +1,4 @@
-"""Held-out numbers of a pretrained model, and how far they would move on other text."""
+"""Held-out metrics of a pretrained model, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from electra_tf.pretraining import PretrainingModel
 from electra_tf.tasks import noise
 
 Intervals = dict[str, tuple[float, float]]
-# Of fewer batches a draw is no new text.
+# Minimum number of batches for the bootstrap.
 _FEWEST_BATCHES = 8
 
 
 def evaluate(
     model: PretrainingModel, batches: tf.data.Dataset
 ) -> tuple[dict[str, float], Intervals]:
-    """The metrics by name, and their 95 % intervals.
+    """Returns the held-out metrics by name, and their 95 % confidence intervals.
 
-    The bootstrap over batches, since what a metric counts of a batch adds up to what it
-    counts of all. Intervals are empty for few batches, and on several devices.
+    The bootstrap resamples batches, since metric counts add up over batches. Intervals
+    are empty for fewer than 8 batches and on several devices.
     """
     states = _States()
-    # Of several devices, each has counts of its own.
+    # Each device has its own counts.
     alone = model.distribute_strategy.num_replicas_in_sync == 1
     more = {"callbacks": [states]} if alone else {}
     logs = model.evaluate(batches, verbose=0, return_dict=True, **more)
@@ -52,7 +52,7 @@ def evaluate(
 
 
 class _States(keras.callbacks.Callback):
-    """What the metrics have counted, after each batch."""
+    """Records the metric variables after each batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,5 +63,5 @@ class _States(keras.callbacks.Callback):
         self.totals.append([v.numpy() for v in self.model.metrics_variables])
 
     def columns(self) -> list[np.ndarray]:
-        """The totals of each variable, with the batches as first axis."""
+        """Returns the totals of each variable, stacked over batches."""
         return [np.stack(column) for column in zip(*self.totals, strict=True)]

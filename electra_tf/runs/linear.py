@@ -1,8 +1,6 @@
-"""Linear models on fixed features, trained until they are done.
+"""Linear models on fixed features, trained to convergence with L-BFGS.
 
-Plain NumPy and SciPy's L-BFGS: the loss of a linear layer is convex, so that there is
-no rate, no schedule, no order of the data and no seed, and nothing is left to chance
-but the features themselves.
+The loss of a linear layer is convex: no learning rate, schedule, data order or seed.
 
 Letters: L layers, N examples, D features, C outputs.
 """
@@ -15,12 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import optimize, special
 
-# Loss of each example [N], and its gradient [N, C], of logits [N, C] and targets.
+# (logits [N, C], targets) -> losses [N], gradient [N, C].
 Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-# Shares of the squared kernel in the mean loss, to choose from; the largest first.
+# L2 strengths to choose from, largest first.
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 _MOST_STEPS = 500
-# Least relative gain of a step: at a tenth of it scores move by 0.05 at most (POS).
+# Relative tolerance of L-BFGS: a tenth of it moves POS scores by 0.05 at most.
 _LEAST_GAIN = 1e-5
 
 
@@ -45,7 +43,7 @@ def _squared(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.square(errors).sum(axis=1) / 2, errors
 
 
-# Kind of task to its loss. Targets are class numbers [N]; else one value per output.
+# Losses by task kind. Targets are class ids [N], or one value per output [N, C].
 LOSSES: dict[str, Loss] = {
     "classification": _softmax,
     "tagging": _softmax,
@@ -56,7 +54,7 @@ LOSSES: dict[str, Loss] = {
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """A trained layer: logits = sum of shares * states @ kernel + bias."""
+    """A trained layer: logits = sum(shares * states) @ kernel + bias."""
 
     shares: np.ndarray
     kernel: np.ndarray
@@ -80,14 +78,13 @@ def fit(
 ) -> Linear:
     """Minimizes the weighted mean loss plus strength / 2 * the squared kernel.
 
-    Of one layer of ``states``, float [1, N, D], the minimum is the only one. Of
-    several, a softmax of L numbers is learned with it, by which the layers are mixed;
-    equal shares are the start. ``weights`` are of the examples, [N]; ``start`` is a
-    solution for another strength, from where this one is near.
+    For one layer of ``states``, float [1, N, D], the minimum is unique. For several
+    layers, softmax mixture weights are learned too, starting from equal weights.
+    ``weights`` [N] weight the examples. ``start`` is a warm start, the solution for
+    another strength.
 
-    States are expected to have mean 0. What is searched is the kernel of features that
-    are not correlated: the minimum is the same, and some tens of steps away instead of
-    hundreds.
+    ``states`` should have mean 0. Optimizing over decorrelated features keeps the
+    minimum and takes tens of steps instead of hundreds.
     """
     layers, count, size = states.shape
     flat = states.reshape(layers, count * size)
@@ -103,7 +100,7 @@ def fit(
     def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
         shares, kernel, bias = unpack(point)
         narrow = kernel.astype(states.dtype)
-        # One layer is not mixed, and not copied either.
+        # A single layer needs no mixture and no copy.
         mixed = states[0]
         if layers > 1:
             mixed = (shares.astype(states.dtype) @ flat).reshape(count, size)
@@ -140,10 +137,7 @@ def fit(
 
 
 def _apart(features: np.ndarray) -> np.ndarray:
-    """[D, D]: features [N, D] times it have variance 1 and are not correlated.
-
-    Directions that hardly vary are not blown up to that.
-    """
+    """Returns the whitening matrix [D, D], damped for directions of low variance."""
     size = features.shape[1]
     covariance = (features.T @ features).astype(np.float64) / len(features)
     least = 1e-3 * np.trace(covariance) / size + 1e-12
@@ -161,9 +155,9 @@ def choose_strength(
     weights: np.ndarray | None = None,
     strengths: Sequence[float] = STRENGTHS,
 ) -> float:
-    """The strength whose solution on nine tenths has the least loss on the last one.
+    """Returns the strength with the lowest loss on a held-out tenth.
 
-    ``groups`` [N] numbers what must not be cut in two, such as the sentence of a word.
+    ``groups`` [N] are ids of examples that stay together, such as words of a sentence.
     """
     names = np.unique(groups)
     left_out = np.random.default_rng(0).permutation(names)[: max(1, len(names) // 10)]

@@ -1,8 +1,7 @@
-"""Minimal pairs: which of two sentences does a pretrained model find better?
+"""Accuracy of a pretrained model on minimal pairs, without training.
 
-Nothing is trained: ``scores.py`` has the number that each token gets. Files are those
-of BLiMP (Warstadt et al., 2020): JSON lines with ``sentence_good`` and
-``sentence_bad``, and the names of paradigm (``UID``) and ``field``.
+``scores.py`` computes the token scores. Files are BLiMP's (Warstadt et al., 2020): JSON
+lines with ``sentence_good``, ``sentence_bad``, paradigm (``UID``) and ``field``.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from electra_tf.tasks import tables
 from electra_tf.tasks.metrics import wilson
 
 ALL = "all"
-# Of a fair coin, in percent.
+# Accuracy of guessing, in percent.
 CHANCE = 50.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences of which the first one is right."""
+    """A correct and an incorrect sentence."""
 
     good: str
     bad: str
@@ -41,7 +40,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How many pairs are in the right order by the sum and by the mean over tokens.
+    """Numbers of correctly ordered pairs, by the sum and the mean of token scores.
 
     A tie counts as half.
     """
@@ -51,10 +50,10 @@ class Result:
     by_mean: float
 
     def accuracy(self, by: str) -> tuple[float, float, float]:
-        """The share in percent, and the ends of its 95 % interval (Wilson, 1927).
+        """Returns the accuracy and its 95 % interval (Wilson, 1927), in percent.
 
-        ``by`` is "sum" or "mean". The interval is over pairs of these paradigms, not
-        over paradigms.
+        ``by`` is "sum" or "mean". The interval covers sampling of pairs, not of
+        paradigms.
         """
         share = getattr(self, f"by_{by}") / self.pairs
         low, high = wilson(share, self.pairs)
@@ -62,7 +61,7 @@ class Result:
 
 
 def main(config: ScoreConfig) -> None:
-    """Runs as a command."""
+    """Runs the command."""
     report = run(config, cli.note)
     cli.say(table(report))
     if config.report:
@@ -73,8 +72,8 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     """Scores all pairs; returns counts and accuracies by paradigm and field.
 
     Raises:
-        ValueError: data, model or method are not what they should be.
-        OSError: a file is missing.
+        ValueError: if data, model or method are invalid.
+        OSError: if a file is missing.
     """
     pairs = read_pairs(config.data, config.limit)
     folder = PretrainingFolder(named(config.model))
@@ -102,10 +101,10 @@ def _plain(result: Result) -> dict[str, Any]:
 
 
 def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
-    """Reads files, or all .jsonl files of folders: at most ``limit`` pairs of each.
+    """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file.
 
-    Raises ValueError if a line is not a pair, or if there is none; OSError if there is
-    not such a file.
+    Raises ValueError if a line is not a pair or there are none, OSError if a file is
+    missing.
     """
     paths = []
     for place in map(Path, patterns):
@@ -123,7 +122,7 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
                     "give JSON lines as BLiMP's."
                 )
             paradigm = row.get("UID") or path.stem
-            # Spelled in two ways in BLiMP itself.
+            # BLiMP uses both spellings.
             field = (row.get("field") or "").replace("/", "_")
             pairs.append(Pair(*sides, paradigm, field))
     if not pairs:
@@ -137,9 +136,10 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
 def count(
     pairs: Sequence[Pair], values: Sequence[np.ndarray]
 ) -> dict[str, dict[str, Result]]:
-    """Counts pairs in the right order: by "paradigms", "fields", and under ``ALL``.
+    """Counts correctly ordered pairs under "paradigms", "fields" and ``ALL``.
 
-    ``values`` are those of the good and the bad sentence of each pair in turn.
+    ``values`` are the token scores of the good and the bad sentence of each pair in
+    turn.
     """
     right: dict[str, dict[str, list]] = collections.defaultdict(
         lambda: collections.defaultdict(list)
@@ -165,7 +165,7 @@ def _result(orders: Iterable[Sequence[float]]) -> Result:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report as text: a line per paradigm, then per field, then for all."""
+    """Formats the report: one line per paradigm, per field and for all pairs."""
     lines = [f"{'':<52}{'pairs':>8}  {'sum':>5} {'95 %':>13}  {'mean':>5} {'95 %':>13}"]
     for kind in ("paradigms", "fields", ALL):
         for name, row in sorted(report[kind].items()):

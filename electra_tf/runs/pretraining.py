@@ -1,7 +1,6 @@
-"""One pretraining run: text in, a pretrained discriminator out.
+"""Pretraining run: builds data and models, trains, evaluates and exports.
 
-``prepare`` is the only part that knows the settings. It leaves nothing to decide, and
-nothing that could still be refused for its settings, to ``train`` and ``finish``.
+``prepare`` resolves and checks all settings before ``train`` and ``finish`` run.
 """
 
 from __future__ import annotations
@@ -57,22 +56,22 @@ def run(
     callbacks_from: MakeCallbacks = lambda step: [],
     objective: build.MakeObjective | None = None,
 ) -> int:
-    """Runs, resumes or completes the pretraining that ``config`` describes.
+    """Runs, resumes or completes a pretraining run.
 
-    ``callbacks_from`` makes more callbacks for a ``fit``, one per phase, from its first
-    step; they run before a checkpoint is saved. ``objective``, a subclass of
-    ``pretraining.Objective`` or a function that returns an objective, replaces that of
-    the config; FLOPs and memory are still counted for that of the config.
+    ``callbacks_from`` returns extra callbacks of a phase, given its first step; they
+    run before a checkpoint is saved. ``objective``, a subclass of
+    ``pretraining.Objective`` or a factory, replaces the config's objective. FLOPs and
+    memory still refer to the config's objective.
 
     Returns:
-        The process's exit code: 0, or ``cli.STOPPED`` after a signal.
+        The exit code: 0, or ``cli.STOPPED`` after a signal.
 
     Raises:
-        ValueError: text, records, vocabulary or settings do not fit, or another
+        ValueError: if text, records, vocabulary or settings do not fit, or another
             process runs in the folder.
-        OSError: files cannot be read or written, all checkpoints are damaged, or
+        OSError: if files cannot be read or written, all checkpoints are damaged, or
             another worker of the job has stopped.
-        FloatingPointError: the loss or a gradient stops being finite.
+        FloatingPointError: if the loss or a gradient is not finite.
     """
     ready = prepare(config, log, objective)
     if ready is None:
@@ -89,12 +88,13 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What is built for a run.
+    """Data, training phases and datasets of a run.
 
     Attributes:
-        phases: in order; the model of the last one holds all networks.
-        train_batches: makes the endless training batches from step ``start_batch`` on.
-        held_out: batches of the held-out text; None without any.
+        phases: in order; the last one's model holds all networks.
+        train_batches: returns the endless training dataset from step ``start_batch``
+            on.
+        held_out: held-out batches, or None.
     """
 
     data: PretrainingData
@@ -110,19 +110,19 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True)
 class Run(Parts):
-    """A run that is ready to be trained, with its weights where they have to start.
+    """A run that is ready to be trained, with restored or initialized weights.
 
     Attributes:
-        sinks: receive the numbers of training; none but in the chief.
-        first_step: updates that are done.
-        num_steps: updates in all.
-        log_steps: updates between logged points, as ``save_steps`` between checkpoints.
-        eval_steps: updates between evaluations; 0: only at the end.
+        sinks: receive the training metrics; empty except on the chief.
+        first_step: number of completed updates.
+        num_steps: total number of updates.
+        log_steps: updates between logged points; ``save_steps`` between checkpoints.
+        eval_steps: updates between evaluations; 0 evaluates only at the end.
         tokens_per_step: positions in a batch.
-        reads_mask: whether the generator reads [MASK] in the place of what it predicts.
-        is_chief: whether this process writes files; one of several workers does.
-        profile: whether some steps are traced, by the chief.
-        callbacks: make the callbacks that were asked for, anew in each phase.
+        reads_mask: whether the generator reads [MASK] at the positions it predicts.
+        is_chief: whether this process writes files.
+        profile: whether this process profiles some steps.
+        callbacks: factories of the callbacks named by flags, called in each phase.
         lock: holds the lock of the folder until it is closed.
     """
 
@@ -148,18 +148,18 @@ def prepare(
     log: Log = cli.say,
     objective: build.MakeObjective | None = None,
 ) -> Run | None:
-    """Reads, checks, builds, restores and deletes all that a run needs or replaces.
+    """Builds, checks and restores a run; applies ``--overwrite``.
 
-    The weights to start from are those of the folder's newest whole checkpoint; else of
-    ``--init_from``; else fresh. Nothing is deleted for ``--overwrite`` before
-    everything that can be refused was checked: records that the run builds in its
-    folder need their place first, models, checkpoints and logs go last. Returns the
-    run, whose ``lock`` the caller closes; None after a dry run, which has said all
-    there is to say and left the folder as it was. Errors are those of ``run``.
+    Weights come from the folder's newest intact checkpoint, else from ``--init_from``,
+    else from initializers. ``--overwrite`` deletes own records before the build, and
+    models, checkpoints and logs after all checks.
+
+    Returns the run, whose ``lock`` the caller closes. Returns None after a dry run,
+    which leaves the folder unchanged.
     """
     for warning in config.warnings():
         log(f"warning: {warning}")
-    # Several workers must connect before anything else touches TensorFlow's runtime.
+    # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution, tpu=config.run.tpu)
     config = warm_start.with_vocabulary(config)
     folder = PretrainingFolder(Path(config.run.model_dir))
@@ -167,11 +167,11 @@ def prepare(
     if not config.data.records:
         data_dir = Path(config.data.data_dir or folder.path / layout.DATA)
     starts_anew, writes = config.run.overwrite, is_chief(strategy)
-    # Paths, logging, and what tells where and when an earlier process ran.
+    # Paths, logging, and where and when an earlier process ran.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]
 
-    # What needs no data is refused before hours are spent on the data.
+    # Checks without data come first: building the data can take hours.
     more = callbacks.named_callbacks(config.run.callback)
     if starts_anew:
         _check_inputs(config, folder)
@@ -196,7 +196,7 @@ def prepare(
         data, model = parts.data, parts.model
         settings = settings_of(fields.to_flat(config), data)
         if starts_anew:
-            # Weights to start from may be refused too, so they come first.
+            # Initial weights may not fit, so they are loaded before the deletion.
             warm_start.initialize(config, model, data, log)
             if writes:
                 folder.delete_run(data_dir)
@@ -243,7 +243,7 @@ def prepare(
 
 
 def _check_inputs(config: PretrainConfig, folder: PretrainingFolder) -> None:
-    """Refuses to overwrite what the run reads, or for a text that cannot be found."""
+    """Raises an error if the run would overwrite its inputs or lacks its text."""
     data = config.data
     patterns_by_flag = {
         "init_from": (config.run.init_from,),
@@ -273,9 +273,9 @@ def _check_inputs(config: PretrainConfig, folder: PretrainingFolder) -> None:
 def _records_apart(
     config: PretrainConfig, folder: PretrainingFolder, data_dir: Path | None, log: Log
 ) -> Iterator[PretrainConfig]:
-    """Yields the config of a dry run, which says what --overwrite would delete.
+    """Yields a dry run's config; logs the outputs that --overwrite would delete.
 
-    Records that would take the place of others are built in a temporary folder.
+    Records that would replace others are built in a temporary folder.
     """
     doomed = folder.outputs() if config.run.overwrite else []
     if doomed:
@@ -294,14 +294,14 @@ def _build(
     log: Log,
     objective: build.MakeObjective | None,
 ) -> Parts:
-    """Makes data and compiled phases; whatever does not fit is refused here."""
+    """Builds data and compiled phases; raises ValueError if they do not fit."""
     data = build.pretraining_data(config, log)
     warm_start.check(config, data)
     worker, workers = place(strategy)
     train_batches = functools.cache(
         build.train_batches(config, data, worker=worker, workers=workers)
     )
-    # Opens the files, which may hold something else. A fresh run begins with these.
+    # Opens the files now, so that invalid records fail early.
     train_batches(start_batch=0)
     with strategy.scope():
         phases = build.compiled_phases(
@@ -326,7 +326,7 @@ def _check_step(phases: Sequence[Phase], step: int, store: CheckpointStore) -> N
 
 
 def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
-    """Everything a checkpoint holds, by name: the whole model, all optimizers."""
+    """Returns all variables of a checkpoint: the whole model and all optimizers."""
     model = phases[-1].model
     state = named_variables(model, model.optimizer)
     for phase in phases[:-1]:
@@ -340,8 +340,8 @@ def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
 def _sinks(
     config: PretrainConfig, folder: PretrainingFolder, parts: Parts, step: int, log: Log
 ) -> tuple[sinks.Sink, ...]:
-    """Where the numbers of training after ``step`` go."""
-    # Only the last phase trains what the warnings are about.
+    """Returns the sinks of metrics after ``step``."""
+    # The warnings apply to the last phase only.
     last_phase = parts.phases[-1]
     begin = config.run.num_train_steps - last_phase.steps
     metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=step)
@@ -357,10 +357,9 @@ def _sinks(
 
 
 def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | None:
-    """Trains to the last step; steps are counted over all phases.
+    """Trains to the last step, counted over all phases.
 
-    Returns the name of the signal that stopped the training after a checkpoint; None at
-    the end.
+    Returns the name of the signal that stopped training after a checkpoint, or None.
     """
     for phase, first_step, last_step in remaining(run.phases, run.first_step):
         if len(run.phases) > 1:
@@ -368,7 +367,7 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
         phase.set_trainable()
         counted, receivers = {"first_step": first_step}, list(run.sinks)
         if run.is_chief:
-            # A display for each phase, because their steps differ in speed.
+            # One display per phase, because step times differ.
             cards = metric_cards(metric.name for metric in phase.model.metrics)
             display = sinks.Progress(run.num_steps, cards=cards, **counted)
             receivers.append(display)
@@ -396,8 +395,8 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
             steps_per_epoch=steps,
             verbose=0,
             shuffle=False,
-            # Nothing is logged, evaluated or saved after a step that was not finite,
-            # and whatever others save is on the disk before the step counts as done.
+            # First the guard, to log and save no step that is not finite. Last the
+            # checkpoint, after the files of other callbacks are written.
             callbacks=[guard, logger, *more, saving],
         )
         if saving.stopped_by_signal:
@@ -406,7 +405,7 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
 
 
 def finish(run: Run) -> None:
-    """Evaluates on the held-out text, saves the models, draws, says what is next."""
+    """Evaluates the model and saves models, model card, curves and samples."""
     for phase in run.phases:
         phase.release()
     folder, last_step = run.folder, run.num_steps
@@ -417,7 +416,7 @@ def finish(run: Run) -> None:
         numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
         numbers |= {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}
         metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=last_step)
-        # A run that was killed while it wrote its models has them already.
+        # A run killed while saving its models has logged them already.
         if not any(numbers.items() <= row.items() for row in folder.metrics()):
             metrics(last_step, numbers)
     parts = run.model.artifacts()
@@ -445,9 +444,9 @@ def finish(run: Run) -> None:
 def _judged(
     run: Run,
 ) -> tuple[dict[str, float], held_out.Intervals, dict[str, float]]:
-    """Held-out scores, their intervals, and the scores of trivial predictors, by name.
+    """Returns held-out scores, their intervals and the trivial baseline's scores.
 
-    All are empty where there is no held-out text.
+    All are empty without held-out text.
     """
     if run.held_out is None:
         run.log("no held-out records: nothing to evaluate on")
@@ -463,7 +462,7 @@ def _judged(
 
 
 def _write_words(run: Run, encoder: TextEncoder, board: Path) -> None:
-    """Gives the embeddings of the most frequent tokens to TensorBoard's projector."""
+    """Writes embeddings of the most frequent tokens for TensorBoard's projector."""
     by_count = np.argsort(-np.asarray(run.data.token_counts), kind="stable")
     frequent = by_count[: tensorboard.MOST_WORDS]
     names = [cli.visible(run.data.vocabulary.tokens[token]) for token in frequent]

@@ -1,4 +1,4 @@
-"""What a pretraining run says: its sizes and costs, its held-out numbers."""
+"""Reports of a pretraining run: sizes, costs and held-out metrics."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MOST_PASSES = 40
 def summary(
     config: PretrainConfig, model: PretrainingModel, data: PretrainingData
 ) -> str:
-    """One paragraph on what is about to be trained on what."""
+    """Summarizes the objective, model and data of a run."""
     encoder = config.encoder
-    # The objective, and what differs from the plain joint training of it.
+    # Shows settings that differ from these values.
     choices = {
         "generator": (config.generator.generator, "masked_lm"),
         "sharing": (config.generator.sharing, "tied"),
@@ -58,7 +58,7 @@ def summary(
 
 
 def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) -> str:
-    """Held-out numbers with the trivial predictor's beside them, as text."""
+    """Formats the held-out metrics beside those of the trivial baseline."""
     lines = [f"{'held-out text':<28}{'this model':>12}{'trivial':>12}  trivial means"]
     alone = []
     for card in metric_cards(logs):
@@ -81,7 +81,7 @@ def held_out_rows(
     intervals: Mapping[str, tuple[float, float]],
     baselines: Mapping[str, float],
 ) -> list[tuple[str, str, str, str]]:
-    """Label, value, interval and trivial value of the held-out numbers, as text."""
+    """Returns label, value, interval and trivial baseline of each held-out metric."""
     rows = []
     for card in metric_cards(logs):
         if card.label and card.name in logs:
@@ -97,7 +97,7 @@ def held_out_rows(
 def dry_run(
     config: PretrainConfig, model: PretrainingModel, data: PretrainingData
 ) -> str:
-    """Sizes, FLOPs, memory and data of a run that was built and not started."""
+    """Reports parameters, FLOPs, memory and data of a run that was built only."""
     run, vocab_size = config.run, len(data.vocabulary)
     rows = run.train_batch_size // run.gradient_accumulation_steps
     memory = costs.memory(config, vocab_size)
@@ -127,12 +127,12 @@ def dry_run(
 
 
 def parameters(model: tf.keras.Model) -> int:
-    """Number of parameters, frozen ones included; no counters, no random seeds."""
+    """Counts the parameters, frozen ones included, without counters and seeds."""
     return sum(int(np.prod(v.shape)) for v in learned_weights(model))
 
 
 def next_steps(folder: PretrainingFolder) -> str:
-    """What a finished run has left, and what can be done with it."""
+    """Lists the outputs of a finished run and the next commands."""
     return (
         f"\n{folder.path} holds {', '.join(folder.outputs())}. Next:\n"
         f"  python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg "

@@ -1,4 +1,4 @@
-"""Trains one model with several seeds, without building or tracing it again."""
+"""Trains one compiled model with several seeds, without retracing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,17 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 
 
 class Trainer:
-    """One compiled model and its training rows.
+    """A compiled model and its training rows, shared by all seeds.
 
-    The same tf.functions run for every seed: before each one the weights, the slots
-    and the dropout stream are set, the head is initialized anew, and so is the encoder
-    if nothing pretrained is wanted.
+    ``reset`` restores weights, optimizer slots and dropout seed for each seed, so that
+    the traced functions are reused.
 
     Args:
         model: compiled with a loss and an ``electra_tf.training.AdamW``.
-        rows: training rows; ``order`` says which of them form which batch.
+        rows: training rows; ``order`` assigns them to batches.
         total_steps: updates per seed.
-        random_encoder: whether the encoder starts from initial weights.
-        start_head: gives the head its first weights, from the encoder's, in place of
-            random ones.
+        random_encoder: whether the encoder starts from random weights.
+        start_head: initializes the head from the encoder, in place of random weights.
     """
 
     def __init__(
@@ -54,16 +52,16 @@ class Trainer:
         self.total_steps = total_steps
         self._random_encoder = random_encoder
         self._start_head = start_head
-        # Of a pretrained encoder, which is the same for all seeds.
+        # Cached for a pretrained encoder, which is the same for all seeds.
         self._head: list[np.ndarray] = []
         self._pretrained = model.encoder.get_weights()
-        # Slots are there before the first step, so that every seed can start from them.
+        # Builds the slots now, so that ``reset`` can restore them.
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
         self._unused = [variable.numpy() for variable in model.optimizer.variables]
 
     def reset(self, seed: int) -> None:
-        """Puts everything back to where a run with this seed starts."""
+        """Restores the initial state of a run with this seed."""
         fresh = self.model.fresh(seed)
         self.model.head.set_weights(fresh.head.get_weights())
         self.model.encoder.set_weights(
@@ -86,11 +84,11 @@ class Trainer:
         folder: FinetuningFolder | None = None,
         stop: GracefulStop | None = None,
     ) -> None:
-        """Trains with one seed, from the start or the last finished epoch on.
+        """Trains one seed, from the start or from its last finished epoch.
 
-        ``folder`` keeps a checkpoint of each epoch, until the seed is done. ``stop``
-        ends training after the step that runs; the epoch is then repeated. Raises
-        FloatingPointError if the loss stops being finite.
+        ``folder`` stores a checkpoint per epoch until the seed is done. ``stop`` ends
+        training after the current step; a resumed run repeats that epoch. Raises
+        FloatingPointError if the loss is not finite.
         """
         self.reset(seed)
         watch.begin(self, seed, folder, stop)
@@ -115,10 +113,10 @@ class Trainer:
 
 
 class Scorer:
-    """A float32 copy of a model, for scores and exports.
+    """An uncompiled float32 copy of a model, for scoring and export.
 
-    Scores are of exactly the network that is exported, whatever the dtype of training.
-    ``outputs`` runs the copy, which is not compiled, over rows.
+    Scores and exports use the same network, whatever the training dtype. ``outputs``
+    runs the copy over rows.
     """
 
     def __init__(self, model: TaskModel, batch_size: int):
@@ -127,21 +125,21 @@ class Scorer:
 
 
 class Watch(StepCallback):
-    """Logs the loss, evaluates each epoch, keeps the best weights and stops early.
+    """Keras callback that logs, evaluates, saves checkpoints and stops early.
 
     One callback serves all seeds of a ``Trainer``, one after the other.
 
     Args:
         log: receives progress lines.
-        record: receives the rows of metrics.jsonl. The loss is Keras's: the mean over
-            the steps of the epoch so far.
-        log_steps: steps between them.
-        evaluate: scores the current weights: the main score and all scores by name.
-            None leaves the evaluations out.
-        greater_is_better: whether the best main score is the largest.
-        patience: epochs without a better main score before stopping; 0 never stops.
-        keep_best: whether the weights of the best epoch are kept, not the last.
-        callbacks: functions that make further Keras callbacks for each seed.
+        record: receives rows of metrics.jsonl; their loss is the mean of the epoch so
+            far.
+        log_steps: steps between log lines.
+        evaluate: returns the main score and all scores by name. None disables
+            evaluation.
+        greater_is_better: whether a larger main score is better.
+        patience: epochs without improvement before stopping; 0 disables early stopping.
+        keep_best: whether to restore the weights of the best epoch.
+        callbacks: factories of further Keras callbacks, called for each seed.
     """
 
     def __init__(
@@ -189,18 +187,18 @@ class Watch(StepCallback):
             state |= {"watch/waited": self._waited, "watch/best": self._best}
             for number, weight in enumerate(self._best_weights):
                 state[f"watch/weights/{number}"] = weight
-            # Two, lest a damaged file costs the whole seed.
+            # Keeps two, so that a damaged file does not cost the whole seed.
             self._store = CheckpointStore(
                 folder.state(seed), state, keep=2, log=self._log
             )
             self.step = self._store.restore_latest() or 0
-            # What was recorded after the checkpoint is recorded again.
+            # Rows after the checkpoint are recorded again.
             folder.forget(seed, self.step, self.epoch)
             if self.step:
                 self._log(f"seed {seed}  resuming after step {self.step}")
         self._first = self.step + 1
         self._since = (self.step, time.monotonic())
-        # Updated only when a line is due, so it shows every update.
+        # Logs every update: it is updated only when a line is due.
         self._progress = cli.Progress(
             self._total, done=self.step, log=self._log, seconds=0
         )
@@ -212,7 +210,7 @@ class Watch(StepCallback):
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to train."""
+        """Whether training is complete or stopped early."""
         waited = int(self._waited.numpy())
         return self.step == self._total or 0 < self._patience <= waited
 
@@ -221,10 +219,10 @@ class Watch(StepCallback):
         if self.is_due(previous, step) or step == self._total:
             self._report(float(logs["loss"]))
         elif step == self._first:
-            # It has compiled: the rate and the time left are counted from here.
+            # Compilation is over: timing starts here.
             self._progress.update(step, f"seed {self._seed}")
         if step == self._total or (self._stop is not None and self._stop.requested):
-            # Keras would ask for more steps: the last epoch may be shorter.
+            # The last epoch may be shorter than Keras expects.
             self.model.stop_training = True
 
     def _report(self, loss: float) -> None:
@@ -247,7 +245,7 @@ class Watch(StepCallback):
         self._progress.update(self.step, f"{text}  {rate:.0f} examples/s")
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Evaluates and saves, unless a signal has ended the epoch early."""
+        """Evaluates and checkpoints, unless a signal ended the epoch early."""
         if self.step != min((epoch + 1) * self.steps_per_epoch, self._total):
             return
         if self._evaluate is not None:
@@ -274,11 +272,11 @@ class Watch(StepCallback):
             self._log(f"seed {self._seed}  stopped early, best {best:.2f}")
 
     def restore_best(self) -> None:
-        """Puts the best weights into the model, if they are kept."""
+        """Restores the best weights into the model, if they are kept."""
         for kept, weight in zip(self._best_weights, self._weights, strict=False):
             weight.assign(kept.numpy())
 
 
 def brief(scores: Mapping[str, float]) -> str:
-    """Returns scores as one line."""
+    """Formats scores as one line."""
     return "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
