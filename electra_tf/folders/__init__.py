@@ -1,1 +1,1 @@
-"""The only reader and writer of what lies in a run's folder."""
+"""Run folders: the only readers and writers of their files."""

@@ -1,4 +1,4 @@
-"""The folder of a fine-tuning run: its files and who may write them.
+"""Folder of a fine-tuning run and its files.
 
 Files with other names are never deleted.
 """
@@ -31,7 +31,7 @@ CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 RESULTS = "results.json"
-# What a search has found, which stays, and what it needs to go on.
+# Results of a search, and the folder to resume it from.
 SEARCHED = ("search.json", "search.png")
 SEARCHING = "search"
 SUBMISSION = "submission"
@@ -42,7 +42,7 @@ _PREDICTIONS = (
     *("predictions{}.tsv", "predictions{}.conll", "predictions{}.json"),
     *("nbest_predictions{}.json", "null_odds{}.json"),
 )
-# Everything a run writes into its folder; what is not listed is never deleted.
+# All outputs of a run; other files are never deleted.
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
@@ -53,11 +53,11 @@ OUTPUTS = (
         for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
     ),
 )
-# By split and name; null is a score that is not finite.
+# Scores by split and name; null stands for one that is not finite.
 _SCORES = dict[str, dict[str, float | None]]
-# What is said of a seed that is trained and scored.
+# Schema of a finished seed.
 _RESULT = {"seed": int, "scores": _SCORES, "failure": str}
-# What every task.json says; the rest is the task's own (``Task.to_json``).
+# Fields of every task.json; ``Task.to_json`` adds those of the task.
 _TASK = {
     **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
     **dict.fromkeys(CASING, bool),
@@ -66,22 +66,21 @@ _TASK = {
 
 
 def _defaults() -> dict[str, Any]:
-    """Settings of a run by a version that lacked their flags: it did as they say."""
+    """Settings of an older version's run, which lacks newer flags."""
     return {"config": fields.to_flat(FinetuneConfig())}
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningFolder:
-    """What lies in the folder of a fine-tuning run, which need not exist yet."""
+    """The folder of a fine-tuning run, which need not exist yet."""
 
     path: Path
 
     def check(self, task: str, *, overwrite: bool) -> None:
-        """Rejects a folder that holds something else, or a finished run.
+        """Raises ValueError if the folder holds a finished run or other files.
 
-        With ``overwrite`` a run of another task, a finished one, and files of unknown
-        origin may be replaced; a pretraining run never. A finished run that was killed
-        before its checkpoints were gone loses them now.
+        ``overwrite`` accepts finished runs, runs of other tasks and unknown outputs,
+        but never a pretraining run. Leftover checkpoints of a finished run are deleted.
         """
         folder, known = self.path, self.path / TASK
         if folder.exists() and not folder.is_dir():
@@ -117,10 +116,10 @@ class FinetuningFolder:
             )
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
-        """Whether an interrupted run is here, which a run so ``described`` continues.
+        """Whether the folder holds an interrupted run with these settings.
 
-        Raises ValueError: it had other settings, beside those that ``may_differ``
-        (shell-style patterns of dotted names).
+        ``may_differ`` are shell-style patterns of dotted names to ignore. Raises
+        ValueError if other settings differ.
         """
         if not (self.path / CHECKPOINTS).is_dir():
             return False
@@ -139,18 +138,16 @@ class FinetuningFolder:
         *,
         keep: Collection[str] = (),
     ) -> None:
-        """Makes the folder, without what an earlier run left, and describes the run.
+        """Creates the folder, deletes outputs except ``keep``, and describes the run.
 
-        Outputs to ``keep`` stay.
-
-        It then holds task.json, config.json with ``described`` and versions, vocab.txt
-        and, where the (prepared) task has labels, labels.txt. ``trained_length`` is the
-        encoder's before, None if unknown.
+        Writes task.json, config.json with ``described`` and versions, vocab.txt, and
+        labels.txt if the prepared task has labels. ``trained_length`` is the encoder's
+        before the run, or None.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
-            # A process that is killed here leaves task.json, which is replaced below:
-            # without it, ``check`` would take what is kept for somebody else's.
+            # Keeps task.json, which is replaced below: if the process is killed here,
+            # ``check`` needs it to recognize the folder.
             if name not in (*keep, TASK):
                 files.remove(self.path / name)
         self.describe_task(task, tokenizer, max_seq_length, trained_length)
@@ -167,7 +164,7 @@ class FinetuningFolder:
         max_seq_length: int,
         trained_length: int | None,
     ) -> None:
-        """Writes task.json; arguments as of ``begin``."""
+        """Writes task.json; arguments as in ``begin``."""
         about = task.to_json() | {
             "max_seq_length": max_seq_length,
             "lower_case": tokenizer.lower_case,
@@ -178,16 +175,16 @@ class FinetuningFolder:
             about["trained_length"] = max(trained_length, max_seq_length)
         files.write_json(self.path / TASK, about)
 
-    # What a finished run is to another one.
+    # Finished runs.
 
     @property
     def has_model(self) -> bool:
-        """Whether a task model lies here, whole."""
+        """Whether the folder holds a complete task model."""
         return (self.path / TASK).is_file() and (self.path / MODEL).is_file()
 
     def about(self) -> dict[str, Any]:
-        """What task.json says; a ValueError if it is damaged."""
-        # Imported late: a run that starts from a pretrained encoder does not need it.
+        """Returns the content of task.json; raises ValueError if it is damaged."""
+        # Imported late: not needed to start from a pretrained encoder.
         from electra_tf.tasks import saved
 
         about = files.read_json(self.path / TASK, shape=_TASK)
@@ -198,7 +195,7 @@ class FinetuningFolder:
         return about
 
     def load(self) -> TaskModel:
-        """Loads the task model; ValueError: it is damaged, or is of another task."""
+        """Loads the task model; raises ValueError if damaged or of another task."""
         from electra_tf.tasks import saved
 
         task = saved.from_json(self.about())
@@ -210,7 +207,7 @@ class FinetuningFolder:
         return model
 
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary that the model was trained with; ValueError if another."""
+        """Loads the training vocabulary; raises ValueError if vocab.txt has another."""
         path = self.path / _VOCABULARY
         vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.vocabulary_sha256:
@@ -222,12 +219,12 @@ class FinetuningFolder:
 
     @property
     def vocabulary_sha256(self) -> str:
-        """Hash of the vocabulary that the model was trained with."""
+        """SHA-256 of the training vocabulary."""
         return self.about()["vocabulary_sha256"]
 
     @property
     def trained_length(self) -> int | None:
-        """Positions that were trained, before or here; None if unknown."""
+        """Number of trained positions, or None if unknown."""
         return self.about().get("trained_length")
 
     def tokenizer(
@@ -238,7 +235,7 @@ class FinetuningFolder:
         lower_case: bool | None = None,
         strip_accents: bool | None = None,
     ) -> WordPiece:
-        """The tokenizer of the run; what is given wins over it, as in pretraining."""
+        """Returns the run's tokenizer; arguments override its settings."""
         about, given = self.about(), (lower_case, strip_accents)
         vocabulary = Vocabulary.load(vocab_file) if vocab_file else self.vocabulary()
         return WordPiece(
@@ -254,19 +251,19 @@ class FinetuningFolder:
         versions = models.versions("tensorflow-text")
         files.write_json(self.path / CONFIG, {**described, "versions": versions})
 
-    # What is needed to resume, until the run is finished.
+    # Files to resume from, deleted when the run is finished.
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of all that is needed to resume; there while a run is under way."""
+        """Folder of all files to resume from; exists while a run is unfinished."""
         return self.path / CHECKPOINTS
 
     def state(self, seed: int) -> Path:
-        """Folder of the checkpoints of a seed (or trial) that is being trained."""
+        """Folder of the checkpoints of a seed or trial in training."""
         return self.checkpoints / f"seed-{seed}"
 
     def weights(self, seed: int) -> Path:
-        """Folder of the trained weights of a seed, kept of the best one."""
+        """Folder of a seed's trained weights; only the best seed's are kept."""
         return self.path / CHECKPOINTS / f"weights-{seed}"
 
     def done(self, main: tuple[str, str]) -> list[dict[str, Any]]:
@@ -279,9 +276,9 @@ class FinetuningFolder:
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
-        """Writes that a seed is trained and scored, with its scores.
+        """Saves the result of a finished seed.
 
-        What was kept to resume it goes, and all weights but those of the ``best``.
+        Deletes its checkpoints, and all trained weights except the ``best`` seed's.
         """
         files.write_json(
             self.path / CHECKPOINTS / f"done-{result['seed']}.json", result
@@ -306,14 +303,14 @@ class FinetuningFolder:
         }
 
     def keep_probes(self, seed: int, found: Mapping[str, Mapping]) -> None:
-        """Writes which frozen probes of a seed are done, in order, with scores."""
+        """Saves the scores of a seed's finished probes, in order."""
         files.write_json(self._probes(seed), found)
 
     def _probes(self, seed: int) -> Path:
         return self.path / CHECKPOINTS / f"probes-{seed}.json"
 
     def forget(self, seed: int, step: int, epoch: int) -> None:
-        """Drops what metrics.jsonl says of a seed after a step and an epoch."""
+        """Deletes metrics of a seed after this step and epoch."""
         rows = files.read_json_lines(self.path / METRICS)
         kept = [
             row
@@ -330,7 +327,7 @@ class FinetuningFolder:
         files.append_json_line(self.path / METRICS, values)
 
     def finish(self, report: Mapping[str, Any], card: str = "") -> None:
-        """Writes the model's card, and results.json: the run is finished."""
+        """Writes model card and results.json, then deletes the files to resume from."""
         if card:
             files.write_text(self.path / CARD, card)
         files.write_json(self.path / RESULTS, report)
@@ -342,7 +339,7 @@ class FinetuningFolder:
 
 
 def _scored(row: dict[str, Any], path: Path, main: tuple[str, str]) -> dict[str, Any]:
-    """Checks that a row has the main score; null becomes NaN again."""
+    """Checks that a row has the main score; converts null to NaN."""
     split, name = main
     if name not in row["scores"].get(split, {}):
         raise UserError(f"{path} is damaged: scores: {split} {name} is missing.")

@@ -21,7 +21,7 @@ from electra_tf.errors import UserError
 from electra_tf.layers.serialization import number_shared_objects
 from electra_tf.tasks.heads import TaskModel
 
-# Files that identify a Hugging Face folder; the first one that exists is read.
+# Hugging Face weights; the first file that exists is read.
 HUGGING_FACE_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -29,11 +29,11 @@ HUGGING_FACE_FILES = (
     "pytorch_model.bin.index.json",
 )
 
-# Keras's own format, or float16 weights beside Keras's description of the model.
+# Keras's format, or float16 weights with Keras's config of the model.
 KERAS, HALVES = ".keras", ".safetensors"
-# Keras does not compress, and float32 weights hardly can be.
+# Maximum compression ratios: Keras does not compress, float32 weights hardly can be.
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
-# Bytes of a weight, and of a variable in HDF5 with its header: both at least.
+# Minimum bytes of a weight, and of an HDF5 variable with its header.
 _WEIGHT, _HDF5_VARIABLE = 2, 256
 _BLOCK_VARIABLES = 12
 _PACKAGE = "electra_tf>"
@@ -68,7 +68,7 @@ def _make_reproducible(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent) as file:
             with zipfile.ZipFile(file, "w") as target:
                 for name in archive.namelist():
-                    # The default time of an entry is the first one that zip can hold.
+                    # The default time of a ZipInfo is constant.
                     with target.open(
                         zipfile.ZipInfo(name), "w", force_zip64=True
                     ) as to:
@@ -88,7 +88,7 @@ def _save_halves(model: keras.Model, path: Path) -> None:
         value = np.asarray(variable)
         if np.abs(value).max(initial=0) > np.finfo(np.float16).max:
             raise UserError(f"{variable.path} has values that float16 cannot hold.")
-        # The order is that of the weights, whatever they are called.
+        # Numbered, because names do not determine the order.
         tensors[f"{number:04}/{variable.path}"] = value.astype(np.float16)
     description = json.dumps(keras.saving.serialize_keras_object(model))
     metadata = {"description": description}
@@ -116,10 +116,10 @@ def _tensor_bytes(path: Path) -> int:
 
 
 def check_archive(path: Path) -> dict[str, Any]:
-    """Refuses a `.keras` file that would exhaust memory or time; returns its config.
+    """Returns the config of a `.keras` file; rejects malicious archives.
 
-    Such a file unpacks to far more than its size, has paths outside of itself, or
-    describes more weights than it holds. Raises ValueError or zipfile.BadZipFile.
+    Raises ValueError or zipfile.BadZipFile if the file decompresses to far more than
+    its size, contains outside paths, or describes more weights than it holds.
     """
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
@@ -140,7 +140,7 @@ def check_archive(path: Path) -> dict[str, Any]:
 
 
 def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None:
-    """Refuses layers with more weights than ``held`` bytes, or more variables."""
+    """Raises ValueError if layers need over ``held`` bytes or more variables."""
     fewest, blocks = 0, 0
     for config in _configs(description):
         sizes = {n: abs(value) for n, value in config.items() if type(value) is int}
@@ -151,7 +151,7 @@ def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None
 
 
 def _fewest_weights(sizes: dict[str, int]) -> int:
-    """Lower bound of the number of weights in a layer with these arguments."""
+    """Returns a lower bound of the weights in a layer with these arguments."""
 
     def size(name: str) -> int:
         return sizes.get(name, 0)
@@ -167,7 +167,7 @@ def _fewest_weights(sizes: dict[str, int]) -> int:
 
 
 def _configs(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the arguments of every object; of shared objects once."""
+    """Yields the config of every object, once if the object is shared."""
     waiting, shared = [description], set()
     while waiting:
         value = waiting.pop()
@@ -186,9 +186,9 @@ def _configs(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
-    """Raises ValueError unless the described object is a ``kind``, of known parts.
+    """Rejects objects that are not a ``kind``, or have unknown parts.
 
-    Parts are registered classes, or what Keras has beside layers. A registered class of
+    Parts must be registered classes or stateless Keras objects. A registered class of
     another package may have other parts.
     """
     cls = _registered(description)
@@ -219,7 +219,7 @@ def _registered(description: dict[str, Any]) -> type | None:
 
 
 def _is_stateless(description: dict[str, Any]) -> bool:
-    """Whether it is a policy, an initializer or the like, of Keras."""
+    """Whether the object is a Keras policy, initializer or the like."""
     first, _, second = f"{description['module']}.".partition(".")
     layers = ("Functional", "Model", "Sequential")
     is_layer = second.startswith(("layers", "models", "src"))
@@ -229,19 +229,17 @@ def _is_stateless(description: dict[str, Any]) -> bool:
 
 
 class _WrongClass(Exception):
-    """Name and, if it is registered, class of a model that is not the wanted one."""
+    """Raised for a model of another class, with its name and class (or None)."""
 
 
 def load(
     path: Path, kind: type[Model], hint: str = "", *, compile: bool = False
 ) -> Model:
-    """Loads a saved Keras model of a class; ``compile`` as it was compiled.
+    """Loads a saved Keras model of class ``kind``, compiled if ``compile``.
 
-    Size and class are checked before anything is built. A ``.safetensors`` file of a
-    larger network also gives its ``TextEncoder``.
-
-    Raises ValueError if the file is damaged or holds another class; ``hint`` ends the
-    message and names a remedy.
+    Checks size and class before building anything. From a ``.safetensors`` file of a
+    larger network, ``TextEncoder`` loads the encoder only. Raises ValueError if the
+    file is damaged or holds another class; ``hint`` ends the message.
     """
     try:
         if path.suffix == HALVES:
@@ -271,6 +269,6 @@ def load(
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Versions of the packages that a model depends on, for config.json."""
+    """Returns the versions of the packages that a model depends on."""
     packages = ("tensorflow", "keras", *more, "numpy")
     return {name: importlib.metadata.version(name) for name in packages}

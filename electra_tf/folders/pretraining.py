@@ -1,7 +1,6 @@
-"""The folder of a pretraining run, or of an import, which has the same files.
+"""Folder of a pretraining run or of an imported model.
 
-Whoever writes or reads such a folder asks here. No model class of pretraining is known
-here, so that fine-tuning does not import pretraining.
+Imports no pretraining models, so that fine-tuning does not import them either.
 """
 
 from __future__ import annotations
@@ -45,26 +44,26 @@ PROFILE = "profile"
 SAMPLES = "samples.txt"
 TENSORBOARD = "tensorboard"
 VOCABULARY = "vocab.txt"
-# Names of the models; the encoder is what fine-tuning starts from.
+# Saved models; fine-tuning starts from the encoder.
 MODELS = ("encoder", "generator", "discriminator")
-# Everything a run writes into its folder; what is not listed is never deleted.
+# All outputs of a run; other files are never deleted.
 OUTPUTS = (
     *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES),
     *(CARD, TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
-# Folders that come with the package, by name.
+# Models shipped with the package.
 SHIPPED = Path(__file__).parent.parent / "pretrained"
 
-# What random numbers are a function of beside seed, step and site. Runs that do not say
-# so had other numbers in each replica and micro-batch.
+# Key of random numbers beside seed, step and site. Runs without this entry keyed them
+# by replica and micro-batch.
 RANDOM_KEYS = "row of the global batch"
 
 _SECTIONS = ("config", "data", "imported")
 
 
 def named(name: files.AnyPath) -> Path:
-    """The path itself, or, of a name such as "mini", what comes with the package."""
+    """Returns the path, or the shipped model's folder for a name such as "mini"."""
     path = Path(name)
     is_shipped = not path.exists() and path.parent == Path() and path.name
     return SHIPPED / path if is_shipped and (SHIPPED / path).is_dir() else path
@@ -72,17 +71,17 @@ def named(name: files.AnyPath) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingFolder:
-    """What lies in a folder; nothing is kept in memory, and it need not exist."""
+    """The folder of a pretraining run, which need not exist. Nothing is cached."""
 
     path: Path
 
-    # What config.json tells.
+    # Settings.
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json holds; empty if there is none. ValueError if damaged.
+        """Content of config.json, or {}; raises ValueError if it is damaged.
 
-        Sections are left out where an old or foreign file has something else.
+        Sections that are not JSON objects are left out.
         """
         found = files.read_json(self.path / CONFIG, default={})
         return {
@@ -93,9 +92,9 @@ class PretrainingFolder:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """Flags of the run; of an import, those that its weights tell.
+        """Flags of the run; for an import, those derived from its weights.
 
-        ValueError: one is not of its type.
+        Raises ValueError if a flag is not of its type.
         """
         flags = self.settings.get("config", {})
         known = {name: hint for name, hint in _flag_types().items() if name in flags}
@@ -104,15 +103,15 @@ class PretrainingFolder:
 
     @property
     def trained_length(self) -> int | None:
-        """Tokens per example in pretraining; None if unknown."""
+        """Tokens per example in pretraining, or None."""
         return self.flags.get("max_seq_length")
 
     @property
     def casing(self) -> dict[str, bool]:
-        """``lower_case`` and ``strip_accents``, as far as config.json tells.
+        """``lower_case`` and ``strip_accents``, if config.json has them.
 
-        The section ``data`` tells how the records were made and wins over the flags of
-        ``config``, which may have been left at their defaults when records were given.
+        Section ``data`` describes the records. It overrides ``config``, whose flags may
+        be unused defaults if records were given.
         """
         settings = self.settings
         sections = (settings, settings.get("config", {}), settings.get("data", {}))
@@ -125,7 +124,7 @@ class PretrainingFolder:
 
     @property
     def vocabulary_sha256(self) -> str | None:
-        """Hash of the vocabulary that the models were trained with; None if unknown."""
+        """SHA-256 of the training vocabulary, or None."""
         data, where = self.settings.get("data", {}), f"{self.path / CONFIG}: data"
         files.check_shape(data, {"vocabulary_sha256": str | None}, where)
         return data.get("vocabulary_sha256")
@@ -133,11 +132,11 @@ class PretrainingFolder:
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
     ) -> bool:
-        """Refuses settings that differ from those the folder was started with.
+        """Raises ValueError if settings differ from those of the folder.
 
-        Dotted names that fit a shell-style pattern of ``may_differ`` are not compared.
-        Returns whether the folder had settings to compare with; checkpoints without any
-        are refused too.
+        ``may_differ`` are shell-style patterns of dotted names to ignore. Returns
+        whether the folder has settings. Checkpoints without settings raise ValueError,
+        too.
         """
         self._check_random_keys()
         return check_same(
@@ -149,7 +148,7 @@ class PretrainingFolder:
         )
 
     def _check_random_keys(self) -> None:
-        """Refuses a run that would go on with other random numbers than it began."""
+        """Rejects an older version's run with differently keyed random numbers."""
         flags = self.flags
         pieces = {
             f"--{name}={flags[name]}"
@@ -182,10 +181,10 @@ class PretrainingFolder:
         for name in (CONFIG, VOCABULARY):
             shutil.copyfile(self.path / name, target.path / name)
 
-    # The vocabulary.
+    # Vocabulary.
 
     def vocabulary(self) -> Vocabulary | None:
-        """The vocabulary; None if there is no vocab.txt. ValueError if damaged."""
+        """Loads vocab.txt, None if missing; raises ValueError if it is damaged."""
         path = self.path / VOCABULARY
         return Vocabulary.load(path) if path.is_file() else None
 
@@ -197,10 +196,10 @@ class PretrainingFolder:
         lower_case: bool | None = None,
         strip_accents: bool | None = None,
     ) -> WordPiece:
-        """The tokenizer that the models were trained with.
+        """Returns the models' tokenizer; arguments override the folder's settings.
 
-        What is given wins over what the folder holds; ``log`` is told what had to be
-        assumed. ValueError or OSError if the vocabulary is damaged or missing.
+        Logs a warning for settings that are assumed. Raises ValueError or OSError if
+        the vocabulary is damaged or missing.
         """
         path = Path(vocab_file or self.path / VOCABULARY)
         if not path.is_file():
@@ -220,10 +219,9 @@ class PretrainingFolder:
     # Models and checkpoints.
 
     def model_path(self, name: str) -> Path:
-        """Where one of ``MODELS`` is, or would be.
+        """Returns the path of one of ``MODELS``, which need not exist.
 
-        Among ``models.HALVES`` an encoder has no file of its own; then it is that of
-        the network it is part of.
+        A float16 encoder may be part of the discriminator's or generator's file.
         """
         names = (name, "discriminator", "generator") if name == "encoder" else (name,)
         halves = [f"{other}{models.HALVES}" for other in names]
@@ -235,13 +233,14 @@ class PretrainingFolder:
         return self.model_path(name).is_file()
 
     def load(self, name: str, kind: type[Model], hint: str = "") -> Model:
-        """Loads one of ``MODELS``; arguments and errors as ``models.load``."""
+        """Loads one of ``MODELS``; see ``models.load``."""
         return models.load(self.model_path(name), kind, hint)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
-        """Saves models under these names.
+        """Saves models by name.
 
-        ``halves``: as float16, and no encoder that is part of another network.
+        ``halves`` writes float16 files, without an encoder that another network
+        contains.
         """
         suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
@@ -249,16 +248,16 @@ class PretrainingFolder:
                 models.save(model, self.path / f"{name}{suffix}")
 
     def has_checkpoint(self) -> bool:
-        """Whether a checkpoint was saved, and a run would resume from it."""
+        """Whether the folder has a checkpoint to resume from."""
         return any((self.path / CHECKPOINTS).glob("*.index"))
 
     # Metrics.
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Rows of metrics.jsonl, which a ``MetricsLog`` writes; none without it.
+        """Returns the rows of metrics.jsonl, or [].
 
-        What is neither a number nor null, which stands for one that was not finite, is
-        left out, and so are rows without a step.
+        Keeps only numbers and null, which stands for a value that is not finite. Drops
+        rows without a step.
         """
         rows = files.read_json_lines(self.path / METRICS)
         numbers = [
@@ -270,10 +269,10 @@ class PretrainingFolder:
     def held_out(
         self, prefix: str = EVAL_PREFIX, *, last_step: int | None = None
     ) -> dict[str, float]:
-        """The last held-out numbers, by names that begin with ``prefix``.
+        """Returns the last held-out metrics whose names begin with ``prefix``.
 
-        With ``TRIVIAL_PREFIX`` those of trivial predictors, which a finished run has.
-        What was measured after ``last_step`` does not count.
+        ``TRIVIAL_PREFIX`` selects the trivial baseline of a finished run. Rows after
+        ``last_step`` are ignored.
         """
         rows = self.metrics()
         if last_step is not None:
@@ -284,19 +283,19 @@ class PretrainingFolder:
                 return {n: v for n, v in scores.items() if isinstance(v, int | float)}
         return {}
 
-    # Starting anew.
+    # Overwriting.
 
     def outputs(self) -> list[str]:
-        """Names of what a run has left here."""
+        """Returns the names of existing outputs."""
         return [name for name in OUTPUTS if (self.path / name).exists()]
 
     def builds_own_records(self, data_dir: Path | None) -> bool:
-        """Whether records built in ``data_dir`` (None: none are) are the run's own."""
+        """Whether records are built in this folder; ``data_dir`` None builds none."""
         own = (self.path / DATA).resolve()
         return data_dir is not None and data_dir.resolve().is_relative_to(own)
 
     def check_keeps(self, inputs: Iterable[tuple[str, str]]) -> None:
-        """Refuses to delete what the new run reads: (flag, path) of everything."""
+        """Raises ValueError if an input, (flag, path), would be deleted."""
         home = self.path.resolve()
         doomed = [(self.path / name).resolve() for name in OUTPUTS]
         for flag, path in inputs:
@@ -309,15 +308,12 @@ class PretrainingFolder:
                 )
 
     def delete_records(self, data_dir: Path | None) -> None:
-        """Makes way for the records of the new run, if it builds them here."""
+        """Deletes records that the new run rebuilds in this folder."""
         if self.builds_own_records(data_dir):
             files.remove(self.path / DATA)
 
     def delete_run(self, data_dir: Path | None) -> None:
-        """Deletes what a run wrote here, and nothing else.
-
-        Records that ``delete_records`` has made way for are the new run's and stay.
-        """
+        """Deletes the outputs of a run, except records that the new run has built."""
         kept = {DATA} if self.builds_own_records(data_dir) else set()
         for name in OUTPUTS:
             if name not in kept:
@@ -325,14 +321,14 @@ class PretrainingFolder:
 
 
 def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:
-    """What config.json holds: every flag, data, package versions, commit, time."""
-    # Changes with the content of the records; by name and size without a manifest.
+    """Returns the content of config.json: flags, data, versions, commit, time."""
+    # Identifies the records, by name and size if there is no manifest.
     shards = (
         [(shard.name, shard.sha256) for shard in data.manifest.train]
         if data.manifest
         else [(Path(path).name, paths.size(path)) for path in data.train_files]
     )
-    # Which file is of which corpus, wherever their folders are.
+    # Assigns files to corpora, independent of their folders.
     shards += [
         [(Path(path).name, paths.size(path)) for path in group] for group in data.groups
     ]
@@ -355,7 +351,7 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
 
 
 def _commit() -> str | None:
-    """Commit of the checkout that this code runs from, if it is one."""
+    """Returns the Git commit of the checkout, or None."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -366,7 +362,6 @@ def _commit() -> str | None:
 
 @functools.cache
 def _flag_types() -> dict[str, Any]:
-    """Annotation of every flag."""
     return {
         leaf.name: typing.get_type_hints(group)[leaf.name]
         for _, group in fields.groups(PretrainConfig)

@@ -1,4 +1,4 @@
-"""What the card of a pretrained model says: networks, data, recipe, scores, limits."""
+"""Model card of a pretrained model: networks, data, recipe, scores, limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from electra_tf.folders.pretraining import PretrainingFolder
 
-# Flag of the run -> what a card calls it.
+# Flag -> label in the card.
 _RECIPE = {
     "objective": "objective",
     "generator": "generator",
@@ -64,7 +64,7 @@ measured.
 
 
 def data_lines(settings: Mapping[str, Any]) -> list[str]:
-    """What a config.json says of the text; nothing if it does not."""
+    """Returns Markdown lines about the text in a config.json, or []."""
     config, hashes = settings.get("config", {}), settings.get("data", {})
     sources = config.get("records") or config.get("corpus")
     if not sources:
@@ -76,7 +76,7 @@ def data_lines(settings: Mapping[str, Any]) -> list[str]:
 
 
 def recipe_lines(settings: Mapping[str, Any]) -> list[str]:
-    """What a config.json says of the training."""
+    """Returns Markdown lines about the training flags in a config.json."""
     config = settings.get("config", {})
     return [
         f"* {label}: {config[flag]}"
@@ -90,13 +90,13 @@ def pretraining_card(
     parameters: Mapping[str, int],
     scores: Sequence[tuple[str, str, str, str]],
 ) -> str:
-    """The card beside the models of a finished run.
+    """Returns the model card of a finished run.
 
     Args:
-        folder: of the run, with its config.json and vocab.txt.
-        parameters: how many each saved model has, by its name.
-        scores: label, value, interval and trivial value of each held-out score, as
-            text; none without held-out text.
+        folder: folder of the run, with config.json and vocab.txt.
+        parameters: number of parameters by name of the saved model.
+        scores: label, value, interval and trivial baseline of each held-out metric, as
+            text; empty without held-out text.
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"

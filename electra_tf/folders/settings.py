@@ -1,4 +1,4 @@
-"""The settings that a run was begun with: only a run with the same may go on."""
+"""Compares the settings of a run with those it started with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from electra_tf.errors import UserError
 
 CONFIG = "config.json"
 _ABSENT = "(absent)"
-# Flags of earlier versions that decided nothing.
+# Flags of earlier versions without effect on results.
 _REMOVED = ("config.cache_dir", "config.save_checkpoint_steps")
 
 
@@ -26,12 +26,12 @@ def check_same(
     absent: Mapping[str, Any] | None = None,
     removed: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Refuses settings that differ from those in the config.json of a folder.
+    """Raises ValueError if settings differ from a folder's config.json.
 
-    Dotted names that fit a shell-style pattern of ``may_differ`` are not compared;
-    what the folder does not know was as ``absent`` says, and flags that are ``removed``
-    must have had the value given there. Returns whether the folder had
-    settings to compare with; raises ValueError also for checkpoints without any.
+    ``may_differ`` are shell-style patterns of dotted names to ignore. ``absent`` has
+    defaults of settings missing in config.json. Flags in ``removed`` must have had the
+    value given there. Returns whether the folder has settings. Checkpoints without
+    settings raise ValueError, too.
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
@@ -44,7 +44,7 @@ def check_same(
     patterns = (*may_differ, *_REMOVED)
     now = dict(_leaves(json.loads(json.dumps(settings))))
     before = dict(_leaves(json.loads(json.dumps(absent or {}))))
-    # What an older version did not know, it did not do.
+    # Empty or false settings are the defaults of older versions.
     off = {name: value for name, value in now.items() if value == [] or value is False}
     assumed = off | {name: before[name] for name in now.keys() & before.keys()}
     was = assumed | dict(_leaves(files.read_json(folder / CONFIG)))

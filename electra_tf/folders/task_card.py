@@ -1,4 +1,4 @@
-"""The model card of a fine-tuned model: data, recipe, scores, limits."""
+"""Model card of a fine-tuned model: data, recipe, scores, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import RESULTS, FinetuningFolder
 from electra_tf.folders.settings import CONFIG
 
-# Flags that say where the data came from, and what of it was read.
+# Flags that describe the data.
 _DATA = ("data_dir", "train", "eval", "test", "text", "label", "train_fraction")
 _RECIPE = {
     "encoder": "started from",
@@ -31,7 +31,7 @@ _SETTINGS = {
     "max_seq_length": "tokens per row",
 }
 _MOST_LABELS = 30
-# What a baseline does, by kind of task.
+# Baselines by task kind.
 _BASELINES = {
     "tagging": "gives each word its most frequent tag",
     "question_answering": "answers nothing to every question",
@@ -39,7 +39,7 @@ _BASELINES = {
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
-    """The card beside a fine-tuned model, whose results.json is not yet written."""
+    """Returns the model card of a fine-tuned model, before results.json is written."""
     name = folder.about()["task"]
     return (
         f"# {name}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
@@ -51,10 +51,10 @@ def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
 def task_facts(
     folder: FinetuningFolder, report: Mapping[str, Any] | None = None
 ) -> str:
-    """Markdown sections on the model of a finished run; what is unknown is left out.
+    """Returns Markdown sections about the model of a finished run.
 
-    ``report`` is the content of results.json, if it is not written yet. Raises
-    ValueError if task.json or results.json is damaged.
+    Unknown facts are left out. ``report`` is the content of results.json, if it is not
+    written yet. Raises ValueError if task.json or results.json is damaged.
     """
     about = folder.about()
     path = folder.path / RESULTS
@@ -182,7 +182,7 @@ def _classes(report: Mapping[str, Any]) -> list[str]:
 
 
 def _code(label: str) -> str:
-    """A label as inline code: tags, table bars and escape sequences have no effect."""
+    """Formats a label as inline code, without markup or escape sequences."""
     text = visible(str(label)).replace("\n", " ").replace("`", "'")
     return f"`{text}`".replace("|", "\\|")
 

@@ -1,4 +1,4 @@
-"""Texts as they were, as they were corrupted, and what the model made of that."""
+"""Renders samples of original text, corrupted text and predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS = 6
 def text_sample(
     model: PretrainingModel, tokens: Sequence[str], dataset: tf.data.Dataset
 ) -> str:
-    """Rows of the first batch: original, corrupted, the answer on every token."""
+    """Renders rows of the first batch: original, corrupted and predicted tokens."""
     batch = next(iter(dataset))
     tensors = {"original_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
     tensors |= model.examine(batch, seed=tf.constant([0, 0]))
@@ -44,7 +44,7 @@ def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
 
 
 def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """The text with every masked token as [original -> most probable]."""
+    """Renders masked tokens as [original -> most probable]."""
     columns = (row["original_ids"], row["corrupted_ids"], row["is_masked"])
     return " ".join(
         f"[{tokens[original]} -> {tokens[filled]}]" if masked else tokens[original]
@@ -53,11 +53,11 @@ def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
 
 
 def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """The text with its predictions, and how many of them are right.
+    """Renders the predictions and counts correct ones.
 
-    Masked tokens are shown as [original > sampled > predicted], others only if their
-    prediction is wrong, as {original > predicted}. Some objectives predict at masked
-    positions only.
+    Masked tokens appear as [original > sampled > predicted]. Others appear as {original
+    > predicted} if the prediction is wrong. Some objectives predict masked positions
+    only.
     """
     original, sampled = row["original_ids"], row["corrupted_ids"]
     masked, everywhere = row["is_masked"], row.get("predicted_ids")
@@ -82,7 +82,7 @@ def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
 
 
 _MASKED = "predicted_masked_ids"
-# What a model's `examine` returns decides how it is shown.
+# Renderers by output of a model's `examine`.
 _RENDERERS = {
     "replaced_probability": _verdicts,
     "predicted_ids": _predictions,
@@ -91,14 +91,14 @@ _RENDERERS = {
 
 
 class Verdict(NamedTuple):
-    """What the discriminator said of a token: how it is marked, and what it means."""
+    """Display of a discriminator's prediction."""
 
     mark: str
     meaning: str
     ansi: str = ""
 
 
-# (replaced, called replaced) -> verdict; the only such table.
+# (replaced, predicted as replaced) -> verdict.
 VERDICTS: Mapping[tuple[bool, bool], Verdict] = {
     (True, True): Verdict("+", "found: replaced, and called replaced", "\x1b[32m"),
     (True, False): Verdict("-", "missed: replaced, but called real", "\x1b[31m"),
@@ -117,20 +117,20 @@ def verdict_table(
     width: int = 88,
     use_color: bool = False,
 ) -> str:
-    """Renders a text as it was, as the generator changed it, and what was noticed.
+    """Renders original and corrupted text with the discriminator's probabilities.
 
-    Tokens stand in columns. ``masked`` marks the positions that the generator filled;
-    only a token that differs from the original is written in the ``sampled`` row. The
-    discriminator's row gives its probability of "replaced", in %, after a mark: +
-    found, - missed, ! false alarm; without a mark it rightly saw a real token.
+    Each token is a column. ``masked`` marks the positions filled by the generator.
+    ``sampled`` shows sampled tokens that differ from the original, and = for equal
+    ones. The last row is P(replaced) in %, after a mark: + found, - missed, ! false
+    alarm, none for a real token predicted as real.
 
     Args:
         original: S tokens, without padding.
-        corrupted: S tokens, what the discriminator read.
+        corrupted: S tokens, the discriminator's input.
         probabilities: S floats, probability that a token was replaced.
-        is_masked: S booleans, positions that were chosen for the generator.
+        is_masked: S booleans, positions masked for the generator.
         width: columns to fill, without the row names.
-        use_color: adds ANSI colors for a terminal.
+        use_color: whether to add ANSI colors for a terminal.
 
     Returns:
         Several lines, ending in a summary and no newline.

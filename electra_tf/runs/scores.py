@@ -1,14 +1,14 @@
 """Token scores of a pretrained model, without training.
 
-The higher, the better the token fits:
+A higher score means that the token fits better:
 
 * ``detection``: log P(original), from one pass of a discriminator;
-* ``energy``: minus the energy, Electric's pseudo-log-likelihood (Clark et al., 2020b,
-  section 3), from one pass;
-* ``masked_lm``: log p of the token with it alone masked (Salazar et al., 2020), from as
-  many passes as there are tokens.
+* ``energy``: the negative energy, Electric's pseudo-log-likelihood (Clark et al.,
+  2020b, section 3), from one pass;
+* ``masked_lm``: log p of the token with only this token masked (Salazar et al., 2020),
+  from one pass per token.
 
-And the other way round, ``replaced``: the discriminator's logit that it was replaced.
+``replaced`` has the opposite sign: the discriminator's logit of a replaced token.
 
 Letters: B rows, S tokens, V vocabulary.
 """
@@ -30,10 +30,10 @@ from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
 
-# Rows of a batch, [B, S] ids and mask, to a number per token, [B, S].
+# Token ids and mask [B, S] -> scores [B, S].
 _Scorer = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 
-# Method -> the file it asks, and its class.
+# Method -> model name, model class.
 _MODELS = {
     "detection": ("discriminator", ReplacedTokenDetector),
     "energy": ("discriminator", EnergyModel),
@@ -42,7 +42,7 @@ _MODELS = {
 
 
 def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
-    """Returns the method ("auto" is that of the run's objective) and its model.
+    """Returns the method ("auto" follows the run's objective) and its model.
 
     Raises ValueError if the model has no such scores, OSError if there is no model.
     """
@@ -78,9 +78,9 @@ def token_scores(
     batch_size: int = 64,
     log: Log = lambda line: None,
 ) -> list[np.ndarray]:
-    """Scores every token of every text, float32; higher is better.
+    """Computes float32 scores of all tokens of each text; higher is better.
 
-    Raises ValueError if a text has no tokens, or more than the model takes.
+    Raises ValueError if a text has no tokens or exceeds the model's maximum length.
     """
     vocabulary = tokenizer.vocabulary
     most = model.encoder.embeddings.max_positions
@@ -109,7 +109,7 @@ def row_scores(
     Row lengths are not checked.
     """
     if method == "masked_lm":
-        # One row for each token that is asked for.
+        # One row per scored token.
         asked = [
             (row, at) for row, ids in enumerate(rows) for at in range(1, len(ids) - 1)
         ]

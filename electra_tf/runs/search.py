@@ -1,8 +1,8 @@
-"""A search for the values of some flags: trials one after the other, kept on disk.
+"""Hyperparameter search: sequential trials, stored in ``search.json``.
 
-Optuna proposes (tree-structured Parzen estimator, Bergstra et al., 2011); what it has
-proposed and what came out is in ``search.json``. A proposal is a function of the seed,
-its number and the trials before, so a search that was killed goes on as if it was not.
+Optuna proposes the values (tree-structured Parzen estimator, Bergstra et al., 2011). A
+proposal depends only on seed, number and earlier trials, so that a resumed search gives
+the same proposals.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from electra_tf.tasks import plots
 from electra_tf.tasks.metrics import rank
 
 SEARCH = "search.json"
-# Trials at random before the others count.
+# Number of random trials before the estimator proposes values.
 _AT_RANDOM = 6
 
 
 def require() -> None:
-    """Raises a ValueError if Optuna is missing."""
+    """Raises ValueError if Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise UserError(
             "--search needs the package optuna: pip install optuna (or 'electra_tf"
@@ -39,26 +39,26 @@ def require() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One choice of values, and what it gave: the main score on held-out data."""
+    """Hyperparameters of a trial, and its main score on held-out data."""
 
     values: Mapping[str, float]
     score: float
-    failure: str = ""  # Empty where it did not fail.
+    failure: str = ""  # "" if the trial did not fail.
     seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What is searched, and where it is kept.
+    """A hyperparameter search and its output folder.
 
     Attributes:
-        axes: the flags.
-        first: values of the first trial: those of the run without a search.
-        trials: how many there are in all.
-        metric: name of the score that decides.
-        greater_is_better: whether the best score is the largest.
-        about: what else search.json says.
-        folder: gets search.json after every trial, and search.png at the end.
+        axes: flags to search.
+        first: values of the first trial, those of the run without a search.
+        trials: total number of trials.
+        metric: name of the main metric.
+        greater_is_better: whether a larger score is better.
+        about: further entries of search.json.
+        folder: receives search.json after every trial, and search.png at the end.
     """
 
     axes: Sequence[Axis]
@@ -74,10 +74,10 @@ class Search:
     def __call__(
         self, attempt: Callable[[int, Mapping[str, float]], Trial | None]
     ) -> list[Trial] | None:
-        """Makes the trials that are not done; returns all, or None after a signal.
+        """Runs the remaining trials; returns all trials, or None after a signal.
 
-        ``attempt`` trains and scores: number and values to the trial, None if it was
-        interrupted.
+        ``attempt`` trains and scores, given number and values of a trial; it returns
+        None if interrupted.
         """
         done = self.read()
         if done:
@@ -108,16 +108,16 @@ class Search:
         return done
 
     def best(self, done: Sequence[Trial]) -> int:
-        """The number of the trial with the best score, the first of equal ones.
+        """Returns the number of the best trial, the first one of equal scores.
 
-        A score that is not finite, of a trial that diverged, is below all others.
+        Scores that are not finite rank last.
         """
         better = self.greater_is_better
         ranks = [rank(trial.score, greater_is_better=better) for trial in done]
         return ranks.index(max(ranks))
 
     def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
-        """The values of the trial that comes after these; None if nothing is new."""
+        """Returns the values of the next trial, or None if there are no new ones."""
         if not done and all(axis.has(self.first[axis.name]) for axis in self.axes):
             return {axis.name: self.first[axis.name] for axis in self.axes}
         # Optional, and slow to import.
@@ -129,8 +129,8 @@ class Search:
         ways = {axis.name: _distribution(axis) for axis in self.axes}
         for trial in done:
             values = dict(trial.values)
-            # Ends that were widened since, or a first trial of its own; Optuna takes
-            # no score that is not finite.
+            # The trial may lie outside of the current ranges. Optuna rejects scores
+            # that are not finite.
             fits = all(axis.has(values[axis.name]) for axis in self.axes)
             if fits and math.isfinite(trial.score):
                 study.add_trial(
@@ -138,8 +138,8 @@ class Search:
                         params=values, distributions=ways, value=trial.score
                     )
                 )
-        # The same values would give the same score. What is best again and again is
-        # proposed again and again: then something at random.
+        # Repeated values give the same score. If the estimator keeps repeating its
+        # proposals, random sampling replaces it.
         random = optuna.samplers.RandomSampler
         guided = functools.partial(
             optuna.samplers.TPESampler, n_startup_trials=_AT_RANDOM
@@ -154,9 +154,9 @@ class Search:
         return None
 
     def read(self) -> list[Trial]:
-        """Returns the trials that are done.
+        """Returns the finished trials.
 
-        Raises ValueError if search.json is damaged or of another search.
+        Raises ValueError if search.json is damaged or belongs to another search.
         """
         path = self.folder / SEARCH
         if not path.exists():
@@ -167,7 +167,7 @@ class Search:
             metric, trials = stored["metric"], []
             for row in stored["trials"]:
                 values = {name: float(row["values"][name]) for name in names}
-                # JSON has no numbers that are not finite.
+                # null stands for a score that is not finite.
                 score = {"score": None, **row}["score"]
                 score = math.nan if score is None else float(score)
                 seconds = float(row["seconds"])

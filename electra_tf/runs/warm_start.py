@@ -1,7 +1,7 @@
-"""First weights: of another run or an import, of a generator, of token counts.
+"""Initial weights from a run, an imported model, a generator or token counts.
 
-A folder that ``--init_from`` names brings its vocabulary. Sizes, vocabulary and casing
-must be those of the run; what differs is said before any record is built.
+``--init_from`` also provides the vocabulary. Sizes, vocabulary and casing must match
+those of the run; this is checked before records are built.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SIZES = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("embedding_size", "max_positions"),
 )
-# What a run is for is called so beside a generator, and so alone: one can start the
+# Prefixes of the main network, beside a generator and alone. Each can initialize the
 # other.
 _MAIN = ("model/discriminator/", "model/encoder/")
 _GENERATOR = "model/generator/"
@@ -47,10 +47,10 @@ _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
 
 
 def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
-    """The config with the vocabulary of ``--init_from``, unless it names one itself."""
+    """Returns the config with the vocabulary of ``--init_from``, unless it sets one."""
     if not config.run.init_from or config.data.vocab_file or config.data.records:
         return config
-    # A run that is resumed does not need the other one anymore.
+    # A resumed run does not need the other run.
     own = () if config.run.overwrite else (Path(config.run.model_dir),)
     for folder in (_home(config.run.init_from).path, *own):
         path = folder / VOCABULARY
@@ -61,7 +61,7 @@ def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
 
 
 def _home(init_from: str) -> PretrainingFolder:
-    """The folder of a run, also if one of its checkpoints is given."""
+    """Returns the folder of a run, given the folder or one of its checkpoints."""
     path = named(init_from)
     for folder in (path, path.parent):
         if folder.name == CHECKPOINTS:
@@ -70,18 +70,18 @@ def _home(init_from: str) -> PretrainingFolder:
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
-    """Compares the run with what ``--init_from`` says of itself in its config.json.
+    """Compares the settings of the run with those of ``--init_from``.
 
-    Before ``data`` is made, what only records tell is left out.
+    Without ``data``, settings that depend on records are not compared.
 
     Raises:
-        ValueError: sizes, vocabulary or casing differ; all are named, with the flags
-            to pass. Or the weights are in a format that has to be converted first.
-        OSError: there are no weights.
+        ValueError: if sizes, vocabulary or casing differ, with the flags to pass, or if
+            the weights must be converted first.
+        OSError: if there are no weights.
     """
     if not config.run.init_from:
         return
-    # A run that is resumed does not need the other one anymore.
+    # A resumed run does not need the other run.
     if not PretrainingFolder(Path(config.run.model_dir)).has_checkpoint():
         _check_weights(config.run.init_from)
     folder = _home(config.run.init_from)
@@ -90,7 +90,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         here |= {name: getattr(data, name) for name in CASING}
         ours = data.vocabulary
     elif config.data.records:
-        # Their manifest tells the casing, and not the flags.
+        # Casing comes from the manifest of the records, not from the flags.
         here = {name: here[name] for name in here.keys() - {*CASING}}
     elif config.data.vocab_file:
         ours = Vocabulary.load(config.data.vocab_file)
@@ -111,7 +111,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
 
 
 def _check_weights(init_from: str) -> None:
-    """Refuses what ``load`` would find no weights in, before hours of other work."""
+    """Raises an error early if ``load`` would find no weights."""
     path = named(init_from)
     patterns = ("*.index", f"{CHECKPOINTS}/*")
     is_checkpoint = path.with_name(f"{path.name}.index").is_file()
@@ -134,8 +134,9 @@ def _check_weights(init_from: str) -> None:
 def _differences(
     there: dict[str, Any], here: dict[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (flag, value there, value here) of what must be the same and is not."""
-    # Accents are stripped with lower-casing only: one flag says it all.
+    """Yields (flag, value there, value here) of settings that must match but differ."""
+    # Accents are stripped only if text is lower-cased: for cased text one flag
+    # suffices.
     casing = CASING if there.get("lower_case") else CASING[:1]
     for flag in (*_SIZES, *casing):
         if flag in there and flag in here and there[flag] != here[flag]:
@@ -151,7 +152,7 @@ def _remedy(flag: str, value: Any) -> str:
 def initialize(
     config: PretrainConfig, model: PretrainingModel, data: PretrainingData, log: Log
 ) -> None:
-    """Gives a fresh run its first weights; a resumed one has its checkpoint's."""
+    """Initializes the weights of a fresh run."""
     if config.run.init_from:
         loaded = load(config.run.init_from, model)
         log(f"weights from {config.run.init_from}: {loaded}")
@@ -166,7 +167,7 @@ def initialize(
 def _load_generator(
     source: Path, generator: keras.Model, vocabulary: Vocabulary
 ) -> None:
-    """Copies the generator of a run that ended, or of a file, with its head."""
+    """Copies a generator with its head from a finished run or a file."""
     folder = PretrainingFolder(source if source.is_dir() else source.parent)
     file = folder.model_path("generator") if source.is_dir() else source
     if not file.exists():
@@ -194,21 +195,21 @@ def _load_generator(
 
 
 def load(init_from: str, model: PretrainingModel) -> LoadReport:
-    """Copies the weights of a run, a checkpoint or an imported folder into ``model``.
+    """Copies weights of a run, a checkpoint or an imported folder into ``model``.
 
-    A folder's checkpoints come first, then its saved models: ``generator.keras`` and
-    ``discriminator.keras`` with their heads, ``encoder.keras`` for what they leave.
-    What a run was for, the encoder of a masked LM or a discriminator, starts what this
-    one is for, whichever of the two it is. A head and a generator of another shape
-    start anew: a discriminator that has outgrown its generator can get a larger one.
+    A folder's checkpoints take precedence over its saved models. ``generator.keras``
+    and ``discriminator.keras`` are loaded with their heads, ``encoder.keras`` for the
+    remaining weights. A masked LM's encoder and a discriminator can initialize each
+    other. Heads and generators of another shape keep their initial values, so that a
+    discriminator can get a larger generator.
 
     Raises:
-        ValueError: something does not fit; nothing is changed then.
-        OSError: there are no weights.
+        ValueError: if weights do not fit; ``model`` is unchanged then.
+        OSError: if there are no weights.
     """
     path = named(init_from)
     folder = PretrainingFolder(path)
-    # Not what is trainable: a frozen generator has weights, too.
+    # Not the trainable variables: a frozen generator has weights, too.
     own = {id(variable) for variable in learned_weights(model)}
     trained = {n: v for n, v in named_variables(model).items() if id(v) in own}
     saved = {
@@ -226,7 +227,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
                 "untied or all."
             )
     values, wrong, unfit = {}, [], ()
-    # The encoder last: it is part of the others, and they come with their heads.
+    # The encoder comes last: the other models contain it.
     for name in sorted(saved, key="encoder".__eq__):
         part, file = saved[name], folder.model_path(name)
         if name == "encoder" and all(id(v) in values for v in learned_weights(part)):
@@ -253,7 +254,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
 
 
 def _optional(name: str) -> str | None:
-    """The head, or encoder of a generator, that a variable of a checkpoint is of."""
+    """Returns the optional head or generator that has this variable, or None."""
     if name.startswith(_GENERATOR):
         return _GENERATOR.removesuffix("/")
     is_head = "/transformer/" not in name and "embeddings" not in name
@@ -261,8 +262,8 @@ def _optional(name: str) -> str | None:
 
 
 def _misfits(path: Path, part: keras.Model, loaded: keras.Model) -> list[str]:
-    """What of a model that was loaded from ``path`` has other sizes than ``part``."""
-    # No shape tells the number of heads.
+    """Lists the variables of ``loaded`` whose sizes differ from those of ``part``."""
+    # Shapes do not depend on the number of heads.
     heads, own_heads = (
         getattr(getattr(model, "encoder", model), "num_heads", None)
         for model in (loaded, part)
@@ -300,7 +301,7 @@ def _collect(
 
 
 def _kind(variable: keras.Variable) -> tuple[str, tuple[int, ...]]:
-    """What identifies a variable whatever its model is called: its place and shape."""
+    """Identifies a variable by place and shape, whatever its model's name."""
     *parents, leaf = variable.path.split("/")
     place = [parent for parent in parents if re.fullmatch(r"layer_\d+|.*_head", parent)]
     return "/".join([*place, leaf]), tuple(variable.shape)
