@@ -1,8 +1,7 @@
-"""Flags, help, one-line errors, exit codes and progress of all commands.
+"""Command-line flags, help, error reporting, exit codes and progress bars.
 
-A ``Command`` is a dataclass of flags and a function. ``run`` parses the flags, answers
-``--help`` without importing TensorFlow, imports the function and calls it with the
-config, and prints errors meant for users in one line.
+``run`` parses the flags of a ``Command``, imports its function and calls it with the
+config. ``--help`` does not import TensorFlow. User errors print as one line.
 """
 
 from __future__ import annotations
@@ -34,36 +33,36 @@ from electra_tf import __version__
 from electra_tf.config import fields, startup
 from electra_tf.errors import UserError
 
-# Exit codes. STOPPED is what schedulers read as "stopped early, run me again"
-# (EX_TEMPFAIL), INTERRUPTED what shells give a program that Ctrl-C has ended.
+# Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
+# shell's code after Ctrl-C.
 OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
-# Longer than the name of any.
+# Upper bound on the length of a flag name.
 _LONGEST_FLAG = 100
 
-# Files that include each other twice grow like powers of two.
+# Flagfiles that include each other twice grow exponentially.
 _MOST_FLAGFILES = 1000
 
 Log = Callable[[str], None]
-# Set to 1, it shows the traceback of errors meant for users too.
+# Environment variable: 1 shows the traceback of user errors too.
 _DEBUG = "ELECTRA_TF_DEBUG"
-# Where the shipped flagfiles are: inside the installed package, whose neighbors may
-# have a folder configs/ too; or beside it, in a checkout.
+# Parents of configs/: the installed package, or in a checkout the folder above. The
+# package comes first, because site-packages may hold another configs/.
 _PACKAGE = Path(__file__).parent
 _SHIPPED = (_PACKAGE, _PACKAGE.parent)
 
 
-# Control characters but line breaks and tabs, and those that turn the direction.
+# Control characters except line breaks and tabs, and bidirectional overrides.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _COLOR = re.compile("(\x1b\\[[0-9;]*m)")
 
 
 def visible(text: str) -> str:
-    """The text; what could take hold of a terminal is written as JSON escapes it."""
+    """Escapes terminal control characters, as JSON does."""
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _shown(text: str) -> str:
-    """As ``visible``, but colours, which are our own, stay."""
+    """Escapes control characters except color codes."""
     return "".join(
         part if index % 2 else visible(part)
         for index, part in enumerate(_COLOR.split(text))
@@ -71,13 +70,13 @@ def _shown(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Writes a line to standard output at once, without control characters."""
+    """Writes a line to standard output, escaped and flushed."""
     sys.stdout.write(f"{_shown(text)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Writes a line to standard error as ``say`` does, for what is no result."""
+    """Writes a line to standard error, for progress and warnings."""
     sys.stderr.write(f"{_shown(text)}\n")
     sys.stderr.flush()
 
@@ -86,12 +85,12 @@ class Command(NamedTuple):
     """A subcommand of ``electra-tf``.
 
     Attributes:
-        summary: its line in the list of commands.
-        config: "module:Class" of its dataclass of flags, whose docstring is the help.
-        function: "module:function", imported once the flags are known to be good. It
-            takes the config, and the positional arguments if there may be any, and
-            returns an exit code, or None for ``OK``.
-        arguments: help of the positional arguments; empty if it takes none.
+        summary: one line in the list of commands.
+        config: "module:Class" of the dataclass of flags; its docstring is the help.
+        function: "module:function", imported after the flags are validated. Takes the
+            config, and the positional arguments if allowed. Returns an exit code, or
+            None for ``OK``.
+        arguments: help of the positional arguments; empty allows none.
     """
 
     summary: str
@@ -101,9 +100,9 @@ class Command(NamedTuple):
 
 
 def run(command: Command, arguments: Sequence[str]) -> int:
-    """Runs a command with its arguments; returns the exit code."""
+    """Runs a command and returns the exit code."""
     startup.quiet()
-    # Libraries that log through absl report problems only; --verbosity reports more.
+    # --verbosity raises this level.
     logging.set_verbosity(logging.WARNING)
     with clear_errors():
         config_class = command.config
@@ -130,15 +129,14 @@ def imported(name: str) -> Any:
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM outside of training steps; as ``KeyboardInterrupt`` is for SIGINT."""
+    """Raised on SIGTERM, as ``KeyboardInterrupt`` is on SIGINT."""
 
 
 @contextlib.contextmanager
 def _raising_on_sigterm() -> Iterator[None]:
-    """Ends the block with ``_TerminatedError`` on the first SIGTERM.
+    """Raises ``_TerminatedError`` on the first SIGTERM; the second one kills.
 
-    Training saves its step first: its handler replaces this one while steps run. A
-    further signal ends a process that hangs.
+    During ``fit``, ``GracefulStop`` replaces this handler to save a checkpoint first.
     """
 
     def handle(number: int, frame: types.FrameType | None) -> None:
@@ -157,11 +155,11 @@ def _raising_on_sigterm() -> Iterator[None]:
 
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turns an error meant for users into one line on standard error and an exit code.
+    """Prints user errors as one line on standard error and exits with a code.
 
-    These are ``UserError``, ``OSError``, errors of flags, a loss that is not finite and
-    errors of TensorFlow operations. Other exceptions are bugs and keep their traceback;
-    ``ELECTRA_TF_DEBUG=1`` shows it for all.
+    User errors are ``UserError``, ``OSError``, ``FloatingPointError``, absl flag errors
+    and TensorFlow ``OpError``. Other exceptions are bugs and keep their traceback;
+    ``ELECTRA_TF_DEBUG=1`` keeps it for all.
     """
     if os.environ.get(_DEBUG, "0") not in ("", "0"):
         yield
@@ -176,40 +174,40 @@ def clear_errors() -> Iterator[None]:
         note("stopped by SIGTERM; the same command goes on where it can")
         sys.exit(STOPPED)
     except BrokenPipeError:
-        # The reader of our output has left (`| head`); nothing else may complain.
+        # The reader closed the pipe (`| head`): the flush at exit must not fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ERROR)
     except (UserError, OSError, FloatingPointError, flags.Error) as error:
         sys.exit(visible(f"error: {error}"))
     except Exception as error:
-        # Only asked where TensorFlow was imported: commands that need none stay fast.
+        # Looked up, not imported: commands without TensorFlow stay fast.
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
         sys.exit(visible(f"error: {reason(error)}"))
 
 
-# How lines of a TensorFlow error begin that say where, and not what.
+# Prefixes of location lines in TensorFlow errors.
 _GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", "[[")
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, of a TensorFlow error, without the graph around it."""
+    """Returns the message of a TensorFlow error without graph locations."""
     lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
     telling = [line for line in lines if line and not line.startswith(_GRAPH)]
     found = [line for line in telling if not line.startswith(("Node:", "Original"))]
-    # Which function and which operation it was stands before and after.
+    # Removes the function name before the message and the operation after it.
     said = (found or telling or [type(error).__name__])[0]
     return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", said) or said
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
-    """Builds a config from flags, without the program's name; flagfiles are read.
+    """Builds a config from command-line arguments (without the program name).
 
     Raises:
-        ValueError: a value, a combination or an argument is not allowed.
-        absl.flags.Error: a flag is unknown or cannot be read.
-        OSError: a flagfile cannot be read.
+        ValueError: if a value, a combination or an argument is not allowed.
+        absl.flags.Error: if a flag cannot be parsed.
+        OSError: if a flagfile cannot be read.
     """
     config, rest = _parse(config_class, arguments)
     if rest:
@@ -218,23 +216,23 @@ def parse(config_class: type, arguments: Sequence[str]) -> Any:
 
 
 def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]]:
-    """The config, and what is no flag."""
+    """Returns the config and the positional arguments."""
     values = _definitions(config_class)
-    # Flags may follow other arguments: `glue runs/cola --output=x.zip`.
+    # Allows flags after positional arguments.
     values.set_gnu_getopt()
     own = {fields.flag_name(leaf): leaf for _, leaf in fields.fields(config_class)}
-    # The doctor reads a flagfile as a subject; everybody else takes its lines.
+    # The doctor examines a flagfile; other commands expand it.
     given = list(arguments) if "flagfile" in own else list(_expanded(arguments))
     for argument in itertools.takewhile(lambda text: text != "--", given):
         name = argument.partition("=")[0]
         if name.startswith("-") and len(name) > _LONGEST_FLAG:
-            # Absl would look for names like it, letter by letter.
+            # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
         written = argument.encode("utf-8", "backslashreplace").decode()
         if "\0" in argument:
             raise UserError(f"{name[:40]} has a NUL character, as no file name does.")
         if written != argument:
-            # TensorFlow and JSON name no such file.
+            # TensorFlow and JSON cannot represent such a path.
             raise UserError(f"{written} is not UTF-8: convert it, or rename the file.")
     try:
         rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
@@ -262,7 +260,7 @@ def _expanded(
     seen: tuple[str, ...] = (),
     opened: list[str] | None = None,
 ) -> Iterator[str]:
-    """Yields the arguments, with the lines of each flagfile in place of its flag."""
+    """Yields the arguments, with each ``--flagfile`` replaced by its lines."""
     waiting = iter(arguments)
     opened = [] if opened is None else opened
     for argument in waiting:
@@ -291,7 +289,7 @@ def _expanded(
 
 
 def find_flagfile(name: str) -> str:
-    """A flagfile's path: as given, or of the shipped one; else FileNotFoundError."""
+    """Returns the path of a flagfile, given or shipped, or raises FileNotFoundError."""
     if Path(name).is_file():
         return name
     for home in _SHIPPED:
@@ -308,7 +306,7 @@ def find_flagfile(name: str) -> str:
 
 
 def _spelled(argument: str, values: flags.FlagValues) -> str:
-    """``--no-name`` as absl spells it, ``--noname``."""
+    """Rewrites ``--no-name`` as absl's ``--noname``."""
     name = argument.removeprefix("--no-")
     if name != argument and name in values and values[name].boolean:
         return f"--no{name}"
@@ -316,22 +314,21 @@ def _spelled(argument: str, values: flags.FlagValues) -> str:
 
 
 class _FlagValues(flags.FlagValues):
-    """Absl's; but it would also read the flagfile that the doctor is to examine."""
+    """Absl flags that do not read flagfiles: the doctor's is a file to examine."""
 
     def read_flags_from_files(
         self, argv: Sequence[str], force_gnu: bool = True
     ) -> list[str]:
-        """Returns the arguments as they are: ``_expanded`` has read the flagfiles."""
+        """Returns ``argv`` unchanged: ``_expanded`` has read the flagfiles."""
         del force_gnu
         return list(argv)
 
 
 def _definitions(config_class: type) -> flags.FlagValues:
-    """Absl's definitions of all flags: ours first, then absl's own.
+    """Defines the flags of a config, followed by absl's own.
 
-    ``Literal`` becomes an enum, a tuple of strings a comma list (with ``repeated`` a
-    flag that is given several times), ``X | None`` an optional X, bool a switch
-    (``--name`` / ``--noname``).
+    ``Literal`` becomes an enum, a tuple of strings a comma-separated list (a multi flag
+    with ``repeated``), and bool a switch (``--name`` / ``--noname``).
     """
     values = _FlagValues()
     for _, group in fields.groups(config_class):
@@ -339,7 +336,7 @@ def _definitions(config_class: type) -> flags.FlagValues:
         for leaf in dataclasses.fields(group):
             _define(leaf, hints[leaf.name], values)
     for name in flags.FLAGS:
-        # Short names ("v") come with the long ones ("verbosity").
+        # The long name ("verbosity") also defines the short one ("v").
         if name == flags.FLAGS[name].name and name not in values:
             values[name] = flags.FLAGS[name]
     return values
@@ -376,7 +373,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _asked_for(arguments: Sequence[str], config_class: type, texts: str) -> str:
-    """The text of ``--help``, ``--helpfull`` or ``--version``, if one is asked for."""
+    """Returns the output of ``--help``, ``--helpfull`` or ``--version``, else ""."""
     flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--version" in flags_only:
         return f"electra_tf {__version__}"
@@ -388,10 +385,9 @@ def _asked_for(arguments: Sequence[str], config_class: type, texts: str) -> str:
 
 
 def help_text(config_class: type, *, texts: str = "", width: int | None = None) -> str:
-    """What ``--help`` prints: the command, and every flag by group.
+    """Returns the text of ``--help``: the docstring of the config, and flags by group.
 
-    Docstrings of config and groups are the headings. ``width`` is in columns; by
-    default that of the terminal, at most 100.
+    ``width`` is in columns; the default is the terminal's, at most 100.
     """
     width = width or min(100, shutil.get_terminal_size((88, 24)).columns)
     parts = [inspect.getdoc(config_class)]
@@ -401,7 +397,7 @@ def help_text(config_class: type, *, texts: str = "", width: int | None = None) 
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
         hints = typing.get_type_hints(group)
-        # Those that other groups have too come last.
+        # Flags inherited from shared groups come last.
         leaves = sorted(
             dataclasses.fields(group), key=lambda x: x.name not in group.__annotations__
         )
@@ -463,21 +459,20 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """How far a long piece of work is, at what rate, and how long it will still take.
+    """Progress bar with rate and remaining time.
 
-    On a terminal one line that is written over; elsewhere a plain line now and then.
-    The rate is taken since the first ``update``, which leaves out what came before it
-    (compilation, most often).
+    Overwrites one line on a terminal and writes plain lines elsewhere. The rate is
+    measured from the first ``update``, so it excludes compilation.
 
     Args:
-        total: units to do in all.
+        total: number of units.
         done: units done before.
-        unit: what is counted, as in "step".
-        scale: whether counts are shortened as 1.2M.
+        unit: name of a unit, such as "step".
+        scale: whether to shorten counts, as in 1.2M.
         stream: text stream; None is standard error.
-        log: receives the plain lines in the place of the stream.
-        seconds: least time between plain lines.
-        clock: gives seconds.
+        log: receives the plain lines instead of the stream.
+        seconds: minimum time between plain lines.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -506,14 +501,14 @@ class Progress:
         self._shown: tuple[float, str] | None = None
 
     def update(self, done: float, text: str | None = None) -> None:
-        """``done`` units are done in all; shows it, with the text, if it is time."""
+        """Sets the units done and the text, and shows the line if it is due."""
         self.text = self.text if text is None else text
         self._count(done)
         if self._clock() - self._shown_at >= self._seconds:
             self.show()
 
     def move(self, done: float) -> None:
-        """As ``update``, of the live line only: its text is known now and then."""
+        """Sets the units done and refreshes the line of a terminal if it is due."""
         self._count(done)
         if self._is_live and self._clock() - self._shown_at >= self._seconds:
             self.show()
@@ -539,8 +534,8 @@ class Progress:
         self._log(f"\r\x1b[K{text}" if self._is_live else text)
 
     def close(self) -> None:
-        """Shows the last state, if it was not, and ends the line."""
-        # Compared without the rate, which changes whenever one looks.
+        """Shows the last state unless it was shown, and ends the line."""
+        # Compares the state without the rate, which changes with time.
         if self._base is not None and (self.done, self.text) != self._shown:
             self.show()
         if self._is_live:
@@ -549,15 +544,15 @@ class Progress:
 
     @property
     def rate(self) -> float | None:
-        """Units per second since the first ``update``; None before there is one."""
+        """Units per second since the first ``update``, or None."""
         if self._base is None or self.done <= self._base[0]:
             return None
         done, began = self._base
         return (self.done - done) / max(self._clock() - began, 1e-9)
 
     def line(self) -> str:
-        """The line: share done, time left, rate, text."""
-        # Not above: commands that answer --help have no progress.
+        """Formats the line: share done, remaining time, rate, text."""
+        # Imported here to keep --help fast.
         from tqdm import tqdm
 
         pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
@@ -565,19 +560,19 @@ class Progress:
             self.done,
             # tqdm drops a total that is exceeded.
             max(self.total, self.done),
-            # Of a rate that is None tqdm would make done / elapsed.
+            # Without a rate tqdm would show done / elapsed.
             elapsed=0.0,
             rate=self.rate,
             bar_format=f"{{bar:20}} {pattern}" if self._is_live else pattern,
             ncols=shutil.get_terminal_size().columns if self._is_live else None,
             **self._unit,
         )
-        # Units per second, or seconds per unit, which tqdm writes as "5.00s/ step".
+        # tqdm writes seconds per unit as "5.00s/ step".
         return f"{text.replace('s/ ', 's/')}  {self.text}".rstrip()
 
 
 def lines_of(stream: Iterable[str]) -> Iterator[str]:
-    """Yields the lines of standard input that are not blank, without line ends."""
+    """Yields the nonblank lines of standard input, without line ends."""
     try:
         yield from (line.rstrip("\r\n") for line in stream if line.strip())
     except UnicodeDecodeError as error:

@@ -1,8 +1,7 @@
-"""Files that are there whole or not at all: atomic writes, JSON, hashes, locks.
+"""Atomic file writes, JSON, hashes and locks.
 
-Every file that a run leaves goes through here, so that one rule holds for all of them:
-what is written lies under a temporary name in the same folder, reaches the disk, and is
-then renamed. A process that dies leaves the old file or the new one, never a half.
+Every output file is written under a temporary name in the same folder, synced, and
+renamed. A process that dies leaves the old file or the new one, never a partial one.
 """
 
 from __future__ import annotations
@@ -31,18 +30,17 @@ import filelock
 
 from electra_tf.errors import UserError
 
-# Leftovers of killed processes are recognized by this infix.
+# Infix of temporary names, which identifies leftovers of killed processes.
 _PART = ".part-"
 _NAME = re.compile(
     rf"\.(?P<stem>.+){re.escape(_PART)}(?P<process>\d+)(-(?P<host>[0-9a-f]{{8}}))?"
     r"(?P<suffix>(\.(?!old$)[^.]*)?)(?P<old>\.old)?",
     re.DOTALL,
 )
-# How libraries that raise errors of their own say that a disk is full.
+# Messages of a full disk, for libraries that do not raise OSError.
 _FULL = ("No space left on device", "Disk quota exceeded")
 _LOCK, _OWNER = ".lock", ".lock.owner"
-# Who may not write in a folder can only read what is finished; some file systems have
-# no locks.
+# Errors that mean locking is unavailable (read-only folder, no lock support).
 _NO_LOCK = {
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
@@ -64,7 +62,7 @@ _PLURALS = {
 }
 
 _NONE = type(None)
-# After this time another change shows in a file's time, on every usual file system.
+# Upper bound on the resolution of file times on common file systems.
 _SETTLED_NS = 3_000_000_000
 
 AnyPath = str | os.PathLike
@@ -72,15 +70,15 @@ AnyPath = str | os.PathLike
 
 @contextlib.contextmanager
 def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
-    """Yields a temporary path; what the block writes there replaces `path` at its end.
+    """Yields a temporary path that atomically replaces `path` after the block.
 
-    The temporary name keeps the suffix, because Keras and matplotlib read the format
-    from it. It may become a file or a folder, which may replace another folder with all
-    that is in it. If the block raises, `path` stays as it was and nothing else remains.
-    ``size`` is how many bytes it will take at least.
+    The block may create a file or a folder; a folder replaces an existing folder. The
+    temporary name keeps the suffix, because Keras and matplotlib infer the format from
+    it. If the block raises, `path` is unchanged and the temporary path is removed.
+    ``size`` is the minimum free space in bytes.
 
-    Raises OSError: nothing could be written; the error names `path`. Whatever a library
-    raises on a full disk becomes one.
+    Raises OSError, which names `path`, if writing fails. Errors of other types that
+    report a full disk become OSError.
     """
     path = Path(path)
     part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
@@ -89,7 +87,7 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         _clean(path.parent)
         if shutil.disk_usage(path.parent).free < size:
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
-        # A killed process may have had the number of this one: containers count alike.
+        # A killed process may have had the same id, as in another container.
         if os.path.lexists(part):
             remove(part)
         yield part
@@ -101,8 +99,7 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         if not (is_full or isinstance(error, OSError)):
             raise
         code = errno.ENOSPC if is_full else error.errno
-        # A full disk is reported without the file that did not fit, or with one of the
-        # temporary folder.
+        # A full disk is reported without a file name, or with a temporary one.
         named = getattr(error, "filename", None)
         if named and not Path(os.fsdecode(named)).is_relative_to(part):
             raise
@@ -111,14 +108,14 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         said = getattr(error, "strerror", None) or os.strerror(code)
         raise OSError(code, said.split("\n")[0], str(path)) from error
     finally:
-        # Gone already if all went well; what cannot be removed hides no other error.
+        # A failed cleanup must not mask the original error.
         with contextlib.suppress(OSError):
             remove(part)
 
 
 @functools.cache
 def _host() -> str:
-    """Eight characters for where the numbers of processes are those of this one."""
+    """Returns a hash of host and PID namespace, 8 characters."""
     space = Path("/proc/self/ns/pid")
     about = f"{socket.gethostname()} {space.stat().st_ino if space.exists() else 0}"
     return f"{zlib.crc32(about.encode()):08x}"
@@ -126,7 +123,7 @@ def _host() -> str:
 
 @functools.cache
 def _clean(folder: Path) -> None:
-    """Once in a process: what others of this host have left in a folder goes."""
+    """Removes the leftovers of this host's processes, once per process and folder."""
     with contextlib.suppress(OSError):
         remove_leftovers(folder, of_host=_host())
 
@@ -135,11 +132,11 @@ def _put(part: Path, path: Path) -> None:
     if not (part.is_dir() and path.is_dir()) or path.is_symlink():
         os.replace(part, path)
         return
-    # A folder cannot be renamed over one that holds files: they change places, at once
-    # where the system can, which leaves the old one to be removed.
+    # A folder cannot be renamed over one that holds files: exchanges the two names.
+    # ``replacing`` then removes the old folder.
     if _exchange(part, path):
         return
-    # Else it steps aside; `remove_leftovers` puts it back if this process dies here.
+    # Else moves the old folder; `remove_leftovers` restores it if this process dies.
     old = part.with_name(f"{part.name}.old")
     remove(old)
     os.replace(path, old)
@@ -152,7 +149,7 @@ def _put(part: Path, path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Lets two paths change names in one step; whether system and disk can."""
+    """Exchanges two paths atomically; returns whether the system supports it."""
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     names = os.fsencode(one), os.fsencode(other)
@@ -161,9 +158,9 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
-    """Opens a file that takes the place of `path` when the block ends without error.
+    """Opens a file that replaces `path` if the block succeeds.
 
-    ``mode`` is "w" for UTF-8 text with Unix line ends, "wb" for bytes.
+    ``mode`` is "w" for UTF-8 text with Unix line ends, or "wb".
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with replacing(path) as part, open(part, mode, **text) as file:
@@ -177,10 +174,7 @@ def write_text(path: AnyPath, text: str) -> None:
 
 
 def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
-    """Writes a JSON file with an indent of 2.
-
-    Numbers that are not finite become null, which every JSON reader accepts.
-    """
+    """Writes a JSON file with indent 2; numbers that are not finite become null."""
     text = json.dumps(_finite(value), indent=2, sort_keys=sort_keys, allow_nan=False)
     write_text(path, text + "\n")
 
@@ -188,14 +182,13 @@ def write_json(path: AnyPath, value: Any, *, sort_keys: bool = False) -> None:
 def read_json(
     path: AnyPath, default: dict[str, Any] | None = None, *, shape: Any = dict
 ) -> dict[str, Any]:
-    """Reads a JSON file that holds one object.
+    """Reads a JSON file that holds one object of a shape (see ``check_shape``).
 
-    ``default`` is returned if there is no such file; None: that is an error. ``shape``
-    is what the object has to hold, as of ``check_shape``.
+    Returns ``default`` if the file is missing, unless it is None.
 
     Raises:
-        ValueError: the file is no such object; the message names the file.
-        OSError: the file cannot be read.
+        ValueError: if the content is not such an object; the message names the file.
+        OSError: if the file cannot be read.
     """
     path = Path(path)
     if default is not None and not path.exists():
@@ -208,9 +201,9 @@ def read_json(
 
 
 def parse_json(text: str, where: str, shape: Any = object) -> Any:
-    """Parses JSON that may come from anywhere, and checks its shape.
+    """Parses untrusted JSON and checks its shape (see ``check_shape``).
 
-    Raises ValueError, whose message begins with ``where``.
+    Raises ValueError with a message that begins with ``where``.
     """
     try:
         value = json.loads(text)
@@ -223,12 +216,12 @@ def parse_json(text: str, where: str, shape: Any = object) -> Any:
 
 
 def check_shape(value: Any, shape: Any, where: str) -> None:
-    """Checks that a value of JSON is what the code that reads it takes it for.
+    """Checks a JSON value against a schema.
 
-    A shape is a type or an annotation; ``{name: shape}``, an object that holds this
-    (and maybe more); ``[shape]``, a list of such; or ``(shape, shape)``, one of them.
-    An object need not have what may be None. An integer fits into 64 bits. Raises
-    ValueError, whose message begins with ``where`` and names the place inside.
+    A shape is a type or an annotation; ``{name: shape}``, an object with at least these
+    members; ``[shape]``, a list; or ``(shape, shape)``, a union. Members that allow
+    None are optional. Integers must fit into 64 bits. Raises ValueError with a message
+    that begins with ``where`` and names the location.
     """
     if isinstance(shape, Mapping) and isinstance(value, dict):
         for name, inner in shape.items():
@@ -240,18 +233,18 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
         for number, each in enumerate(value):
             check_shape(each, shape[0], f"{where}: {number}")
     elif isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
-        # Not whether it fits, but where it does not.
+        # Optional value: recursion names the location of the error.
         if value is not None:
             check_shape(value, shape[1], where)
     elif not fits(value, shape):
         said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
-        # Of the whole file, and not of a place in it.
+        # The error concerns the whole file, not a member.
         it = ": it" if where.endswith(" is damaged") else ""
         raise UserError(f"{where}{it} is {said}.")
 
 
 def fits(value: Any, shape: Any) -> bool:
-    """Whether a value of JSON has a shape, as of ``check_shape``."""
+    """Whether a JSON value has a shape (see ``check_shape``)."""
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
     if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
         return any(fits(value, each) for each in inner or shape)
@@ -289,14 +282,13 @@ def _name_of(shape: Any) -> str:
 
 
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
-    """Appends one JSON object as a line, which is on the disk when this returns.
+    """Appends one JSON object as a line and syncs the file.
 
-    Numbers that are not finite become null, which every JSON reader accepts. A last
-    line that a killed process cut short is closed first, so that it cannot swallow this
-    one. Raises OSError, which names the file, if it cannot be written.
+    Numbers that are not finite become null. A truncated last line is ended first, so
+    that it does not merge with the new one. Raises OSError, which names the file.
     """
     line = to_json(row) + "\n"
-    # Without a buffer, whose rest would be written again when the file is closed.
+    # Unbuffered: a failed write must not be repeated when the file is closed.
     with open(path, "ab+", buffering=0) as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -311,9 +303,9 @@ def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
 
 
 def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file.
+    """Reads the objects of a JSON-lines file; skips truncated lines.
 
-    A line that a killed process cut short is skipped. A missing file has no lines.
+    A missing file has no lines.
     """
     try:
         lines = Path(path).read_bytes().decode("utf-8", "replace").split("\n")
@@ -333,7 +325,7 @@ def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
-    """JSON on one line; numbers that are not finite, which JSON lacks, become null."""
+    """Returns JSON on one line; numbers that are not finite become null."""
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii)
     except ValueError:
@@ -349,13 +341,9 @@ def _finite(value: Any) -> Any:
 
 
 def sha256(path: AnyPath) -> str:
-    """Returns the hex digest of a file's content.
-
-    A file that has not changed (same size and time) is read once in a process.
-    """
+    """Returns the hex digest of a file, cached by path, size and modification time."""
     status = os.stat(path)
-    # File systems count time in steps: a file that was just written may change once
-    # more without another time.
+    # File times are coarse: a recent file may change without a new time.
     is_settled = time.time_ns() - status.st_mtime_ns > _SETTLED_NS
     read = _sha256 if is_settled else _sha256.__wrapped__
     return read(os.fspath(path), status.st_size, status.st_mtime_ns)
@@ -369,7 +357,7 @@ def _sha256(path: str, size: int, changed: int) -> str:
 
 
 def remove(path: AnyPath) -> None:
-    """Deletes a file, a link or a whole folder, if it is there."""
+    """Deletes a file, a link or a folder tree, if it exists."""
     path = Path(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -379,10 +367,9 @@ def remove(path: AnyPath) -> None:
 
 @contextlib.contextmanager
 def waiting_for(folder: AnyPath, log: Callable[[str], None]) -> Iterator[None]:
-    """Creates the folder and holds its lock, after any process that has it now.
+    """Creates the folder and holds its lock, waiting for another process if needed.
 
-    The lock is the process's: it ends with the process, even if that is killed.
-    ``log`` is told of whom this process waits for.
+    Logs which process holds the lock. The system releases the lock of a killed process.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -395,9 +382,9 @@ def waiting_for(folder: AnyPath, log: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def owned(folder: AnyPath) -> Iterator[None]:
-    """Holds the lock of a run's folder, which no other process may write to.
+    """Holds the lock of a run's folder.
 
-    Raises ValueError: another process, which the message names, runs in the folder.
+    Raises ValueError, which names the other process, if the folder is locked.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -412,10 +399,9 @@ def owned(folder: AnyPath) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
-    """Holds the lock; raises BlockingIOError that names who else does.
+    """Holds the lock, or raises BlockingIOError, which names the process that holds it.
 
-    A process that has it already may take it again: a run may build its records in its
-    own folder, and must not wait for itself.
+    The lock is reentrant: a run may build its records in its own folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder.resolve() / _LOCK, is_singleton=True)
@@ -433,7 +419,7 @@ def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
         yield
         return
     try:
-        # After an acquisition: a process that was killed leaves a stale name behind.
+        # Overwrites the stale name that a killed process leaves.
         with contextlib.suppress(OSError):
             owner.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         yield
@@ -446,16 +432,14 @@ def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
 def remove_leftovers(
     folder: AnyPath, of: str | None = None, *, of_host: str = ""
 ) -> None:
-    """Deletes what `replacing` left in a folder when its process was killed.
+    """Deletes the temporary files that killed processes left in a folder.
 
-    A folder that had stepped aside for its successor, which did not come, is put back.
-    Call while holding the folder's lock: a part of a process that still runs on this
-    machine is kept, one of another machine's cannot be told from a leftover; or say of
-    which host, as ``replacing`` names it. ``of`` is the name of the one output whose
-    parts are meant; None: of all.
+    Restores a folder that was moved but not replaced. Keeps the files of processes that
+    run on this host. Hold the folder's lock or pass ``of_host``, because processes of
+    other hosts look like leftovers. ``of`` restricts it to one output; None means all.
     """
     stem = "*" if of is None else glob.escape(Path(of).stem)
-    # The one that stepped aside before the one that was to take its place.
+    # In reverse order a moved folder (.old) comes before its replacement.
     for path in sorted(Path(folder).glob(f".{stem}{_PART}*"), reverse=True):
         match = _NAME.fullmatch(path.name)
         is_meant = match and of_host in ("", match["host"])
@@ -478,10 +462,10 @@ def _runs(process: int) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Lets a file or folder, and all that is in it, reach the disk."""
+    """Syncs a file, or a temporary folder and its content, to disk."""
     inside = path.rglob("*") if path.is_dir() and _PART in path.name else ()
     for each in (*inside, path):
-        # Some file systems do not sync folders, which then are as safe as they get.
+        # Some file systems cannot sync folders.
         with (
             contextlib.suppress(OSError) if each.is_dir() else contextlib.nullcontext()
         ):
