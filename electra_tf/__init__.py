@@ -1,10 +1,10 @@
 """ELECTRA pretraining, fine-tuning and serving on TensorFlow and Keras 3.
 
-Importing this package does not import TensorFlow: each public name is imported when it
-is first used, so that commands print their help in a fraction of a second.
+Public names are imported on first use: importing the package does not import
+TensorFlow, so ``--help`` is fast.
 
-``load`` reads every saved model. Import ``electra_tf.api`` before
-``keras.saving.load_model``: it registers all classes with Keras.
+``load`` loads every saved model. Before ``keras.saving.load_model``, import
+``electra_tf.api``, which registers all classes with Keras.
 """
 
 import importlib
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# `python -m electra_tf.x` imports this package first. Commands silence TensorFlow's
-# log; programs that import the library keep it.
+# Silences TensorFlow's log in commands (`python -m electra_tf`), not in programs that
+# import the library.
 if sys.argv[:1] == ["-m"]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -24,9 +24,9 @@ __version__ = "0.3.0"
 def lazily(
     module: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns `__getattr__`, `__dir__` and `__all__` of a package with lazy names.
+    """Returns `__getattr__`, `__dir__` and `__all__` of a package with lazy imports.
 
-    ``homes`` maps public names to their modules, or to the module of that name.
+    ``homes`` maps public names to their modules, or submodules to themselves.
     """
 
     def find(name: str) -> Any:
@@ -60,5 +60,5 @@ _HOMES = {
     "training": "electra_tf.training",
 }
 
-# PEP 562: Python calls `__getattr__` for names that are not in the module yet.
+# PEP 562: Python calls `__getattr__` for undefined names.
 __getattr__, __dir__, __all__ = lazily(__name__, _HOMES)

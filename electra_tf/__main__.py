@@ -1,4 +1,4 @@
-"""The command ``electra-tf``, which is ``python -m electra_tf`` too."""
+"""The command ``electra-tf``, also ``python -m electra_tf``."""
 
 import difflib
 import sys
@@ -9,7 +9,7 @@ from electra_tf.cli import Command
 
 _TEXTS = "TEXT ...: the texts; default: standard input, one per line."
 _CONFIG = "electra_tf.config"
-# Without flags it would train a million steps on the documentation of packages.
+# Shown for pretrain without flags, which would train a million steps on package docs.
 _PRETRAIN_USAGE = """\
 usage: electra-tf pretrain --flagfile=configs/tiny.cfg [--corpus=FILES] [--FLAG ...]
 
@@ -79,7 +79,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command that the first argument names; returns the exit code."""
+    """Runs the command named by the first argument and returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = arguments[0] if arguments else "--help"
     if arguments == ["pretrain"]:
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def listing() -> str:
-    """The text of ``electra-tf --help``."""
+    """Returns the text of ``electra-tf --help``."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {row.summary}" for name, row in COMMANDS.items()]
     usage = "electra-tf COMMAND [--FLAG ...], or python -m electra_tf COMMAND"

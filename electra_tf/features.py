@@ -1,8 +1,7 @@
-"""Names, shapes and dtypes of every tensor between disk and model.
+"""Names, shapes and dtypes of the tensors in records, batches and model inputs.
 
-The record parser, the check of masked batches, the model's input signature and the
-table in ``docs/data.md`` use these dictionaries. Letters: B batch, S sequence, P
-predicted positions per sequence.
+Axes: B batch, S sequence, P predicted positions per sequence. ``docs/data.md`` shows
+the dictionaries as a table.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from electra_tf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A named tensor: axes such as ``("B", "S")``, dtype, and its meaning."""
+    """Axes such as ``("B", "S")``, dtype and meaning of a tensor."""
 
     shape: tuple[str, ...]
     dtype: str
@@ -39,7 +38,7 @@ PRETRAINING: dict[str, Feature] = {
 }
 
 
-# Names of the encoder's inputs in Hugging Face and keras-hub.
+# Input names of Hugging Face and keras-hub.
 _ALIASES = {
     "attention_mask": "input_mask",
     "padding_mask": "input_mask",
@@ -52,14 +51,14 @@ _UNSUPPORTED = ("inputs_embeds", "position_ids")
 def encoder_inputs(
     inputs: Mapping[str, tf.Tensor] | tf.Tensor, words: tf.Tensor | None = None
 ) -> dict[str, tf.Tensor]:
-    """Returns inputs with an ``input_mask`` and ``segment_ids``, int32 [B, S].
+    """Returns inputs with ``input_mask`` (default ones) and ``segment_ids`` (zeros).
 
-    The default mask is all ones, the default segment is 0. ``inputs`` may have the
-    names of Hugging Face or keras-hub, or be the token ids alone. Other entries are
-    kept. ``words`` [B, S, ...] takes the place of input_ids.
+    Both are int32 [B, S]. ``inputs`` are token ids or a dict, also with the names of
+    Hugging Face or keras-hub; other entries are kept. ``words`` [B, S, ...] replaces
+    ``input_ids``.
 
-    Raises ValueError for an input that the encoder cannot read, for two names of one
-    input, and for ids that are not [B, S].
+    Raises ValueError if an input is unsupported, given under two names, or missing, or
+    if the ids are not [B, S].
     """
     if not isinstance(inputs, Mapping):
         inputs = {"input_ids": inputs}
@@ -93,10 +92,7 @@ def encoder_inputs(
 def tensor_specs(
     features: Mapping[str, Feature], sizes: Mapping[str, int | None]
 ) -> dict[str, tf.TensorSpec]:
-    """Returns one ``tf.TensorSpec`` per feature, given the size of each axis letter.
-
-    The size of a letter that ``sizes`` lacks is dynamic.
-    """
+    """Returns one ``tf.TensorSpec`` per feature; axes missing in ``sizes`` are None."""
     return {
         name: tf.TensorSpec(
             [sizes.get(axis) for axis in feature.shape], feature.dtype, name
@@ -108,9 +104,9 @@ def tensor_specs(
 def check_batch(
     features: Mapping[str, Feature], batch: Mapping[str, tf.Tensor]
 ) -> None:
-    """Raises ``ValueError`` if a tensor of ``features`` is missing or different.
+    """Raises ``ValueError`` if a feature is missing or has another dtype or rank.
 
-    Compares static shapes and dtypes only, so it costs nothing in a compiled step.
+    The checks are static, so a compiled step does not run them.
     """
     missing = sorted(set(features) - set(batch))
     if missing:
@@ -132,15 +128,15 @@ def check_batch(
 def scatter_positions(
     ids: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, used: tf.Tensor
 ) -> tf.Tensor:
-    """Writes ``values`` into ``ids`` at ``positions`` if ``used``.
+    """Writes ``values`` into ``ids`` at ``positions`` where ``used`` is true.
 
-    ``ids`` is int32 [B, S]; the others are [B, P], int32 and (``used``) bool. A
-    position that occurs twice gets one of its values.
+    ``ids`` is int32 [B, S]; ``positions`` and ``values`` are int32 [B, P]; ``used`` is
+    bool [B, P]. A repeated position gets one of its values.
     """
     batch, size = tf.shape(positions)[0], positions.shape[1]
     length = ids.shape[1]
     rows = tf.repeat(tf.range(batch), size)
-    # Unused slots write to an extra column that is cut off afterwards.
+    # Unused slots write to an extra column, which is dropped.
     columns = tf.reshape(tf.where(used, positions, length), [-1])
     padded = tf.pad(ids, [[0, 0], [0, 1]])
     updated = tf.tensor_scatter_nd_update(
@@ -152,9 +148,9 @@ def scatter_positions(
 def derive_inputs(
     input_ids: tf.Tensor, input_mask: tf.Tensor, sep_id: int
 ) -> dict[str, tf.Tensor]:
-    """Returns the tensors of ``ENCODER_INPUTS``, given int32 [B, S] ids and mask.
+    """Returns the ``ENCODER_INPUTS`` of ids and mask, both int32 [B, S].
 
-    Positions up to the first [SEP] are segment 0, later ones segment 1.
+    Segment 0 ends at the first [SEP].
     """
     separators = tf.cast(input_ids == sep_id, tf.int32)
     after_first = tf.minimum(tf.cumsum(separators, axis=1, exclusive=True), 1)

@@ -1,1 +1,1 @@
-"""What a run is: frozen dataclasses of flags; standard library only."""
+"""Frozen dataclasses of command-line flags; standard library only."""

@@ -1,4 +1,4 @@
-"""Names of objectives, generators, sharings and trainings, with their help texts."""
+"""Objectives, generators, weight sharing and training algorithms, with help texts."""
 
 OBJECTIVES = {
     "electra": "replaced token detection",
@@ -35,7 +35,7 @@ TRAININGS = {
         "the generator follows the discriminator's gradient through a relaxation"
     ),
 }
-# Sharings under which training the discriminator does not change the generator.
+# Sharing under which training the discriminator does not change the generator.
 SEPARATE = ("untied", "nes", "gdes")
-# Trainings in which the generator learns from the discriminator.
+# Algorithms that train the generator against the discriminator.
 ADVERSARIAL = ("reinforce", "gumbel")

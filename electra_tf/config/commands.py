@@ -1,4 +1,4 @@
-"""The flags of the commands that look at models, use them or convert them."""
+"""Flags of predict, evaluate, inspect, score, analyze, convert and doctor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from electra_tf.config.shared import TokenizerFlags
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig(Group):
-    r"""Answers from a fine-tuned model, without a server.
+    r"""Predicts with a fine-tuned model, without a server.
 
     Examples:
       python -m electra_tf predict --model=runs/cola "The book was written by John."
@@ -25,8 +25,8 @@ class PredictConfig(Group):
 
     Writes one JSON object per text to standard output. A line of --jsonl input is an
     object with "text" (and "text_pair" for pair tasks; "question" and "context" for
-    question answering); what else it holds is copied to the output, except for fields
-    that are called like an answer, such as "label": there the answer takes their place.
+    question answering). Other fields are copied to the output; predictions replace
+    fields of the same name, such as "label".
     """
 
     model: str | None = field(
@@ -61,14 +61,14 @@ class PredictConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Group):
-    """Scores a fine-tuned model on a table with labels, or packs GLUE predictions.
+    """Scores a fine-tuned model on a labeled table, or packs GLUE predictions.
 
     Examples:
       electra-tf evaluate --model=runs/topics --input=dev.csv --text=body --label=topic
       electra-tf evaluate --glue=submission.zip runs/cola runs/sst --allow_missing
 
-    The first prints the scores of the task, as fine-tuning does for --eval. The second
-    collects the test predictions of several runs for the benchmark's server.
+    The first prints the metrics of the task, as fine-tuning does for --eval. The second
+    packs the test predictions of several runs for the GLUE server.
     """
 
     model: str | None = field(None, "Folder of a fine-tuning run, or a SavedModel.")
@@ -98,7 +98,7 @@ class EvaluateConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectConfig(TokenizerFlags):
-    """Shows what a pretrained discriminator and generator say of a text.
+    """Shows the predictions of a pretrained discriminator and generator on a text.
 
     Examples:
       python -m electra_tf inspect --model=runs/tiny "the chef ate the meal"
@@ -107,14 +107,14 @@ class InspectConfig(TokenizerFlags):
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
       python -m electra_tf inspect --curves=curves.png runs/small runs/base --by=flops
 
-    The first two print the discriminator's verdict on every token: how likely it was
-    replaced. --corrupt lets the generator replace some first; --fill prints what the
-    generator would put in place of each [MASK].
+    The first two print the probability that each token was replaced. --corrupt lets the
+    generator replace tokens first. --fill prints the generator's tokens for each
+    [MASK].
 
-    --curves draws the learning curves of runs over each other, from the metrics.jsonl
-    of their folders; runs need not have finished, and folders without it are left out.
-    Circles are held-out text, pale lines means over training windows. An .html page
-    also has the last numbers as a table.
+    --curves plots the learning curves of finished or unfinished runs, from their
+    metrics.jsonl; folders without this file are skipped. Circles are held-out values,
+    pale lines are means over training windows. An .html page also has a table of the
+    last values.
     """
 
     model: str | None = field(
@@ -182,21 +182,21 @@ class ScoreConfig(TokenizerFlags):
     r"""Scores sentences with a pretrained model: minimal pairs, or n-best lists.
 
     Examples:
-      # Which of two sentences does the model prefer? Files as BLiMP's.
+      # Accuracy on minimal pairs in BLiMP's format.
       electra-tf score --model=runs/small --data=blimp/ --method=masked_lm --limit=100
 
-      # The best hypothesis of each n-best list, beside the other ways to score.
+      # Best hypothesis of each n-best list, compared with other scoring methods.
       electra-tf score --model=runs/small --input=lists.jsonl --output=best.jsonl \
           --compare
 
-    A line of --data has sentence_good, sentence_bad, UID and field. Prints the share
-    of pairs in the right order, by paradigm and by field, with 95 % intervals.
+    A line of --data has sentence_good, sentence_bad, UID and field. Prints the accuracy
+    by paradigm and by field, with 95 % confidence intervals.
 
     A line of --input is {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...],
-    "reference": ...}; the first-pass score, a log-probability, defaults to 0, and the
-    reference may be left out. A hypothesis gets its first-pass score plus the weight
-    times the model's score. Without --weight, the weight with the fewest word errors
-    is taken; word error rates are those of lists that it was not tuned on.
+    "reference": ...}. The first-pass score is a log-probability and defaults to 0; the
+    reference is optional. The score of a hypothesis is the first-pass score plus the
+    weight times the model's score. Without --weight, the weight is tuned for the lowest
+    word error rate, which is reported on lists held out from tuning.
     """
 
     model: str | None = field(
@@ -264,13 +264,13 @@ class ScoreConfig(TokenizerFlags):
         )
 
 
-# The parts of an analysis, in the order of its page.
+# Parts of an analysis, in the order of the report.
 PARTS = ("inspect", "calibration", "errors", "bias", "representations")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalyzeConfig(TokenizerFlags):
-    r"""What does a discriminator know? One page of pictures, and a file of numbers.
+    r"""Analyzes a pretrained discriminator and writes a report with figures.
 
     Examples:
       python -m electra_tf analyze --model=runs/small --output=report
@@ -278,20 +278,20 @@ class AnalyzeConfig(TokenizerFlags):
           --text=my_text/ --only=calibration
       python -m electra_tf analyze --model=compared --output=report
 
-    Trains nothing. Writes report.html, which needs no network, and report.json. Parts
-    whose data is missing are left out with a note. Needs the extra `analysis`.
+    Trains no model. Writes report.html, which works offline, and report.json. Parts
+    with missing data are skipped with a note. Needs the extra `analysis`.
 
-    inspect: predictions and the attention of every head, on a few texts.
-    calibration: is P(replaced) the share of replaced tokens, on text that its own
-    generator, a unigram one, a uniform one or those of --generators corrupted?
-    errors: does it find the wrong words of --errors?
-    bias: which tokens of --tagged does it suspect, by part of speech, frequency,
-    length, piece, position; and is its generator weak there?
-    representations: layers, heads and linear probes on --tagged, beside --encoders; the
-    only part for a masked LM.
+    inspect: predictions and attention of every head on a few texts.
+    calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
+    by its generator, a unigram, a uniform one, and those of --generators.
+    errors: detection of the wrong words of --errors.
+    bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency,
+    length, piece and position, beside the generator's accuracy.
+    representations: layers, heads and linear probes on --tagged, also of --encoders;
+    the only part for a masked LM.
 
-    Of a comparison (python -m electra_tf compare) the first discriminator is analyzed;
-    its masked LMs are scored on errors too, and representations are those of all.
+    For a comparison (python -m electra_tf compare), analyzes the first discriminator.
+    The errors part also scores its masked LMs; representations covers all its encoders.
     """
 
     model: str | None = field(
@@ -363,39 +363,38 @@ class AnalyzeConfig(TokenizerFlags):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Group):
-    r"""Converts pretrained weights: other libraries' to ours, and ours to theirs.
+    r"""Converts weights from and to other libraries.
 
     Examples:
-      # In: a local folder, a checkpoint, or owner/name on the Hugging Face hub.
+      # Import a local folder, a checkpoint, or owner/name on the Hugging Face hub.
       python -m electra_tf convert --from=electra_small/ --to=imported
       python -m electra_tf convert --from=disc_dir --generator=gen_dir --to=imported
 
-      # Then fine-tune, or continue pretraining on text of your own.
+      # Fine-tune it, or continue pretraining on your own text.
       python run_finetuning.py --flagfile=configs/tasks/mrpc.cfg --data_dir=glue/MRPC \
           --encoder=imported/encoder.keras
       python run_pretraining.py --flagfile=configs/small_plus_plus.cfg \
           --init_from=imported --corpus=my_domain/
 
-      # Out: a folder that transformers loads, a TensorFlow 1 checkpoint, or a preset of
-      # keras-hub.
+      # Export for transformers (or TensorFlow 1, or keras-hub).
       python -m electra_tf convert --from=runs/mine --to=hf_dir --format=hugging_face
 
-      # A fine-tuned model, as ElectraForSequenceClassification and the like; and back.
+      # Export a fine-tuned model as ElectraForSequenceClassification, and import it.
       python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face
       python -m electra_tf convert --from=hf_cola --to=runs/cola_again
 
-      # And to the Hugging Face hub.
+      # Upload to the Hugging Face hub.
       python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face \
           --push_to_hub=me/my-cola
 
-      # What a run had learned after 5,000 steps; it may still be training.
+      # Export the checkpoint of step 5,000 of a run, finished or not.
       python -m electra_tf convert --from=runs/mine --checkpoint=5000 --to=at_5000
 
-      # Half the size, to give away: every command reads it.
+      # Store float16 weights, half the size; every command reads them.
       python -m electra_tf convert --from=runs/mine --to=small --float16
 
-    Sizes come from the weights. Every variable is accounted for on both sides: one that
-    is missing, misshapen or unknown is an error that names it.
+    Model sizes are inferred from the weights. A variable that is missing, unknown or of
+    another shape is an error.
     """
 
     source: str | None = field(
@@ -482,7 +481,7 @@ class ConvertConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorConfig(Group):
-    """Checks a checkpoint or a config for known traps, and says what to do.
+    """Checks a checkpoint or a config for known problems and suggests remedies.
 
     Examples:
       python -m electra_tf doctor --model=runs/tiny
@@ -490,8 +489,7 @@ class DoctorConfig(Group):
       python -m electra_tf doctor --model=hf/discriminator --generator=hf/generator
       python -m electra_tf doctor --model=electra_small/electra_small
 
-    Changes nothing. Exit code: 1 if there is a problem, 0 if not; warnings do not
-    count.
+    Does not modify files. Exit codes: 0 no problem (warnings do not count), 1 problem.
     """
 
     model: str | None = field(

@@ -1,4 +1,4 @@
-"""What a comparison is: a frozen dataclass, one flag per field."""
+"""Flags of `electra-tf compare`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from electra_tf.config.fields import MAX_SEED, Group, field, require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompareConfig(Group):
-    r"""Runs a ladder of systems at equal FLOPs, probes their encoders, and tests.
+    r"""Pretrains systems at equal FLOPs, probes their encoders, and tests differences.
 
     Examples:
-      # What would it take? Steps, FLOPs, time, disk; nothing is trained.
+      # Print steps, FLOPs, time and disk space without training.
       python -m electra_tf compare --flagfile=configs/compare/table5.cfg --dry_run \
           --data_root=data --pretrain=--corpus=data/text.txt
 
@@ -21,17 +21,17 @@ class CompareConfig(Group):
       python -m electra_tf compare --flagfile=configs/compare/table5.cfg --workers=2 \
           --data_root=data --pretrain=--corpus=data/text.txt
 
-      # A comparison of your own.
+      # Your own comparison.
       python -m electra_tf compare --output_dir=runs/mine --budget=electra:2000 \
           --pretrain=--flagfile=configs/tiny.cfg --system=electra: \
           --system='mlm: --objective=mlm --mask_rule=bert' \
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
 
-    The folder --output_dir gets table.md, scores.png, results.jsonl (one line per
-    finished run and probe), ladder.json (settings), data/ and runs/; and data.png, if
-    a task is probed with several values of --train_fraction. The same command resumes
-    after a kill and skips what is done. Exit codes: 0 done, 1 error or a run that
-    failed, 75 stopped by SIGTERM or SIGINT.
+    Writes table.md, scores.png, results.jsonl (one line per finished run and probe),
+    ladder.json (settings), data/ and runs/ to --output_dir. Probes with several values
+    of --train_fraction also give data.png. The same command resumes an interrupted
+    comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by SIGTERM or
+    SIGINT.
     """
 
     pretrain: tuple[str, ...] = field(
@@ -125,7 +125,7 @@ class CompareConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Fine-tuning seeds are the multiples of probe_seeds and those between.
+        # Fine-tuning seeds begin at seed * probe_seeds.
         last = (self.seed + self.seeds) * self.probe_seeds - 1
         require(
             last <= MAX_SEED,
@@ -140,10 +140,9 @@ class CompareConfig(Group):
 
     @property
     def points(self) -> tuple[float, ...]:
-        """Shares of a run after which it is probed, ascending; the last is 1.
+        """Fractions of a run at which its encoder is probed, ascending; the last is 1.
 
-        Raises:
-            ValueError: they are not numbers in (0, 1].
+        Raises ValueError unless all are numbers in (0, 1].
         """
         try:
             found = {float(text) for text in self.checkpoints}

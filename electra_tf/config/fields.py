@@ -1,7 +1,7 @@
-"""Fields, groups and checks of the dataclasses of flags; standard library only.
+"""Fields, groups and validation of flag dataclasses; standard library only.
 
-A config is a frozen dataclass whose fields are groups, or a group itself. A group is a
-frozen dataclass of ``field``s, each of which is one command-line flag (``cli.py``).
+A group is a frozen dataclass of ``field``s, one per command-line flag. A config is a
+frozen dataclass of groups, or a single group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from electra_tf.errors import UserError
 
-# TensorFlow keeps seeds in 32 bits, with a sign.
+# TensorFlow stores seeds as int32.
 MAX_SEED = 2**31 - 1
 
 
@@ -33,23 +33,22 @@ def field(
     required: bool = False,
     resumable: bool = False,
 ) -> Any:
-    """Returns a dataclass field that is a command-line flag.
+    """Returns a dataclass field that defines a command-line flag.
 
     Args:
-        default: default of the flag.
-        help: help text of the flag.
-        min: least value of a number.
-        max: greatest value of a number; ``math.inf`` allows infinity.
-        above: a number must be greater than this.
-        below: a number must be less than this.
-        choices: allowed names with their help. Without help texts, use a ``Literal``
-            annotation.
-        only_with: another flag without which this one has no effect: "name=a|b",
-            "name!=a", or "name" if any value but the default will do.
+        default: default value.
+        help: help text.
+        min: minimum, inclusive.
+        max: maximum, inclusive; ``math.inf`` allows infinity.
+        above: minimum, exclusive.
+        below: maximum, exclusive.
+        choices: allowed names with help texts; without texts, annotate a ``Literal``.
+        only_with: condition on another flag without which this one has no effect:
+            "name=a|b", "name!=a", or "name" for any value except the default.
         flag: name of the flag if it is not a Python name ("from").
-        repeated: whether the flag may be given several times.
-        required: whether a command needs it.
-        resumable: whether it may differ between a run and its resumption.
+        repeated: whether the flag may occur several times.
+        required: whether the command needs the flag.
+        resumable: whether the value may change when a run is resumed.
     """
     metadata = {
         "help": help,
@@ -65,16 +64,15 @@ def field(
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises UserError with the message unless the condition holds."""
+    """Raises UserError unless the condition holds."""
     if not condition:
         raise UserError(message)
 
 
 class Group:
-    """Base of every group: checks each field by itself.
+    """Base class of flag groups; validates limits and choices of each field.
 
-    Raises:
-        UserError: a number is out of its limits, or a name is not one of the choices.
+    Raises UserError if a value is not allowed.
     """
 
     def __post_init__(self) -> None:
@@ -90,7 +88,7 @@ def _check_number(leaf: dataclasses.Field, value: float) -> None:
     name = flag_name(leaf)
     low, high, above, below = leaf.metadata["limits"]
     if isinstance(value, int):
-        # TensorFlow has no wider integers, and Python no float for some of them.
+        # TensorFlow has no wider integers, and the widest overflow Python's float.
         require(abs(value) < 2**63, f"--{name} must fit into 64 bits.")
     finite = math.isfinite(value) or value == high
     require(finite, f"--{name} must be a finite number, got {value}.")
@@ -162,10 +160,7 @@ def flag_name(leaf: dataclasses.Field) -> str:
 
 
 def groups(config_class: type) -> Iterator[tuple[str | None, type]]:
-    """Yields (field name, dataclass) of the groups of a config, in order.
-
-    A config that is a group itself yields itself, under the name None.
-    """
+    """Yields (field name, dataclass) per group; (None, itself) if the config is one."""
     if issubclass(config_class, Group):
         yield None, config_class
         return
@@ -174,14 +169,14 @@ def groups(config_class: type) -> Iterator[tuple[str | None, type]]:
 
 
 def fields(config_class: type) -> Iterator[tuple[str | None, dataclasses.Field]]:
-    """Yields (group name, dataclass field) for every flag, in order of definition."""
+    """Yields (group name, dataclass field) per flag, in order of definition."""
     for name, group in groups(config_class):
         for leaf in dataclasses.fields(group):
             yield name, leaf
 
 
 def to_flat(config: Any) -> dict[str, Any]:
-    """All fields of a config as one flat dict, by field name."""
+    """Returns the fields of all groups as one dict."""
     return {
         leaf.name: getattr(getattr(config, group) if group else config, leaf.name)
         for group, leaf in fields(type(config))
@@ -189,12 +184,10 @@ def to_flat(config: Any) -> dict[str, Any]:
 
 
 def from_flat(values: dict[str, Any], config_class: type) -> Any:
-    """Builds a config from a flat dict; missing names take their defaults.
+    """Builds a config from the dict of ``to_flat``; missing fields take their defaults.
 
-    Flags of earlier versions, ``REMOVED`` of the class, may have their default only.
-
-    Raises:
-        UserError: a value or a combination is not allowed.
+    Raises UserError if a value or combination is not allowed, or if a removed flag
+    (``REMOVED`` of the class) differs from its default.
     """
     for name, default in getattr(config_class, "REMOVED", {}).items():
         if values.get(name, default) != default:
@@ -213,7 +206,7 @@ def from_flat(values: dict[str, Any], config_class: type) -> Any:
 
 
 def resumable_fields(config_class: type) -> frozenset[str]:
-    """Fields that may differ between a run and its resumption."""
+    """Returns the fields that may change when a run is resumed."""
     return frozenset(
         leaf.name for _, leaf in fields(config_class) if leaf.metadata["resumable"]
     )

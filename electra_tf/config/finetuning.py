@@ -1,7 +1,6 @@
-"""What a fine-tuning run is: frozen dataclasses, standard library only.
+"""Flags of fine-tuning; standard library only.
 
-The counterpart of `config.py`: every field is one flag of `run_finetuning.py`. Fields
-that are None (or "preset") take the value of the task or of the recipe.
+Fields with the value None (or "preset") take the default of the task or the recipe.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _is_range(values: tuple[str, ...]) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneRunConfig(Group):
-    """Which task, from where, to where."""
+    """Task, encoder and output."""
 
     task: str = field(
         "classification",
@@ -98,7 +97,7 @@ class FinetuneRunConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # As in pretraining; a seed too many would fail after all others have run.
+        # Checked here: a seed out of range would fail after all others have run.
         require(
             0 <= self.seed <= 2**31 - self.seeds,
             f"--seed={self.seed} with --seeds={self.seeds}: all seeds must be in "
@@ -108,7 +107,7 @@ class FinetuneRunConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneDataConfig(TokenizerFlags):
-    """Which examples."""
+    """Training, evaluation and test data."""
 
     data_dir: str | None = field(
         None,
@@ -193,7 +192,7 @@ class FinetuneDataConfig(TokenizerFlags):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingConfig(Group):
-    """Options of tagging: one tag per word."""
+    """Tagging: one tag per word."""
 
     word_column: str | None = field(
         None,
@@ -230,7 +229,7 @@ class TaggingConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringConfig(Group):
-    """Options of question answering."""
+    """Question answering."""
 
     max_query_length: int = field(
         64,
@@ -290,7 +289,7 @@ class QuestionAnsweringConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig(Group):
-    """How the weights are trained."""
+    """Training hyperparameters."""
 
     preset: Literal["paper", "code"] = field(
         "paper",
@@ -367,7 +366,7 @@ class RecipeConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig(Group):
-    """Which flags are chosen by trials, before the run itself."""
+    """Hyperparameter search."""
 
     search: tuple[str, ...] = field(
         (),
@@ -393,10 +392,10 @@ class SearchConfig(Group):
             require(names.count(name) == 1, f"--search names {name} twice.")
 
     def parsed(self) -> list[tuple[str, tuple[float, ...], bool]]:
-        """Each flag with its numbers; see ``parse_axis``."""
+        """Returns the flags of ``search`` as parsed by ``parse_axis``."""
         if not self.search:
             return []
-        # Of runs that search only.
+        # Only searches need this module.
         from electra_tf.config.search import parse_axis
 
         return [parse_axis(text) for text in self.search]
@@ -407,10 +406,10 @@ class FinetuneConfig:
     r"""Fine-tunes an encoder for a task, scores it, and exports it for serving.
 
     Examples:
-      # Nothing at hand? An embedded task, right after pretraining configs/tiny.cfg.
+      # An embedded task, after pretraining with configs/tiny.cfg.
       python run_finetuning.py --flagfile=configs/tasks/tiny.cfg
 
-      # GLUE, five seeds.
+      # A GLUE task with five seeds.
       python run_finetuning.py --flagfile=configs/tasks/cola.cfg --data_dir=glue/CoLA \
           --encoder=runs/small/encoder.keras --seeds=5
 
@@ -418,16 +417,15 @@ class FinetuneConfig:
       python run_finetuning.py --task=classification --train=my.csv --eval=my_dev.csv \
           --text=title,body --label=topic --encoder=runs/small/encoder.keras
 
-      # What was pretraining worth?
+      # The same task without pretraining.
       python run_finetuning.py --flagfile=configs/tasks/tiny.cfg --init=random \
           --output_dir=runs/tiny_random
 
-    The folder --output_dir gets model.keras, saved_model/, labels.txt, predictions.tsv,
-    the benchmark's submission files, pictures, metrics.jsonl, results.json and
-    config.json.
+    Writes model.keras, saved_model/, labels.txt, predictions.tsv, submission files,
+    figures, metrics.jsonl, results.json and config.json to --output_dir.
     Predict with: python -m electra_tf predict --model=OUTPUT_DIR "a text".
-    An interrupted run is resumed when the same command is given again. Exit codes: 0
-    done, 1 error, 75 stopped by a signal after saving a checkpoint.
+    The same command resumes an interrupted run. Exit codes: 0 done, 1 error, 75 stopped
+    by a signal after saving a checkpoint.
     """
 
     run: FinetuneRunConfig = dataclasses.field(default_factory=FinetuneRunConfig)
@@ -455,11 +453,11 @@ class FinetuneConfig:
                 "leave --seeds and --train_fraction out.",
             )
             for number in numbers:
-                # What the flag itself does not allow is refused as of the flag.
+                # Raises the error of the flag itself if it does not allow the value.
                 self.trying({name: number})
 
     def trying(self, values: Mapping[str, float]) -> FinetuneConfig:
-        """The config of one trial: with these values, and nothing to search."""
+        """Returns the config of one trial: these values and no search."""
         flat = fields.to_flat(self) | {"search": ()}
         whole = {
             name: int(x) for name, x in values.items() if isinstance(flat[name], int)
@@ -468,5 +466,5 @@ class FinetuneConfig:
 
     @property
     def output_dir(self) -> str:
-        """Where the run leaves everything."""
+        """The output folder."""
         return self.run.output_dir or f"runs/{self.run.task}"

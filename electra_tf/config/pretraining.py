@@ -1,8 +1,7 @@
 """Flags of pretraining; standard library only.
 
-Every field is one command-line flag of the same name (``cli.py``). A field checks its
-value, and ``validation.py`` what needs several of them. The numbers of the paper's
-Table 6 are in ``configs/*.cfg``; the defaults below are common to all sizes.
+``validation.py`` checks combinations of flags. The model sizes of the paper's Table 6
+are in ``configs/*.cfg``; the defaults below apply to all sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from electra_tf.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Group):
-    """Where, how long, on what."""
+    """Output, steps, batch size and devices."""
 
     model_dir: str = field(
         "runs/electra", "Folder for everything the run leaves.", resumable=True
@@ -147,7 +146,7 @@ class RunConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(CorpusFlags):
-    """Text, vocabulary, records."""
+    """Corpus, vocabulary and records."""
 
     records: tuple[str, ...] = field(
         (),
@@ -189,7 +188,7 @@ class DataConfig(CorpusFlags):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The shares of ``records``; ValueError: they are no positive numbers."""
+        """Sampling weights of ``records``; raises ValueError unless positive."""
         try:
             found = tuple(map(float, self.corpus_weights))
         except ValueError:
@@ -204,7 +203,7 @@ class DataConfig(CorpusFlags):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingConfig(Group):
-    """Which positions, shown how."""
+    """Masking."""
 
     masking: Literal["static", "dynamic"] = field(
         "static",
@@ -257,7 +256,7 @@ class MaskingConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(Group):
-    """The discriminator (or BERT's) encoder; defaults are ELECTRA-Small's."""
+    """Encoder of the discriminator or masked LM; the defaults are ELECTRA-Small's."""
 
     num_layers: int = field(12, "Transformer layers.", min=1)
     hidden_size: int = field(256, "Width of the hidden states.", min=1)
@@ -305,7 +304,7 @@ class EncoderConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorConfig(Group):
-    """The generator, as fractions of the discriminator, and how it is sampled from."""
+    """Generator: sizes relative to the discriminator, and sampling."""
 
     generator: str = field("masked_lm", "What fills the masks.", choices=GENERATORS)
     sharing: str = field(
@@ -363,7 +362,7 @@ class GeneratorConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig(Group):
-    """What is trained."""
+    """Objective and loss weights."""
 
     objective: str = field(
         "electra", "What the discriminator is asked.", choices=OBJECTIVES
@@ -388,7 +387,7 @@ class ObjectiveConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Group):
-    """How the two networks are trained: together, in turn, or against each other."""
+    """Training of the two networks: joint, two-stage or adversarial."""
 
     training: str = field(
         "joint", "How the two networks learn beside each other.", choices=TRAININGS
@@ -443,7 +442,7 @@ class TrainingConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Group):
-    """Adam as the original code has it."""
+    """AdamW of the original code."""
 
     learning_rate: float = field(
         5e-4, "Peak, before the product with the decay.", above=0
@@ -481,7 +480,7 @@ class OptimizerConfig(Group):
     )
 
 
-# Share of rows that stay uncorrupted beside a sentence-level loss (the paper's).
+# Fraction of uncorrupted rows with a sentence-level loss, as in the paper.
 LEFT_ROWS = 0.2
 
 
@@ -490,25 +489,25 @@ class PretrainConfig:
     r"""Pretrains ELECTRA, or BERT's masked LM, from raw text.
 
     Examples:
-      # About five minutes on two CPU cores, nothing to download.
+      # About five minutes on two CPU cores, without a download.
       python run_pretraining.py --flagfile=configs/tiny.cfg
 
-      # Real work: ELECTRA-Small on one's own text.
+      # ELECTRA-Small on your own text.
       python run_pretraining.py --flagfile=configs/small.cfg --corpus=my_text/ \
           --model_dir=runs/mine --mixed_precision=bfloat16
 
-      # From records made earlier, on all GPUs of the machine.
+      # Existing records, on all GPUs of this machine.
       python run_pretraining.py --flagfile=configs/base.cfg --distribution=mirrored \
           --records='data/train-*.tfrecord' --vocab_file=data/vocab.txt
 
-      # What would happen: sizes, FLOPs, memory, data.
+      # Print sizes, FLOPs, memory and data statistics without training.
       python run_pretraining.py --flagfile=configs/large.cfg --dry_run
 
-    An interrupted run is resumed when the same command is given again. Exit codes: 0
-    done, 1 error, 75 stopped by SIGTERM or SIGINT after saving.
+    The same command resumes an interrupted run. Exit codes: 0 done, 1 error, 75 stopped
+    by SIGTERM or SIGINT after saving a checkpoint.
     """
 
-    # Flags of earlier versions, with their defaults.
+    # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
         "damaged_records": "stop",
         "generator_clip_norm": None,
@@ -528,24 +527,24 @@ class PretrainConfig:
 
     @property
     def generator_kind(self) -> str:
-        """As ``--generator``, unless the objective works with one generator only."""
+        """Value of ``--generator``; always "two_tower" for electric."""
         is_electric = self.objective.objective == "electric"
         return "two_tower" if is_electric else self.generator.generator
 
     @property
     def has_generator_network(self) -> bool:
-        """Whether there is a generator, and a network that has to be built for it."""
+        """Whether the run has a generator with a network."""
         has_network = self.generator_kind in ("masked_lm", "two_tower")
         return has_network and self.objective.objective != "mlm"
 
     @property
     def generator_is_frozen(self) -> bool:
-        """Whether the generator stays as it is while the discriminator learns."""
+        """Whether the generator is frozen while the discriminator trains."""
         return self.training.freeze_generator or self.training.training == "two_stage"
 
     @property
     def generator_steps(self) -> int:
-        """Updates of the generator alone, before the discriminator's."""
+        """Updates of the generator before the discriminator's; 0 without stages."""
         if self.training.training != "two_stage":
             return 0
         given = self.training.generator_steps
@@ -553,15 +552,14 @@ class PretrainConfig:
 
     @property
     def generator_encoder(self) -> EncoderConfig:
-        """Sizes and dropout of the generator's encoder.
+        """Config of the generator's encoder, by the formulas of the original code.
 
-        The original's formula: hidden = round(hidden * fraction), feed-forward four
-        times that (as the discriminator's ratio), heads = max(1, hidden // head size).
-        Untied tables have its hidden size. A generator that is never trained and
-        sampled from without dropout has none.
+        hidden = round(hidden * fraction); the feed-forward ratio and the head size are
+        the discriminator's; heads = max(1, hidden // head size). Untied embeddings have
+        the generator's hidden size. A frozen generator without sampling dropout has no
+        dropout.
 
-        Raises:
-            ValueError: the fraction gives no generator.
+        Raises ValueError if the sizes are invalid.
         """
         encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)
@@ -591,10 +589,7 @@ class PretrainConfig:
 
     @property
     def samples_apart(self) -> bool:
-        """Whether the samples take a forward pass of the generator of their own.
-
-        Without any dropout the same pass serves both.
-        """
+        """Whether sampling needs a separate forward pass, without dropout."""
         if self.generator.sampling_dropout or not self.has_generator_network:
             return False
         generator = self.generator_encoder
@@ -602,13 +597,13 @@ class PretrainConfig:
 
     @property
     def last_mask_rate(self) -> float:
-        """The mask rate at the end of its schedule, and of every evaluation."""
+        """The final mask rate, also that of evaluations."""
         final = self.masking.final_mask_rate
         return self.masking.mask_rate if final is None else final
 
     @property
     def predictions_per_seq(self) -> int:
-        """Slots per row for masked positions: the original's number by default."""
+        """Maximum number of masked positions per row; by default the original's."""
         highest = max(self.masking.mask_rate, self.last_mask_rate)
         given = self.masking.max_predictions_per_seq
         default = max(1, int((highest + 0.005) * self.data.max_seq_length))
@@ -616,10 +611,10 @@ class PretrainConfig:
 
     @property
     def sampled_rate(self) -> float:
-        """Share of tokens that samples stand in for, at the lowest mask rate."""
+        """Fraction of tokens that are replaced by samples, at the lowest mask rate."""
         left = LEFT_ROWS if self.objective.sentence_weight else 0.0
         return min(self.masking.mask_rate, self.last_mask_rate) * (1 - left)
 
     def warnings(self) -> list[str]:
-        """Choices that are allowed and probably not meant."""
+        """Returns warnings about settings that are probably a mistake."""
         return validation.warnings(self)

@@ -16,19 +16,19 @@ class RecordsConfig(CorpusFlags):
     The text is one sentence or paragraph per line, with a blank line between documents.
 
     Examples:
-      # The documentation of the installed Python packages: no download, under a minute.
+      # The documentation of the installed Python packages, in under a minute.
       python -m electra_tf records --output_dir=records
 
-      # Own text with a vocabulary of one's own (trained, and saved as vocab.txt).
+      # Your own text; trains a vocabulary and saves it as vocab.txt.
       python -m electra_tf records --corpus=wiki.txt.gz,novels/ \
           --vocab_size=30522 --max_seq_length=512 --output_dir=records
 
-      # One file is one document (blank lines mean nothing), with BERT's vocabulary.
+      # One document per file (blank lines are ignored), with BERT's vocabulary.
       python -m electra_tf records --corpus='books/**/*.txt' \
           --noblank_lines_separate --vocab_file=vocab.txt --output_dir=records
 
-    An interrupted build is resumed when the same command is given again. Finished
-    records are never replaced without --overwrite.
+    The same command resumes an interrupted build. Only --overwrite replaces finished
+    records.
     """
 
     output_dir: str | None = field(None, "Folder to write to.", required=True)

@@ -1,4 +1,4 @@
-"""What ``--search`` says: which flags are searched, and between which values."""
+"""Search space of ``--search``: hyperparameters and their ranges or values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from electra_tf.config.fields import require
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A flag that is searched.
+    """Range or values of a hyperparameter.
 
     Attributes:
-        values: the only ones; empty for all from ``low`` to ``high``.
-        is_log: whether ratios count, not differences.
-        is_whole: whether there is nothing between whole numbers.
+        values: allowed values; empty for the range from ``low`` to ``high``.
+        is_log: whether the range is logarithmic.
+        is_whole: whether values are integers.
     """
 
     name: str
@@ -29,14 +29,13 @@ class Axis:
     is_whole: bool = False
 
     def has(self, value: float) -> bool:
-        """Whether a trial may have this value."""
+        """Whether a value is in the range or list."""
         if self.values:
             return value in self.values
         return self.low <= value <= self.high and (value % 1 == 0 or not self.is_whole)
 
 
-# Flags of fine-tuning that can be searched: the axis of a flag that is named alone,
-# from the value that the run has without a search.
+# Searchable fine-tuning flags: the default axis as a function of the flag's value.
 _DEFAULTS = {
     "learning_rate": lambda x: Axis("", x / 5, x * 5, is_log=True),
     "epochs": lambda x: Axis(
@@ -53,13 +52,10 @@ _DEFAULTS = {
 
 
 def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
-    """Reads NAME, NAME=LOW:HIGH or NAME=VALUE/VALUE...
+    """Parses NAME, NAME=LOW:HIGH or NAME=VALUE/VALUE/...
 
-    Returns the name, the numbers (none for the flag's own axis), and whether they are
-    two ends.
-
-    Raises:
-        ValueError: the flag cannot be searched, or these are no such numbers.
+    Returns the name, the numbers (empty for the default axis), and whether they are a
+    range. Raises ValueError if the flag is not searchable or the numbers are invalid.
     """
     name, equals, given = text.partition("=")
     close = difflib.get_close_matches(name, _DEFAULTS, 3)
@@ -90,7 +86,7 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
 
 
 def axes(texts: tuple[str, ...], own: Mapping[str, Any]) -> list[Axis]:
-    """The axes of ``--search``; ``own`` are the values of the run without it."""
+    """Returns the axes of ``--search``; ``own`` holds the values without a search."""
     found = []
     for text in texts:
         name, numbers, is_range = parse_axis(text)

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from electra_tf.config.fields import Group, field
 
-# Flags of tokenizer normalization.
+# Tokenizer normalization options.
 CASING = ("lower_case", "strip_accents")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFlags(Group):
-    """The tokenizer of a model that is read."""
+    """Tokenizer of a saved model."""
 
     vocab_file: str | None = field(
         None, "Vocabulary; default: vocab.txt beside the model.", resumable=True
@@ -26,13 +26,13 @@ class TokenizerFlags(Group):
 
     @property
     def tokenization(self) -> dict[str, Any]:
-        """Arguments of a folder's ``tokenizer``."""
+        """Keyword arguments of a model folder's ``tokenizer``."""
         return {name: getattr(self, name) for name in ("vocab_file", *CASING)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusFlags(Group):
-    """Text, vocabulary, and how text becomes examples."""
+    """Corpus, vocabulary and examples."""
 
     corpus: tuple[str, ...] = field(
         ("installed",),
@@ -79,7 +79,7 @@ class CorpusFlags(Group):
 
 
 def callbacks() -> Any:
-    """Returns the flag ``callback`` of runs that train."""
+    """Returns the field of the flag ``callback``."""
     return field(
         (),
         "module:Class, a Keras callback of yours or of a library, made without "

@@ -1,13 +1,12 @@
-"""What makes a command start sooner, and has to happen before TensorFlow is imported.
+"""Faster startup of commands, applied before TensorFlow is imported.
 
-``lightly`` leaves out what Keras imports for notebooks, garbage collections that find
-nothing, and what TensorFlow says of itself. ``keep_compiled_code`` is about XLA.
-TensorFlow can keep on disk what XLA has compiled, and reads it back in a tenth of the
-time. It leaves to others all that goes wrong with files: it looks for an entry by the
-code alone, although an entry runs only on the processors it was compiled for; an entry
-that it cannot read, or a folder that it cannot write, ends the process; and nothing is
-ever deleted. So each kind of machine has a folder of its own here, which is tried out,
-cleaned and bounded first.
+``lightly`` speeds up imports. ``keep_compiled_code`` enables TensorFlow's on-disk cache
+of XLA programs, which loads a program in a tenth of the time of its compilation.
+
+TensorFlow keys entries by the program alone, although they run only on the processor
+they were compiled for. It aborts on damaged entries and unwritable folders, and never
+deletes an entry. Therefore each kind of machine has its own folder here, which is
+checked, cleaned and bounded first.
 """
 
 from __future__ import annotations
@@ -29,38 +28,38 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import IO
 
-# Where the cache is, or "off"; by default in the user's cache directory.
+# Environment variable: folder of the cache, or "off". Default: the user's cache folder.
 CACHE_VARIABLE = "ELECTRA_TF_XLA_CACHE"
 MAX_BYTES = 500_000_000
 MAX_UNUSED_SECONDS = 30 * 24 * 3600
-# With less room than this the cache is off: a full disk would end the process.
+# Minimum free space for the cache: TensorFlow aborts on a full disk.
 MIN_FREE_BYTES = 1_000_000_000
 
 _NOT_FOR_COMMANDS = ("sklearn", "pandas", "matplotlib")
-# New objects before the youngest, then collections before the next older are looked at.
+# Arguments of ``gc.set_threshold``.
 _GC_THRESHOLDS = (100_000, 20, 10)
 
-# Absl's lines below errors, and the one before the first of them.
+# Info and warning lines of absl, and its first line.
 _CHATTER = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl::Initialize")
 _OPTION = "--tf_xla_persistent_cache_directory"
 _LOCK = ".lock"
-# The fields of an entry: its key, the code before and after compilation.
+# Protocol buffer fields of an entry: key, program, compiled program.
 _FIELDS = {1, 2, 3}
-# Held until the process ends, so that nobody deletes what it is about to read.
+# Lock files, held until exit to protect the folder from cleaning by other processes.
 _held: list[IO] = []
 
 
 def quiet() -> None:
-    """Leaves of TensorFlow's log what ends the process; what the user has set stays.
+    """Silences all but fatal TensorFlow logs, unless TF_CPP_MIN_LOG_LEVEL is set.
 
-    Errors are raised too, and XLA calls it one that it reads compiled code back.
+    Errors are also raised as exceptions, and XLA logs each use of the cache as one.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 @contextlib.contextmanager
 def lightly() -> Iterator[None]:
-    """Imports in the block take less time; whatever they leave is there to stay."""
+    """Speeds up imports in the block and tunes garbage collection for their objects."""
     if "tensorflow" in sys.modules:
         yield
         return
@@ -72,8 +71,8 @@ def lightly() -> Iterator[None]:
             yield
     finally:
         sys.meta_path.remove(hidden)
-        # Millions of objects that live as long as the process, and that every full
-        # collection would walk through. Tracing a step makes as many.
+        # Excludes millions of permanent objects from garbage collection, and makes it
+        # rarer, because tracing a step creates as many objects.
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         gc.enable()
@@ -81,11 +80,10 @@ def lightly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_chatter() -> Iterator[None]:
-    """Drops what TensorFlow writes to standard error while it is imported.
+    """Drops TensorFlow's log lines on standard error during its import.
 
-    Its libraries report the processor and that they find no GPU before they read
-    ``TF_CPP_MIN_LOG_LEVEL``. What is no such line is written at the end of the block;
-    nothing is held back from a user who has set that variable below 2.
+    Its libraries log before they read ``TF_CPP_MIN_LOG_LEVEL``. Other lines appear
+    after the block. Does nothing if the variable is unset or below 2.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "") < "2":
         yield
@@ -107,16 +105,16 @@ def _without_chatter() -> Iterator[None]:
 
 
 class _HiddenFromKeras:
-    """Says that packages are not installed, as long as Keras is being imported.
+    """Hides optional packages from Keras during its import.
 
-    Keras takes them if they are there, for wrappers, data frames and plots that no
-    command uses, which costs as much as half of TensorFlow. Others still find them.
+    They take half as long to import as TensorFlow, and no command uses them through
+    Keras.
     """
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> ModuleSpec | None:
-        """Raises ModuleNotFoundError for these packages, and finds no others."""
+        """Raises ModuleNotFoundError for hidden packages; else returns None."""
         keras = sys.modules.get("keras")
         if name in _NOT_FOR_COMMANDS and keras and keras.__spec__._initializing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -124,12 +122,12 @@ class _HiddenFromKeras:
 
 
 def keep_compiled_code() -> Path | None:
-    """Lets TensorFlow, not yet imported, keep what XLA compiles.
+    """Enables TensorFlow's on-disk cache of XLA programs; call before its import.
 
-    Returns the folder; None if ``TF_XLA_FLAGS`` names one or a file of flags, if the
-    user has switched it off, or if no folder can be used, which is no error.
+    Returns the folder. Returns None if ``TF_XLA_FLAGS`` names a cache or a file of
+    flags, if the cache is off, or if no folder is usable.
     """
-    # Slow to import, and --help does not need it.
+    # Slow to import; --help does not need it.
     from importlib import metadata
 
     given, root = os.environ.get("TF_XLA_FLAGS", "").strip(), _root()
@@ -139,9 +137,9 @@ def keep_compiled_code() -> Path | None:
     try:
         folder = root / _key(given, metadata.version("tensorflow"))
     except metadata.PackageNotFoundError:
-        # A build of another name, whose version nobody knows.
+        # A build with another package name, so the version is unknown.
         return None
-    # The quotes are for blanks in the path; nothing is for quotes in it.
+    # Quotes protect spaces in the path; a quote in it cannot be escaped.
     if "'" in str(folder) or not _is_usable(folder):
         return None
     os.environ["TF_XLA_FLAGS"] = f"{given} {_OPTION}='{folder}'".strip()
@@ -161,15 +159,15 @@ def _root() -> Path | None:
 
 
 def _key(flags: str, version: str) -> str:
-    """Name of the folder: a hash of all that compiled code depends on but the code."""
+    """Returns a hash of everything except the program that compiled code depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
         names = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
         processor = [x for x in lines if x.partition(":")[0].strip() in names]
     except OSError:
-        # Unknown: this computer's own.
+        # Unknown processor: a folder for this host only.
         processor = [platform.processor(), platform.node()]
-    # XLA divides work by the threads there are when it compiles.
+    # XLA partitions work by the number of threads at compile time.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     facts = [
         version,
@@ -184,7 +182,7 @@ def _key(flags: str, version: str) -> str:
 
 
 def _is_usable(folder: Path) -> bool:
-    """Tries a folder out, and cleans it if no other process is using it."""
+    """Checks a folder, and cleans it if no other process uses it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
@@ -193,11 +191,11 @@ def _is_usable(folder: Path) -> bool:
             probe.write(b"\0" * 4096)
         _held.append((folder / _LOCK).open("a"))
         atexit.register(_held[-1].close)
-        # The folder was used: after a while without that, others delete it.
+        # Other processes delete folders with an old lock file.
         os.utime(folder / _LOCK)
     except OSError:
         return False
-    # Some file systems have no locks; then nothing is cleaned.
+    # Skips cleaning on file systems without locks.
     with contextlib.suppress(OSError):
         if _lock(_held[-1], fcntl.LOCK_EX):
             _clean(folder)
@@ -214,7 +212,7 @@ def _lock(file: IO, kind: int) -> bool:
 
 
 def _clean(folder: Path) -> None:
-    """Deletes what is broken, old, or too much, least recently used first."""
+    """Deletes damaged and old entries, and the least recently used above MAX_BYTES."""
     now, size = time.time(), 0
     entries = []
     for path in folder.glob("*.pb*"):
@@ -224,7 +222,7 @@ def _clean(folder: Path) -> None:
             if path.suffix == ".pb" and _is_whole(path):
                 entries.append((used, status.st_size, path))
             elif path.suffix == ".pb" or now - used > 24 * 3600:
-                # A part may be of a process on another computer.
+                # A temporary file may belong to a process on another host.
                 path.unlink()
     for used, bytes_, path in sorted(entries, reverse=True):
         size += bytes_
@@ -243,13 +241,13 @@ def _none_missing() -> contextlib.AbstractContextManager:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether an entry's fields fill the file, as those of no cut or empty file do."""
+    """Whether an entry is complete: its fields fill the file."""
     with path.open("rb") as file:
         return set(_fields(file, path.stat().st_size)) == _FIELDS
 
 
 def _fields(file: IO[bytes], size: int) -> Iterator[int]:
-    """Yields the numbers of a protocol buffer's fields; 0 for what is none."""
+    """Yields the field numbers of a protocol buffer; 0 for invalid data."""
     while (position := file.tell()) < size:
         head = file.read(11)
         if head[0] & 7 != 2:

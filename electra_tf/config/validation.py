@@ -1,7 +1,6 @@
 """Validation of combinations of pretraining flags: errors and warnings.
 
-What one flag allows stands beside it, and which flags need another one stands there
-too (``field(only_with=...)``).
+Limits of single flags, and flags that require another flag, are in ``field(...)``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def validate(config: PretrainConfig) -> None:
 
 
 def warnings(config: PretrainConfig) -> list[str]:
-    """Returns messages about combinations that are allowed and probably not meant."""
+    """Returns warnings about combinations that are allowed but probably a mistake."""
     messages = []
     rate, hidden_size = config.optimizer.learning_rate, config.encoder.hidden_size
     if hidden_size >= 768 and rate > 3e-4:
@@ -80,7 +79,7 @@ def _validate_data(c: PretrainConfig) -> None:
 
 
 def _has_settings_of_two(c: PretrainConfig) -> bool:
-    """Whether something is set that only a trained second network uses."""
+    """Whether a flag is set that only applies to a trained second network."""
     return (
         c.generator.sharing != "tied"
         or c.training.training != "joint"

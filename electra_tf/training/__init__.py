@@ -1,7 +1,4 @@
-"""Training infrastructure: optimizer, schedule, checkpoints, callbacks, reports.
-
-Every class works alone in a plain `keras.Model.fit`.
-"""
+"""Optimizer, learning-rate schedules, checkpoints, callbacks and metric logging."""
 
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay

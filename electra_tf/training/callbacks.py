@@ -1,17 +1,16 @@
-"""Keras callbacks around ``fit``, counted in steps (optimizer updates), not epochs.
+"""Keras callbacks for ``fit`` that count steps (optimizer updates), not epochs.
 
-``StepLogger`` reads the metrics of the model once per window, adds what the optimizer
-and the clock know, and hands one dict to every sink (``electra_tf.training.sinks``); it
-alone resets the metrics, so all sinks see the same window. The order in ``fit``
-matters:
+The order in ``fit`` matters:
 
     callbacks=[NonFiniteGuard(), StepLogger(...), EvaluateEvery(...), CheckpointEvery()]
 
-so that nothing is logged, evaluated or saved after a bad step, and the time of
-evaluations and checkpoints does not count as training time. All of them accept
-``steps_per_execution``, where Keras reports several steps at once; ``every``, the steps
-between their actions, at least 1; ``first_step``, the number of steps done before this
-``fit``; and sinks, which are callables ``(step, dict)``.
+It prevents logging, evaluating or saving after a step that is not finite. It also
+excludes evaluations and checkpoints from the training time. Only ``StepLogger`` resets
+the training metrics.
+
+All callbacks support ``steps_per_execution`` above 1. ``every`` is the number of steps
+between actions, at least 1; ``first_step`` is the number of steps before this ``fit``.
+Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ from electra_tf.training.sinks import Sink
 
 Logs = Mapping[str, Any]
 
-# What a run says, after the name of the signal, when ``GracefulStop`` ended it.
+# Message of a run that ``GracefulStop`` ended, after the name of the signal.
 SAVED_AND_STOPPED = "saved and stopped; the same command goes on from here."
 
 
 def named_callbacks(
     names: Sequence[str],
 ) -> list[Callable[[], keras.callbacks.Callback]]:
-    """Finds Keras callbacks that are named "module:Class" or "module:function".
+    """Imports Keras callbacks from "module:Class" or "module:function" names.
 
-    Modules are looked for in the current folder, too. Each result makes a callback when
-    it is called, without arguments.
+    The current folder is on the import path. Returns one factory without arguments per
+    name.
 
     Raises:
-        ValueError: a name is of another form, cannot be imported, or is no callback;
-            when called: it cannot be made without arguments.
+        ValueError: if a name is malformed, cannot be imported, or is not a callback. A
+            factory raises it if the callback needs arguments.
     """
     return [_named_callback(name) for name in names]
 
@@ -94,7 +93,7 @@ def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
 
 
 class StepCallback(keras.callbacks.Callback):
-    """Counts steps over epochs and calls ``after_step(previous, step, logs)``."""
+    """Base class: counts steps over epochs and calls ``after_step``."""
 
     def __init__(self, every: int = 1, *, first_step: int = 0):
         super().__init__()
@@ -109,12 +108,12 @@ class StepCallback(keras.callbacks.Callback):
         self._last_batch = -1
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Batches are numbered from 0 in each epoch."""
+        """Restarts the batch count: Keras numbers batches from 0 in each epoch."""
         self._last_batch = -1
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Counts the steps since the last call."""
-        # Keras reports a last execution as whole, however few steps it had left.
+        # Keras reports a shorter last execution as a full one.
         steps = (self.params or {}).get("steps")
         batch = batch if steps is None else min(batch, steps - 1)
         previous, self.step = self.step, self.step + batch - self._last_batch
@@ -122,7 +121,7 @@ class StepCallback(keras.callbacks.Callback):
         self.after_step(previous, self.step, logs or {})
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Called after each execution with the step count before and after it."""
+        """Called after each execution with the step counts before and after it."""
 
     def is_due(self, previous: int, step: int) -> bool:
         """Whether a multiple of ``every`` lies in (previous, step]."""
@@ -130,7 +129,7 @@ class StepCallback(keras.callbacks.Callback):
 
 
 class TrainingClock:
-    """Time inside executions; the first one, which traces and compiles, is left out."""
+    """Measures time in executions, except the first one, which traces and compiles."""
 
     def __init__(self):
         self._is_warm = False
@@ -139,27 +138,28 @@ class TrainingClock:
         self._steps = 0
 
     def start(self) -> None:
-        """An execution begins."""
+        """Starts timing an execution."""
         self._started = time.perf_counter()
 
     def stop(self, steps: int) -> None:
-        """An execution of ``steps`` steps ended."""
+        """Stops timing an execution of ``steps`` steps."""
         if self._is_warm:
             self._seconds += time.perf_counter() - self._started
             self._steps += steps
         self._is_warm = True
 
     def rate_and_restart(self) -> float | None:
-        """Steps per second since the last call, None if nothing was timed."""
+        """Returns steps per second since the last call, or None without a timing."""
         rate = self._steps / self._seconds if self._steps else None
         self._seconds, self._steps = 0.0, 0
         return rate
 
 
 class GracefulStop:
-    """Turns the first SIGTERM or SIGINT into a request, leaves the second as it was.
+    """Turns the first SIGTERM or SIGINT into a stop request.
 
-    As a context manager around ``fit`` it gives the signals back after an error too.
+    A second signal goes to the previous handlers. The context manager restores them
+    after ``fit``, also on errors.
     """
 
     def __init__(
@@ -177,13 +177,13 @@ class GracefulStop:
         self.remove()
 
     def install(self) -> None:
-        """Takes over the signals; outside Python's main thread nothing happens."""
+        """Installs the signal handlers; does nothing outside the main thread."""
         if threading.current_thread() is threading.main_thread() and not self._previous:
             for number in self.signals:
                 self._previous[number] = signal.signal(number, self._handle)
 
     def remove(self) -> None:
-        """Gives the signals back to their previous handlers."""
+        """Restores the previous signal handlers."""
         while self._previous:
             signal.signal(*self._previous.popitem())
 
@@ -195,19 +195,18 @@ class GracefulStop:
 
 
 class StepLogger(StepCallback):
-    """Gives every sink one dict per window of ``every`` steps, then resets the metrics.
+    """Logs metrics to all sinks every ``every`` steps, then resets them.
 
-    The dict holds the metrics of the model, over the window and all replicas, and what
-    else its logs have; ``learning_rate`` (of the next update); ``gradient_norm`` (of
-    the last update, if the optimizer has it; ``<name>_gradient_norm`` of its clip
-    groups); from the second execution on ``steps_per_second`` and
-    ``tokens_per_second``, measured over training only. A run that starts at step 0 also
-    reports its first execution, whose losses are the baselines of an untrained model;
-    an unfinished window is reported at the end.
+    The dict of a window holds the logs and metrics of the model over all replicas,
+    ``learning_rate`` (of the next update) and ``gradient_norm`` (of the last update, if
+    the optimizer has it). From the second execution on it also holds
+    ``steps_per_second`` and ``tokens_per_second`` of training only. A run from step 0
+    also logs its first execution, the losses of the untrained model. The last window
+    may be shorter.
 
-    If a sink has a method ``tick(step)`` this is called after each execution,
-    ``finish()`` at the end of ``fit``. ``tokens_per_step`` is batch size times sequence
-    length; None reports no tokens.
+    Calls ``tick(step)`` of a sink after each execution and ``finish()`` at the end of
+    ``fit``, if defined. ``tokens_per_step`` is batch size times sequence length; None
+    omits ``tokens_per_second``.
     """
 
     def __init__(
@@ -226,14 +225,14 @@ class StepLogger(StepCallback):
         self._reported = first_step
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Lets the clock run."""
+        """Starts the clock."""
         self._clock.start()
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Reports if a window ended."""
+        """Logs the window if it ended."""
         self._logs = logs
         is_due = previous == 0 or self.is_due(previous, step)
-        # Reading metrics waits for the device, so it comes before the clock stops.
+        # Reading metrics waits for the device, so it belongs to the training time.
         values = self._values(logs) if is_due else None
         self._clock.stop(step - previous)
         if values is not None:
@@ -242,15 +241,14 @@ class StepLogger(StepCallback):
             getattr(sink, "tick", _ignore)(step)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Reports the unfinished window and closes the sinks."""
+        """Logs the unfinished window and closes the sinks."""
         if self.step > self._reported:
             self._report(self.step, self._values(self._logs))
         for sink in self.sinks:
             getattr(sink, "finish", _ignore)()
 
     def _values(self, logs: Logs) -> dict[str, float]:
-        # Logs average what each replica computed from its own rows; metrics are read
-        # over all replicas, so that a row counts the same wherever it was.
+        # Logs average over replicas, metrics over rows: metrics take precedence.
         return _numbers({**logs, **self.model.get_metrics_result()})
 
     def _report(self, step: int, values: dict[str, float]) -> None:
@@ -267,13 +265,12 @@ class StepLogger(StepCallback):
 
 
 class EvaluateEvery(StepCallback):
-    """Evaluates inside ``fit`` and gives the results to sinks, prefixed ``eval_``.
+    """Evaluates during ``fit`` and logs the results with the prefix ``eval_``.
 
-    Neither the running window of training metrics nor the step is touched. The last
-    step is evaluated too, unless something stopped the training early.
+    Keeps the training metrics of the current window. Also evaluates the last step,
+    unless training stopped early.
 
-    The ``dataset`` is read from its start each time, ``steps`` batches of it; None
-    reads the whole.
+    Each evaluation reads the first ``steps`` batches of ``dataset``; None reads all.
     """
 
     def __init__(
@@ -292,7 +289,7 @@ class EvaluateEvery(StepCallback):
         self._evaluated = first_step
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Evaluates if it is time."""
+        """Evaluates if due."""
         if self.is_due(previous, step):
             self._evaluate(step)
 
@@ -303,8 +300,7 @@ class EvaluateEvery(StepCallback):
 
     def _evaluate(self, step: int) -> None:
         self._evaluated = step
-        # ``evaluate`` resets the metrics it shares with the training window, which
-        # would lose its steps.
+        # ``evaluate`` resets the metrics, which hold the current training window.
         window = [(v, v.numpy()) for v in self.model.metrics_variables]
         results = self.model.evaluate(
             self.dataset, steps=self.steps, verbose=0, return_dict=True
@@ -317,14 +313,14 @@ class EvaluateEvery(StepCallback):
 
 
 class CheckpointEvery(StepCallback):
-    """Saves every so many steps, at the end, and before a requested stop.
+    """Saves checkpoints every ``every`` steps, at the end, and on SIGTERM or SIGINT.
 
-    SIGTERM or SIGINT lets the running execution finish, saves, and ends ``fit`` in good
-    order; ``stopped_by_signal`` then holds the name of the signal. A second one acts as
-    without this callback. Nothing is saved after a step that was not finite. With
-    several workers all of them must get the signal within the same step.
+    After a signal, the current execution finishes, a checkpoint is saved, and ``fit``
+    ends; ``stopped_by_signal`` is the name of the signal. A second signal goes to the
+    previous handler. Never saves a step that is not finite. With several workers, all
+    must receive the signal within the same step.
 
-    ``stop`` is the ``GracefulStop`` to obey; None makes one.
+    ``stop`` is a ``GracefulStop``; None creates one.
     """
 
     def __init__(
@@ -342,39 +338,38 @@ class CheckpointEvery(StepCallback):
 
     @property
     def stopped_by_signal(self) -> str | None:
-        """Name of the signal that ended ``fit``, None if none did."""
+        """Name of the signal that ended ``fit``, or None."""
         return self.stop.requested
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Takes over the signals."""
+        """Installs the signal handlers."""
         self.stop.install()
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Saves if it is time or a stop was requested."""
+        """Saves if due, or if a stop was requested."""
         if self.stop.requested or self.is_due(previous, step):
             self._save(step, logs)
         if self.stop.requested:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Saves the final state and gives the signals back."""
+        """Saves the final state and restores the signal handlers."""
         if self.step > self._saved:
             self._save(self.step, {})
         self.stop.remove()
 
     def _save(self, step: int, logs: Logs) -> None:
-        # Never a broken state: it would push the last good one out of the folder.
+        # Saving a broken state would delete the oldest good checkpoint.
         if first_nonfinite(self.model, logs) is None:
             self.store.save(step)
             self._saved = step
 
 
 class NonFiniteGuard(StepCallback):
-    """Raises at the first step whose logs or gradients are not finite.
+    """Raises FloatingPointError if logs or gradients are not finite.
 
-    Each look, every so many steps, waits for the device. The error names the newest
-    step in the ``store``. Raises FloatingPointError: in ``fit``, with the step, the
-    name of the first bad value, and what to try.
+    Each check, every ``every`` steps, waits for the device. The error names the step,
+    the value, remedies, and the newest checkpoint in ``store``.
     """
 
     def __init__(
@@ -388,7 +383,7 @@ class NonFiniteGuard(StepCallback):
         self.store = store
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Looks at the logs and at what the optimizer found."""
+        """Checks the logs and the gradients if due."""
         name = self.is_due(previous, step) and first_nonfinite(self.model, logs)
         if not name:
             return
@@ -407,9 +402,9 @@ class NonFiniteGuard(StepCallback):
 
 
 def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
-    """Name of the first value of the last step that is not finite, None if all are.
+    """Returns the names of a log and a gradient that are not finite, or None.
 
-    Gradients are checked if the model's optimizer has ``nonfinite_variable``.
+    Checks gradients if the optimizer has ``nonfinite_variable``.
     """
     path = getattr(_inner(model.optimizer), "nonfinite_variable", _ignore)()
     bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
@@ -419,7 +414,7 @@ def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
 
 
 def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer that Keras's loss scaling wraps, or the optimizer itself."""
+    """Unwraps the optimizer of Keras's loss scaling."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -432,7 +427,7 @@ def _optimizer_values(optimizer: keras.optimizers.Optimizer) -> dict[str, float]
 
 
 def _numbers(values: Logs) -> dict[str, float]:
-    # The mean, because several workers report one number each (``metric_logs``).
+    # With several workers a value holds one number per worker (``metric_logs``).
     return {
         name: float(np.mean(value.numpy() if hasattr(value, "numpy") else value))
         for name, value in values.items()

@@ -1,4 +1,4 @@
-"""How metrics are displayed: console columns, rows of the held-out table, plots."""
+"""Display settings of metrics in the console, the held-out table and plots."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One plot of a run's curves, shared by all metrics that name it.
+    """One plot of training curves.
 
     Attributes:
-        scale: factor of the values, 100 for percent; then the axis begins at 0.
+        scale: factor of the values: 100 for percent, with an axis from 0.
         is_log: whether the axis is logarithmic.
     """
 
@@ -23,13 +23,12 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class MetricCard:
-    """Display of one metric.
+    """Display settings of one metric.
 
     Attributes:
-        column: format string of the console line, such as "gen {:.3f}"; empty leaves
-            the metric out.
-        label: label of the row in the held-out table; empty leaves it out.
-        series: name in a panel of several metrics.
+        column: format string in the console, such as "gen {:.3f}"; empty hides it.
+        label: row label in the held-out table; empty hides it.
+        series: legend in a panel of several metrics.
         baseline: name of the trivial predictor of ``TrivialBaselines``, if any.
     """
 
@@ -52,7 +51,7 @@ LOSS = MetricCard(
     panel=Panel("Total loss", "nats, weighted sum"),
     series="total",
 )
-# Metrics of the optimizer and the clock, which every run has.
+# Metrics that ``StepLogger`` adds to every run.
 FIT = (
     MetricCard(
         "learning_rate", column="lr {:.2e}", panel=Panel("Learning rate", "per update")
@@ -240,10 +239,7 @@ _CARDS = (
 
 
 def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
-    """Returns the cards of all known metrics, and of the unknown among ``names``.
-
-    A metric without a card, such as an objective's from outside, is shown by its name.
-    """
+    """Returns the cards of all known metrics, then default cards of other ``names``."""
     known = {card.name for card in _CARDS}
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     return [

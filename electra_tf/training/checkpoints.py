@@ -1,9 +1,8 @@
-"""Checkpoints that survive a crash: whole or not there, under names of our own.
+"""Crash-safe checkpoints of a model and its optimizer.
 
-Resumable state is a flat dict of name to variable, ``named_variables(model,
-optimizer)``, saved through ``tf.train.CheckpointManager``. The names do not depend on
-how many layers Keras has counted in the process, so any process that builds the same
-model can resume.
+A checkpoint is a flat dict of variables, ``named_variables(model, optimizer)``, saved
+with ``tf.train.CheckpointManager``. The names do not depend on Keras's layer counters,
+so any process that builds the same model can resume.
 """
 
 from __future__ import annotations
@@ -30,18 +29,17 @@ _ABSENT = "(absent)"
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
-    ``save`` is atomic: a process that dies while saving leaves the previous checkpoints
-    usable. ``restore_latest`` reads every tensor of the newest checkpoint against its
-    checksum first, and takes the one before if anything is wrong.
+    ``save`` is atomic. ``restore_latest`` verifies the checksum of every tensor first
+    and falls back to an earlier checkpoint if one is damaged.
 
-    Under a strategy of several workers every worker must call ``save`` at the same
-    steps; all but the chief then write to a temporary folder.
+    With several workers, each must call ``save`` at the same steps; all but the chief
+    write to a temporary folder.
 
     Args:
         directory: folder of the checkpoints, created if missing.
-        variables: by name, as ``named_variables`` returns them.
+        variables: dict of name to variable, as from ``named_variables``.
         keep: number of checkpoints to keep; None keeps all.
-        log: is told of damaged checkpoints; None uses Python's ``logging``.
+        log: log function for damaged checkpoints; None uses Python's ``logging``.
     """
 
     def __init__(
@@ -60,13 +58,13 @@ class CheckpointStore:
         if self._writes_here:
             self._folder = self.directory
             self._folder.mkdir(parents=True, exist_ok=True)
-            # In this order, and both before the manager reads the folder: what has no
-            # index is no checkpoint, and the manager's list must name all that are.
+            # In this order, before the manager reads the folder: the repaired list must
+            # not name the leftovers.
             _remove_leftovers(self._folder)
             _repair_state(self._folder)
         else:
-            # Saving is a collective operation, so these workers must take part in it,
-            # but two writers of one folder would delete each other's files.
+            # Saving is a collective operation, so every worker takes part, but two
+            # writers would delete each other's files.
             self._temporary = tempfile.TemporaryDirectory(prefix="electra_tf_worker_")
             self._folder = Path(self._temporary.name)
         self._manager = tf.train.CheckpointManager(
@@ -77,22 +75,21 @@ class CheckpointStore:
         )
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints in the folder, whole or not, oldest first."""
+        """Returns the steps of all checkpoints in ascending order, damaged or not."""
         return _steps(self.directory)
 
     def save(self, step: int) -> None:
-        """Writes the checkpoint of ``step`` and deletes those beyond ``keep``.
+        """Saves the checkpoint of ``step`` and deletes those beyond ``keep``.
 
-        Raises OSError: the checkpoint could not be written (a full disk, most often);
-        the previous checkpoints are untouched and nothing of this one remains.
+        Raises OSError if writing fails, for example on a full disk. The previous
+        checkpoints stay, and the partial one is deleted.
         """
-        # TensorFlow writes the data, then the index, which makes it a checkpoint, then
-        # its list of checkpoints, and only then deletes the oldest: whenever the
-        # process dies, the newest whole checkpoint is listed or found by its index.
+        # TensorFlow writes data, index and list of checkpoints before it deletes the
+        # oldest. If the process dies, the newest complete checkpoint has an index.
         try:
             self._manager.save(checkpoint_number=step)
         except (OSError, tf.errors.OpError) as error:
-            # On a full disk the part that was written is in the way of everything.
+            # Frees the space of the partial checkpoint.
             for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
                 files.remove(path)
             kept = ", ".join(map(str, _steps(self._folder))) or "none"
@@ -107,11 +104,11 @@ class CheckpointStore:
                 files.remove(path)
 
     def restore_latest(self) -> int | None:
-        """Restores the newest whole checkpoint; its step, None if there is none.
+        """Restores the newest intact checkpoint and returns its step, or None.
 
         Raises:
-            OSError: there are checkpoints, but every one is damaged.
-            ValueError: the newest whole one holds other variables than these.
+            OSError: if all checkpoints are damaged.
+            ValueError: if names or shapes of the variables differ.
         """
         prefix, damaged = _newest_whole(_prefixes(self.directory))
         for each, damage in damaged.items():
@@ -124,7 +121,7 @@ class CheckpointStore:
             )
         if not prefix:
             return None
-        # Compared both ways: TensorFlow says nothing of variables left as they are.
+        # Compared both ways: TensorFlow does not report variables without a value.
         shapes = _shapes(prefix)
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
         wrong = [
@@ -145,12 +142,12 @@ class CheckpointStore:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What ``load_weights`` did, by name of the variable.
+    """Names of the variables that ``load_weights`` restored, kept or ignored.
 
     Attributes:
-        missing: what the checkpoint lacks, whose values were kept.
-        unused: what only the checkpoint has.
-        unfit: parts of other shapes, which were kept, too.
+        missing: variables that the checkpoint lacks; they keep their values.
+        unused: variables that only the checkpoint has.
+        unfit: optional parts of the model with other shapes; they keep their values.
     """
 
     restored: tuple[str, ...]
@@ -176,18 +173,17 @@ def load_weights(
     aliases: Mapping[str, str] | None = None,
     optional: Callable[[str], str | None] = lambda name: None,
 ) -> LoadReport:
-    """Copies the values a checkpoint has for ``variables``, and says what it did.
+    """Loads the values of ``variables`` from a checkpoint and returns a report.
 
-    ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, whose newest whole
-    checkpoint is taken. Only the given variables are changed. A variable that is not
-    there is also looked for with another beginning of its name, those of ``aliases``.
-    ``optional`` names the part of the model that a variable belongs to, if that part
-    may start anew: nothing is taken of one with other variables or shapes there.
+    ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, for its newest intact
+    checkpoint. ``aliases`` maps name prefixes to those in the checkpoint. ``optional``
+    maps a variable to the name of its optional part of the model, or None. A part with
+    other variables or shapes in the checkpoint is not loaded.
 
     Raises:
-        OSError: no whole checkpoint at ``path``.
-        ValueError: shapes differ (all are named, nothing is changed), or the checkpoint
-            has none of the names.
+        OSError: if there is no intact checkpoint at ``path``.
+        ValueError: if shapes differ (no variable is changed), or if the checkpoint has
+            none of the names.
     """
     path = Path(path)
     prefix, damaged = _newest_whole(
@@ -245,13 +241,13 @@ def _should_checkpoint(variables: Iterable[tf.Variable]) -> bool:
 
 
 def _key(name: str) -> str:
-    """Key that ``tf.train.Checkpoint(variables={name: ...})`` gives a variable."""
+    """Returns the key of a variable in ``tf.train.Checkpoint(variables=...)``."""
     escaped = name.replace(".", "..").replace("/", ".S")
     return f"variables/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def _shapes(prefix: str) -> dict[str, list[int]]:
-    """Shapes of the variables of a checkpoint, by our names: undoes ``_key``."""
+    """Returns the shapes of a checkpoint's variables by name (inverts ``_key``)."""
     named = {}
     shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     for key, shape in shapes.items():
@@ -268,22 +264,21 @@ def _steps(directory: Path) -> list[int]:
 
 
 def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
-    """Prefixes of a folder's checkpoints, whole or not, by step, the oldest first."""
+    """Returns the prefixes of all checkpoints by ascending step, damaged or not."""
     folder = Path(directory)
     return {step: str(folder / f"{_PREFIX}-{step}") for step in _steps(folder)}
 
 
 def _prefixes(directory: Path) -> list[str]:
-    """Prefixes of the checkpoints of a folder, the newest first."""
-    # By the files and not by TensorFlow's list, which may be older than they are.
+    """Returns the prefixes of a folder's checkpoints, newest first."""
+    # Lists files, because TensorFlow's list may be out of date.
     return [*checkpoints_in(directory).values()][::-1]
 
 
 def _newest_whole(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    """The first checkpoint that can be read in full, and what is wrong before it.
+    """Returns the first intact checkpoint and the errors of those before it.
 
-    All is read before anything is restored: a restore that fails halfway would leave a
-    mixture of two checkpoints in the variables.
+    Reads all tensors: a restore that fails halfway would mix two checkpoints.
     """
     damaged = {}
     for prefix in prefixes:
@@ -291,7 +286,7 @@ def _newest_whole(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:
             reader = tf.train.load_checkpoint(prefix)
             for key in reader.get_variable_to_shape_map():
                 reader.get_tensor(key)
-        # The reader maps its states to builtins of all kinds.
+        # The reader raises built-in exceptions of many types.
         except Exception as error:
             damaged[prefix] = reason(error)
         else:
@@ -304,11 +299,10 @@ def _listed(damaged: Mapping[str, str]) -> str:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes the files of saves that were killed.
+    """Removes the files of killed saves, which do not count as damaged checkpoints.
 
-    TensorFlow collects a save in a folder ``ckpt-N_temp``, moves the data, writes the
-    index in place and removes the folder. If the folder is still there, the index may
-    be cut short; such a checkpoint never was whole, so it does not count as damaged.
+    TensorFlow writes to a folder ``ckpt-N_temp``, moves the data, writes the index and
+    removes the folder. If the folder remains, the index may be truncated.
     """
     for path in directory.glob(f"{_PREFIX}-*_temp"):
         prefix = str(path).removesuffix("_temp")
@@ -317,7 +311,7 @@ def _remove_leftovers(directory: Path) -> None:
             for part in directory.glob(f"{Path(prefix).name}.*"):
                 files.remove(part)
         files.remove(path)
-    # The index is written last: data without one is a save that did not end.
+    # The index is written last: data without an index is an incomplete save.
     steps = set(_steps(directory))
     for path in directory.glob(f"{_PREFIX}-*.data-*"):
         match = re.match(rf"{_PREFIX}-(\d+)\.", path.name)
@@ -326,11 +320,10 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _repair_state(directory: Path) -> None:
-    """Lets the manager know all checkpoints there are, whatever its own file says.
+    """Rewrites the manager's list from the files in the folder.
 
-    The file is missing or old where a process died between index and list, or where
-    somebody has copied or deleted checkpoints. The manager would never delete those
-    that are not in it.
+    The list is missing or out of date if a process died before writing it, or if a user
+    copied or deleted checkpoints. The manager never deletes unlisted checkpoints.
     """
     prefixes = _prefixes(directory)[::-1]
     if prefixes:
@@ -338,8 +331,7 @@ def _repair_state(directory: Path) -> None:
             str(directory),
             prefixes[-1],
             all_model_checkpoint_paths=prefixes,
-            # Times from 1 on: the manager counts only what is later than the last
-            # checkpoint that it preserves, in this order.
+            # From 1: the manager counts only checkpoints after the last preserved one.
             all_model_checkpoint_timestamps=range(1, len(prefixes) + 1),
             last_preserved_timestamp=0,
         )
@@ -349,15 +341,13 @@ def _repair_state(directory: Path) -> None:
 def named_variables(
     model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None
 ) -> dict[str, keras.Variable]:
-    """All state of a model and its optimizer under names that any process reproduces.
+    """Returns the variables of a built model and optimizer under reproducible names.
 
-    Model variables are called ``model/<path>``, with numbers Keras appended to
-    automatic layer names replaced by the order among siblings; slots of the optimizer
-    ``optimizer/<slot>/<path>``, its scalars ``optimizer/<name>``. Metrics are not
-    included.
+    Names are ``model/<path>``, ``optimizer/<slot>/<path>`` and ``optimizer/<name>``.
+    Numbers in automatic layer names become the index among siblings. Metrics are
+    excluded. The dict is in the order of creation.
 
-    The model and the optimizer are built; the dict is in the order of creation. Raises
-    ValueError: two variables have the same name.
+    Raises ValueError if two variables have the same name.
     """
     automatic = {
         layer.name
@@ -382,7 +372,7 @@ def named_variables(
 
 
 class _SiblingNumbers:
-    """Replaces the numbers of automatic names by the order under the same parent."""
+    """Replaces the numbers in automatic layer names by the index among siblings."""
 
     def __init__(self, automatic: set[str]):
         self._automatic = automatic
@@ -403,7 +393,7 @@ class _SiblingNumbers:
 def _optimizer_pairs(
     optimizer: keras.optimizers.Optimizer, by_key: Mapping[str, str], prefix: str
 ) -> list[tuple[str, keras.Variable]]:
-    # Keras's loss scaling wraps an optimizer, and lists its variables as its own.
+    # Keras's loss-scale optimizer also lists the variables of the inner optimizer.
     inner = getattr(optimizer, "inner_optimizer", None)
     inner_ids = {id(v) for v in inner.variables} if inner else set()
     own = [v for v in optimizer.variables if id(v) not in inner_ids]
@@ -412,18 +402,18 @@ def _optimizer_pairs(
 
 
 def _slot_name(variable: keras.Variable, by_key: Mapping[str, str]) -> str:
-    """``<slot>/<path>``; Keras joins the two, and the parts of the path, by _."""
+    """Returns ``<slot>/<path>`` from Keras's name, which joins the parts by _."""
     leaf = variable.path.rsplit("/", 1)[-1]
     owners = [key for key in by_key if leaf.startswith(f"{key}_")]
     if not owners:
         return leaf
-    # The longest: the path of one variable may be the beginning of another's.
+    # The longest, because one path may be a prefix of another.
     owner = max(owners, key=len)
     return f"{leaf[len(owner) + 1 :]}/{by_key[owner]}"
 
 
 def _snake_case(name: str) -> str:
-    """What Keras makes of a class name for an automatic layer name."""
+    """Converts a class name to Keras's automatic layer name."""
     name = re.sub(r"\W+", "", name)
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -1,4 +1,4 @@
-"""Names to ``tf.distribute`` strategies."""
+"""Distribution strategies by name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from electra_tf.errors import UserError
 
 
 def _mirrored(_: str) -> tf.distribute.Strategy:
-    # Named, because MirroredStrategy would take those of a cluster in TF_CONFIG.
+    # Local devices: by default MirroredStrategy takes those of the TF_CONFIG cluster.
     devices = tf.config.list_logical_devices("GPU")
     devices = devices or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def _multi_worker(_: str) -> tf.distribute.Strategy:
-    # Without it TensorFlow would train on this machine alone and say nothing.
+    # Without TF_CONFIG, TensorFlow silently trains on this machine alone.
     said = os.environ.get("TF_CONFIG") or "{}"
     if not files.parse_json(said, "TF_CONFIG", dict).get("cluster"):
         raise UserError(
@@ -35,7 +35,7 @@ def _multi_worker(_: str) -> tf.distribute.Strategy:
 
 
 def _tpu(tpu: str) -> tf.distribute.Strategy:
-    """Connects to a TPU. Written, not tested: no TPU was at hand."""
+    """Connects to a TPU. Untested: no TPU was available."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu or "local")
         tf.config.experimental_connect_to_cluster(resolver)
@@ -57,11 +57,11 @@ STRATEGIES: dict[str, Callable[[str], tf.distribute.Strategy]] = {
 
 
 def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
-    """Returns the strategy called ``name``.
+    """Returns the strategy ``name``.
 
-    ``multi_worker`` must be asked for before anything else touches TensorFlow's
-    runtime. ``tpu`` is the name or address of the TPU; empty for a local one. Raises
-    ValueError if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is found.
+    Create ``multi_worker`` before any other use of TensorFlow's runtime. ``tpu`` is the
+    name or address of a TPU; empty means a local one. Raises ValueError if the name is
+    unknown, ``TF_CONFIG`` is missing, or no TPU is found.
     """
     if name not in STRATEGIES:
         raise UserError(
@@ -71,7 +71,7 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
 
 
 def place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Which of the workers this process is, from 0, and how many there are."""
+    """Returns the index of this worker, from 0, and the number of workers."""
     resolver = strategy.cluster_resolver
     cluster = resolver.cluster_spec().as_dict() if resolver else {}
     workers = [
@@ -84,14 +84,13 @@ def place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes files: the only one, or worker 0."""
+    """Whether this process writes files: a single process, the chief or worker 0."""
     resolver = strategy.cluster_resolver
     task = getattr(resolver, "task_type", None)
     return not task or task == "chief" or (task == "worker" and resolver.task_id == 0)
 
 
-# What the others get when a worker is gone: its heartbeats are missed, a collective
-# operation is cut off, or nobody answers.
+# Errors of the other workers after one has stopped.
 _LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -102,10 +101,7 @@ _LOST = (
 
 @contextlib.contextmanager
 def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Says what to do where another worker has stopped: a ConnectionError.
-
-    TensorFlow notices within seconds, by heartbeats, and lets every worker fail.
-    """
+    """Raises ConnectionError with a remedy if another worker has stopped."""
     try:
         yield
     except _LOST as error:

@@ -1,14 +1,13 @@
-"""AdamW as ELECTRA uses it: no bias correction, decay in the update, one joint clip.
+"""ELECTRA's AdamW: no bias correction, decoupled weight decay, global norm clipping.
 
-The update of a weight ``w`` with gradient ``g`` at rate ``r`` is
+The update of a weight ``w`` with gradient ``g`` at learning rate ``r`` is
 
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g * g
     w = w - r * (m / (sqrt(v) + epsilon) + weight_decay * w)
 
-The fused Adam kernel of TensorFlow computes exactly this with beta powers of zero; it
-is about twice as fast as the element-wise chain of ``keras.optimizers.AdamW`` and
-compiles under XLA.
+TensorFlow's fused Adam kernel with beta powers of zero computes this update. It is
+about twice as fast as ``keras.optimizers.AdamW`` and compiles under XLA.
 """
 
 from __future__ import annotations
@@ -27,55 +26,53 @@ from electra_tf.training.schedules import FitSchedule
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
-# Last parts of the paths of biases and LayerNorms, which the original does not decay.
+# Name patterns of biases and LayerNorm weights, which the original does not decay.
 NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 
 
-# "after_reduction" makes a run independent of the number of replicas; "per_replica" is
-# what the original did on TPUs.
+# "after_reduction" does not depend on the number of replicas; "per_replica" reproduces
+# the original on TPUs.
 CLIPPING = ("after_reduction", "per_replica")
 
 
 def _squared_norms(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Squared norm of each gradient, float32 [number of gradients]."""
-    # In float32 whatever the gradients': a square beyond it (norm above 1.8e19) counts
-    # as not finite.
+    """Returns the squared norm of each gradient, float32 [number of gradients]."""
+    # A square that overflows float32 (norm above 1.8e19) counts as not finite.
     return 2.0 * tf.stack([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class AdamW(keras.optimizers.Optimizer):
-    """Adam with decoupled weight decay, as the original ELECTRA code defines it.
+    """Adam with decoupled weight decay, as in the original ELECTRA code.
 
-    Two scalars describe the last update and are safe to read between steps:
-    ``gradient_norm`` (float32, joint norm of the reduced gradient before clipping) and
-    ``first_nonfinite`` (int64, index of the first variable whose gradient was not
-    finite, -1 if all were). An update whose norm is not finite counts as one with a
-    gradient of zero, so weights and slots stay finite.
+    Two scalars describe the last update: ``gradient_norm`` (float32, global norm of the
+    reduced gradient before clipping) and ``first_nonfinite`` (int64, index of the first
+    variable with a gradient that is not finite, or -1). If the norm is not finite, the
+    update uses zero gradients, so weights and slots stay finite.
 
     Args:
         learning_rate: positive; a float, a schedule of the step, or a callable.
-        weight_decay: decoupled, times the rate at that step; None or 0: none.
-        beta_1: decay of the first moment; ``beta_2`` of the second.
-        epsilon: added to the root of the second moment, outside of it.
-        bias_correction: multiply the rate by ``sqrt(1 - beta_2 ** t) /
-            (1 - beta_1 ** t)``, Adam with Kingma and Ba's epsilon hat: against moments
-            that are divided each, epsilon weighs up to 32 times as much in the first
-            updates, which matters for gradients near it. False in ELECTRA.
-        clip_norm: joint norm the gradients are scaled down to; None does not clip.
-        clipping: "after_reduction" clips the sum over replicas once, so that n replicas
-            equal one; "per_replica" clips each replica's share to ``clip_norm / n``
-            before the sum, as the original did on TPUs.
+        weight_decay: decoupled, times the learning rate; None or 0 disables it.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+        bias_correction: multiply the learning rate by ``sqrt(1 - beta_2 ** t) /
+            (1 - beta_1 ** t)``, with Kingma and Ba's epsilon hat. Epsilon weighs up to
+            32 times more in the first updates than if each moment is corrected. False
+            in ELECTRA.
+        clip_norm: global norm to clip gradients to; None disables clipping.
+        clipping: "after_reduction" clips the gradient summed over replicas;
+            "per_replica" clips each of n replicas to ``clip_norm / n`` before the sum,
+            as the original does on TPUs.
         exclude_from_weight_decay: shell-style patterns of the last part of a variable's
-            path; matching variables are not decayed. The default spares all biases and
-            layer normalizations; embeddings are decayed.
+            path. The default excludes biases and LayerNorm weights, not embeddings.
         learning_rate_multipliers: dict of variable path to factor, or list of
-            (variables, factor); scales rate and decay of these variables.
+            (variables, factor); scales learning rate and decay of these variables.
         name: name of the optimizer, the first part of its variables' paths.
 
     Raises:
-        ValueError: unknown ``clipping``, a norm that is not positive, or (when built) a
-            multiplier for a path that is missing or not unique.
+        ValueError: if ``clipping`` is unknown or ``clip_norm`` is not positive. When
+            built: if the path of a multiplier is missing or not unique.
 
     Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")
@@ -118,15 +115,14 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.clip_norm = clip_norm
         self.clipping = clipping
-        # The attribute of the same name is a method of the base class, which keeps
-        # working beside the patterns.
+        # Not ``exclude_from_weight_decay``, which is a method of the base class.
         self._no_decay_patterns = tuple(exclude_from_weight_decay)
         self.learning_rate_multipliers = _by_path(learning_rate_multipliers)
-        # Of a list of variables, some may be frozen by the time of the first step.
+        # Variables of a list may be frozen before the first step.
         self._may_be_frozen = not isinstance(learning_rate_multipliers, Mapping)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates two slots per variable and the two scalars of the last update."""
+        """Creates momentum and velocity slots and the scalars of the last update."""
         if self.built:
             return
         super().build(variables)
@@ -137,8 +133,8 @@ class AdamW(keras.optimizers.Optimizer):
             self.add_variable, (), aggregation="only_first_replica"
         )
         self.gradient_norm = scalar(dtype="float32", name="gradient_norm")
-        # Not int32: TensorFlow keeps such variables on the host, where a step that XLA
-        # compiles for a GPU cannot reach them.
+        # int64, because TensorFlow keeps int32 variables on the host, out of reach for
+        # steps that XLA compiles for a GPU.
         self.first_nonfinite = tf.Variable(
             -1,
             dtype=tf.int64,
@@ -146,7 +142,7 @@ class AdamW(keras.optimizers.Optimizer):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             name="first_nonfinite",
         )
-        # Checkpoints hold an int32 of this name. No step reads or writes it.
+        # Unused; keeps compatibility with checkpoints that hold an int32 of this name.
         scalar(
             dtype="int32",
             name="first_nonfinite",
@@ -157,19 +153,19 @@ class AdamW(keras.optimizers.Optimizer):
 
     @property
     def learning_rate(self) -> tf.Tensor | keras.Variable:
-        """The present learning rate; a ``FitSchedule`` can be set to a number, too."""
+        """The current learning rate; assign a number or a schedule."""
         return self._get_current_learning_rate()
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: float | Schedule | Callable) -> None:
-        """Sets a rate or, unless the rate is a number, a schedule."""
+        """Sets a schedule or a number, also of a ``FitSchedule`` (constant rate)."""
         if isinstance(self._learning_rate, FitSchedule) and not callable(learning_rate):
             self._learning_rate.assign(learning_rate)
         else:
             keras.optimizers.Optimizer.learning_rate.fset(self, learning_rate)
 
     def nonfinite_variable(self) -> str | None:
-        """Path of the first variable whose last gradient was not finite, or None."""
+        """Returns the path of the first variable with a bad last gradient, or None."""
         index = int(self.first_nonfinite.numpy()) if self.built else -1
         return None if index < 0 else _path(self._trainable_variables[index])
 
@@ -199,12 +195,11 @@ class AdamW(keras.optimizers.Optimizer):
     def _backend_apply_gradients(
         self, grads: Sequence, trainable_variables: Sequence
     ) -> None:
-        # Deviation: Keras clips in each replica before the gradients are summed, so two
-        # replicas take another step than one. The order here is reduce, measure, clip.
+        # Deviation: Keras clips in each replica before the sum, so results depend on
+        # the number of replicas. The order here is reduce, measure, clip.
         variables = [getattr(v, "value", v) for v in trainable_variables]
         indices = [self._get_variable_index(v) for v in variables]
-        # IndexedSlices become dense once, here: rows that occur twice count as their
-        # sum in the norm, and no later use has to convert again.
+        # IndexedSlices become dense: the norm needs the sum of repeated rows.
         gradients = [tf.convert_to_tensor(g) for g in grads]
         if self.clipping == "per_replica":
             gradients = self._clipped_share(gradients)
@@ -214,8 +209,7 @@ class AdamW(keras.optimizers.Optimizer):
         gradients = [gradient for gradient, _ in reduced]
         squares = _squared_norms(gradients)
         norm = tf.sqrt(tf.reduce_sum(squares))
-        # What is read between steps is kept in variables and not in logs: reading them
-        # costs nothing until somebody does.
+        # Variables instead of logs: they cost nothing until they are read.
         bad = tf.logical_not(tf.math.is_finite(squares))
         first = tf.gather(
             tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.int32))
@@ -228,13 +222,13 @@ class AdamW(keras.optimizers.Optimizer):
         scale = tf.constant(1.0)
         if self.clip_norm is not None and self.clipping == "after_reduction":
             scale = tf.minimum(1.0, self.clip_norm / norm)
-        # A gradient that is not finite becomes 0 without a branch, in which replicas
-        # could not synchronize: multiply_no_nan makes 0 of NaN times a factor of 0.
+        # Zeroes bad gradients without a branch, in which replicas cannot synchronize:
+        # multiply_no_nan returns 0 for NaN times 0.
         scale = tf.where(tf.math.is_finite(norm), scale, 0.0)
         gradients = [
             tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)) for g in gradients
         ]
-        # The powers for bias correction; with powers of 0 the kernel corrects none.
+        # With beta powers of 0 the kernel does not correct the bias.
         powers = [tf.zeros([]), tf.zeros([])]
         if self.bias_correction:
             step = tf.cast(self._iterations.value + 1, tf.float32)
@@ -242,9 +236,8 @@ class AdamW(keras.optimizers.Optimizer):
         numbers = (*powers, self.beta_1, self.beta_2, self.epsilon)
         learning_rate = tf.cast(self.learning_rate, tf.float32)
 
-        # What many variables have in common is a tensor once: as one for each variable
-        # they were a third of the operations of a step, all of which are traced and
-        # optimized before the first step.
+        # Shared tensors: one copy per variable was a third of the operations of a step,
+        # which are traced and optimized before the first step.
         @functools.cache
         def scalars(dtype: tf.DType) -> list[tf.Tensor]:
             return [tf.cast(number, dtype) for number in numbers]
@@ -263,19 +256,19 @@ class AdamW(keras.optimizers.Optimizer):
             )
             for v, g, i in zip(variables, gradients, indices, strict=True)
         ]
-        # Variables that several replicas have are updated from outside of the replicas.
+        # Mirrored variables are updated in the cross-replica context.
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables, tf.distribute.get_strategy(), updates
         )
 
     def _clipped_share(self, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Clips one replica's share of the gradients, as the original did on TPUs."""
+        """Clips the gradients of one replica, as the original does on TPUs."""
         if self.clip_norm is None:
             return gradients
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
         scale = tf.minimum(1.0, self.clip_norm / replicas / norm)
-        # Unscaled if not finite: the guard after the reduction then names the variable.
+        # Keeps bad gradients, so that the check after the reduction finds the variable.
         scale = tf.where(tf.math.is_finite(norm), scale, 1.0)
         return [g * tf.cast(scale, g.dtype) for g in gradients]
 
@@ -297,10 +290,10 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         index = self._get_variable_index(variable)
         beta1_power, beta2_power, beta1, beta2, epsilon = scalars
-        # The kernel's step does not depend on the weight, so decaying first is the
-        # original's sum of both, up to rounding.
-        # Deviation: the kernel forms 1 - beta_2 in float32, which moves an update by
-        # 6e-6 of its size at 0.999.
+        # The kernel's step does not depend on the weight, so decaying first equals the
+        # original up to rounding.
+        # Deviation: the kernel computes 1 - beta_2 in float32, a relative error of the
+        # update of 6e-6 at 0.999.
         if self._decays[index]:
             variable.assign_sub(variable * decay)
         tf.raw_ops.ResourceApplyAdam(
@@ -317,9 +310,9 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict:
-        """Returns the arguments of this constructor, which takes few of Keras's."""
-        # Not ``Serializable``: the attribute learning_rate is the present value, and
-        # the patterns are kept under another name.
+        """Returns the constructor's arguments."""
+        # Not ``Serializable``: the attribute learning_rate is the current value, and
+        # the patterns have another name.
         base = super().get_config()
         return {
             **{key: base[key] for key in ("name", "learning_rate", "weight_decay")},
@@ -346,7 +339,7 @@ class AdamW(keras.optimizers.Optimizer):
         return super().from_config(config, **kwargs)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Loads the state; older files end with the norms of clip groups."""
+        """Loads the state; ignores the clip-group norms at the end of older files."""
         count = len(self.variables)
         # Keras's store has no iterator.
         names = [name for name in store.keys() if int(name) < count]  # noqa: SIM118

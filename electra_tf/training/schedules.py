@@ -1,6 +1,6 @@
-"""Learning-rate schedules: warm-up and polynomial decay as ELECTRA combines them.
+"""Learning-rate schedules with warm-up and polynomial decay.
 
-Steps are optimizer updates, counted from 0: the first update uses the rate of step 0.
+Steps are optimizer updates, counted from 0.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ COMBINE = ("product", "sequential")
 class WarmupPolynomialDecay(
     Serializable, keras.optimizers.schedules.LearningRateSchedule
 ):
-    """Linear warm-up times polynomial decay, the schedule of the original code.
+    """Linear warm-up and polynomial decay.
 
-    ``combine="product"`` multiplies the two, both counted from step 0:
+    ``combine="product"`` multiplies the two, as in the original code:
 
         rate(step) = decay(step) * min(1, step / warmup_steps)
         decay(step) = end + (learning_rate - end) * (1 - step / total_steps) ** power
 
-    so the first update has rate 0, the two overlap, and the highest rate is
-    ``learning_rate * (1 - warmup_steps / total_steps)`` for ``power=1``. With
-    ``combine="sequential"`` the decay starts where the warm-up ends, at the full
-    ``learning_rate``. From ``total_steps`` on the rate is ``end_learning_rate``.
+    The first update has rate 0. The peak for ``power=1`` is
+    ``learning_rate * (1 - warmup_steps / total_steps)``. With ``combine="sequential"``
+    the decay starts after the warm-up, from the full ``learning_rate``. From
+    ``total_steps`` on the rate is ``end_learning_rate``.
 
-    Remaining steps are subtracted as integers and rounded once, so runs of millions of
-    steps lose nothing to float32 (exact below 2**24 steps).
+    Steps are subtracted as integers, so float32 is exact below 2**24 steps.
 
     Raises:
-        ValueError: a number out of its range or an unknown ``combine``.
+        ValueError: if a number is out of range or ``combine`` is unknown.
 
     Examples:
         >>> rate = et.training.WarmupPolynomialDecay(
@@ -96,16 +95,15 @@ class WarmupPolynomialDecay(
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up and linear decay to 0 over one call of ``fit``, constant outside of it.
+    """Warm-up and linear decay to 0 during one call of ``fit``, constant otherwise.
 
-    ``start`` begins the schedule of ``WarmupPolynomialDecay`` at a step, ``stop`` ends
-    it. ``assign`` sets another rate, which then is constant: with ``AdamW``, that is
-    ``optimizer.learning_rate = rate``.
+    ``start`` begins the schedule of ``WarmupPolynomialDecay`` and ``stop`` ends it.
+    ``assign`` sets a constant rate, as ``optimizer.learning_rate = rate`` of ``AdamW``.
 
     Args:
-        learning_rate: peak.
-        warmup_proportion: part of the steps that warms up, rounded down to whole steps.
-        assigned: the rate that was assigned, None for none.
+        learning_rate: peak learning rate.
+        warmup_proportion: fraction of warm-up steps, rounded down to whole steps.
+        assigned: constant rate set by ``assign``, or None.
 
     Examples:
         >>> rate = et.training.FitSchedule(1e-3)
@@ -127,7 +125,7 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         super().__init__()
         self.learning_rate = learning_rate
         self.warmup_proportion = warmup_proportion
-        # Variables, because a train step that is traced reads them.
+        # Variables, because traced train steps read them.
         self._first, self._total, self._warmup = (
             keras.Variable(0, dtype="int64", trainable=False, name=name)
             for name in ("first_step", "total_steps", "warmup_steps")
@@ -141,18 +139,18 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
 
     @property
     def assigned(self) -> float | None:
-        """The rate that was assigned, None for none."""
+        """The constant rate set by ``assign``, or None."""
         value = float(self._assigned.numpy())
         return None if value < 0 else value
 
     def start(self, step: int, total_steps: int) -> None:
-        """Begins a warm-up and a decay of ``total_steps`` at ``step``."""
+        """Starts a schedule of ``total_steps`` at ``step``."""
         self._first.assign(step)
         self._total.assign(total_steps)
         self._warmup.assign(int(self.warmup_proportion * total_steps))
 
     def stop(self) -> None:
-        """Makes the rate constant."""
+        """Ends the schedule; the rate is constant."""
         self._total.assign(0)
 
     def assign(self, learning_rate: float) -> None:

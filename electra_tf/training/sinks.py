@@ -1,7 +1,7 @@
-"""Where logged values go: the terminal, a JSON-lines file, TensorBoard.
+"""Metric loggers: console, JSON-lines file, TensorBoard.
 
-A sink is a callable ``(step, values)``; ``values`` is a dict of float. Training windows
-come from ``StepLogger``, held-out results, prefixed ``eval_``, from ``EvaluateEvery``.
+A sink is a callable ``(step, values)`` with a dict of float. ``StepLogger`` calls it
+with training metrics, ``EvaluateEvery`` with held-out metrics (prefix ``eval_``).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from electra_tf.training.cards import FIT, LOSS, MetricCard
 Sink = Callable[[int, dict[str, float]], None]
 
 EVAL_PREFIX = "eval_"
-# What a trivial predictor has in the place of a held-out number of a finished run.
+# Prefix of the trivial predictor's value of a held-out metric.
 TRIVIAL_PREFIX = "trivial_"
 
 
 class Progress:
-    """``cli.Progress`` of a run, with the values of the last window beside it.
+    """Console progress bar with the metrics of the last window.
 
-    Time left is total steps to go times the mean time per step since the first
-    execution, which is left out because it compiles; evaluations and checkpoints count.
+    The remaining time includes evaluations and checkpoints, but not the first
+    execution, which compiles.
 
-    The ``cards`` are of the values that the line shows, in order. Plain lines are
-    ``min_seconds`` apart, but the first and the last training window are always
-    written. Other arguments are those of ``cli.Progress``.
+    ``cards`` selects and orders the metrics. Plain lines are ``min_seconds`` apart;
+    the first and the last window are always written. Other arguments are those of
+    ``cli.Progress``.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Progress:
         )
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
-        """Shows the values of a window; held-out results get a line that stays."""
+        """Shows training metrics in the bar and held-out metrics on a line above."""
         if any(name.startswith(EVAL_PREFIX) for name in values):
             held_out = {n.removeprefix(EVAL_PREFIX): v for n, v in values.items()}
             self._progress.say(f"step {step:,}: held out  {self._columns(held_out)}")
@@ -65,11 +65,11 @@ class Progress:
         self._progress.update(step, "  ".join([*parts, self._columns(values)]))
 
     def tick(self, step: int) -> None:
-        """Moves the bar after each execution."""
+        """Advances the bar."""
         self._progress.move(step)
 
     def finish(self) -> None:
-        """Writes the last window if it was not, and ends the live line."""
+        """Shows the last window and ends the line."""
         self._progress.close()
 
     def _columns(self, values: Mapping[str, float]) -> str:
@@ -81,11 +81,11 @@ class Progress:
 
 
 class MetricsLog:
-    """Appends each dict as a JSON line with ``step`` and ``time`` (seconds since 1970).
+    """Appends metrics as JSON lines with ``step`` and ``time`` (seconds since 1970).
 
-    Opening drops lines of steps after ``first_step``, which a resumed run writes again,
-    and a last line that a crash cut short. Values that are not finite become null. The
-    file's folder is created.
+    Opening the file drops a truncated line and the steps after ``first_step``, which a
+    resumed run writes again. Values that are not finite become null. Creates the
+    folder.
     """
 
     def __init__(self, path: str | os.PathLike, *, first_step: int = 0):
@@ -98,14 +98,14 @@ class MetricsLog:
             files.write_json_lines(self.path, kept)
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
-        """Appends one line, on disk when this returns."""
+        """Appends one line and syncs the file."""
         files.append_json_line(
             self.path, {"step": step, "time": round(time.time(), 3), **values}
         )
 
 
 class TensorBoardScalars:
-    """Writes scalars for TensorBoard, under train/ and eval/ of one folder."""
+    """Writes TensorBoard scalars to train/ and eval/ of a folder."""
 
     def __init__(self, log_dir: str | os.PathLike):
         self.log_dir = Path(log_dir)
@@ -115,7 +115,7 @@ class TensorBoardScalars:
         """Writes all values and flushes."""
         for name, value in values.items():
             kind = "eval" if name.startswith(EVAL_PREFIX) else "train"
-            # Made when first used, so that no empty folder shows up as a run.
+            # Created on first use, because TensorBoard shows empty folders as runs.
             if kind not in self._writers:
                 folder = str(self.log_dir / kind)
                 self._writers[kind] = tf.summary.create_file_writer(folder)

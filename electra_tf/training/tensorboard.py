@@ -1,6 +1,6 @@
-"""What TensorBoard shows beside scalars: text samples, hyperparameters, the projector.
+"""TensorBoard text samples, hyperparameters and embedding projector.
 
-All is written at the end of a run, beside the scalars of ``sinks.TensorBoardScalars``.
+Written at the end of a run, beside the scalars of ``sinks.TensorBoardScalars``.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import tensorflow as tf
 
 from electra_tf import files
 
-# The browser draws no more at a time.
+# Limit of the projector in the browser.
 MOST_WORDS = 2_000
 _WORDS, _NAMES = "words.tsv", "words_names.tsv"
 
 
 def write_text(log_dir: str | os.PathLike, step: int, name: str, text: str) -> None:
-    """Adds text, shown as it is, to the held-out run of a folder."""
-    # Four blanks make Markdown leave a line as it is.
+    """Writes verbatim text to eval/ of a folder."""
+    # Markdown shows lines with an indent of 4 verbatim.
     lines = "\n".join(f"    {line}" for line in text.splitlines())
     with tf.summary.create_file_writer(str(Path(log_dir) / "eval")).as_default():
         tf.summary.text(name, lines, step=step)
 
 
 def write_settings(log_dir: str | os.PathLike, settings: Mapping[str, Any]) -> None:
-    """Adds the hyperparameters of a run, which its held-out scalars belong to.
+    """Writes the hyperparameters of a run, beside its held-out scalars.
 
-    Values that are no number, truth value or string are written as strings.
+    Values other than numbers and booleans become strings.
     """
     from tensorboard.plugins.hparams import api
 
@@ -46,13 +46,13 @@ def write_settings(log_dir: str | os.PathLike, settings: Mapping[str, Any]) -> N
 def write_words(
     log_dir: str | os.PathLike, tokens: Sequence[str], vectors: np.ndarray
 ) -> None:
-    """Writes vectors [N, E] of ``tokens`` for the projector, replacing earlier ones."""
+    """Writes the embeddings [N, E] of ``tokens`` for the projector."""
     from tensorboard.plugins import projector
 
     folder = Path(log_dir) / "train"
     rows = ("\t".join(f"{value:.4g}" for value in row) for row in vectors)
     files.write_text(folder / _WORDS, "\n".join(rows) + "\n")
-    # A tab would begin a second column.
+    # A tab would start a second column.
     names = (token.replace("\t", "\\t") for token in tokens)
     files.write_text(folder / _NAMES, "\n".join(names) + "\n")
     config = projector.ProjectorConfig()
@@ -63,5 +63,5 @@ def write_words(
 
 
 def _utf8(text: str) -> str:
-    """The text; what UTF-8 lacks, as in names of files that are none, as escapes."""
+    """Escapes characters that UTF-8 cannot encode, such as surrogates in file names."""
     return text.encode("utf-8", "backslashreplace").decode()
