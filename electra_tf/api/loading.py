@@ -65,7 +65,6 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
 
 
 def _has_keras_model(folder: Path) -> bool:
-    """Whether a fine-tuning run has a model of one of the three classes."""
     if not (folder / MODEL).is_file():
         return False
     about = files.read_json(folder / TASK, {})

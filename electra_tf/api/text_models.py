@@ -51,7 +51,6 @@ from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 
 _OPTIONS = ("dropout", "attention_dropout", "head_dropout", "mixed_precision", "seed")
-# Callbacks that replace the learning rate schedule.
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
@@ -126,8 +125,7 @@ class TextModel(TaskModel):
     Args:
         encoder: a ``TextEncoder``; also available as ``backbone``.
         head: the task head, a Keras layer.
-        task: settings from ``Task.to_json``; "columns" holds the column names of
-            tables.
+        task: ``Task.to_json``, with the column names of tables under "columns".
         vocabulary: tokens in the order of their ids.
         lower_case: whether to lower-case texts.
         strip_accents: whether to remove accents.
@@ -400,8 +398,7 @@ class TextModel(TaskModel):
                 raise UserError("There is not a single text: the dataset is empty.")
             rows = self._rows(*self._table(*first), weigh)
             if self._task.kind == "question_answering":
-                # Batches without a usable answer are skipped, so their number is
-                # unknown.
+                # Batches without usable answers are skipped: unknown count.
                 return self._generated(generate, rows, None, count)
             return self._generated(generate, rows, count, count)
         table = self._table(x, y, sample_weight)
@@ -415,7 +412,6 @@ class TextModel(TaskModel):
         shuffle: bool = False,
         weigh: np.ndarray | None = None,
     ) -> _Feed:
-        """Returns the batches of texts in memory."""
         size, rows = _batch_size(batch_size), self._rows(*table, weigh)
         if not len(rows):
             raise UserError(
@@ -576,8 +572,7 @@ class TextModel(TaskModel):
 
         A ``FitSchedule`` warms up and decays to 0 within each call; the optimizer keeps
         its state. The schedule is off if a callback sets the learning rate or the
-        number of steps is unknown (a generator without ``steps_per_epoch``). Assigning
-        a number to ``optimizer.learning_rate`` replaces it.
+        number of steps is unknown (a generator without ``steps_per_epoch``).
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """
@@ -716,8 +711,7 @@ class TextModel(TaskModel):
     ) -> list[dict[str, Any]]:
         """Returns one dictionary per text, as the exported SavedModel does.
 
-        ``verbose="auto"`` shows no progress. ``predict_proba`` returns arrays of
-        probabilities, ``predict_on_batch`` logits.
+        ``verbose="auto"`` shows no progress. See ``predict_proba`` for arrays.
         """
         batches, count = self._text_batches(x, batch_size)
         count = steps if count is None or steps is None else min(steps, count)
@@ -782,8 +776,8 @@ class TextModel(TaskModel):
     def predict_proba(self, x: Any, batch_size: int | None = None) -> Any:
         """Returns probabilities in the order of ``labels``, float32 [N, C].
 
-        ``TokenClassifier`` returns a list of arrays [words, C]. Raises ValueError if
-        the task has no labels.
+        A ``TokenClassifier`` returns [words, C] per text. Raises ValueError if the task
+        has no labels.
         """
         raise UserError(
             f"A model for {self._task.kind} has no probabilities of labels."
@@ -814,12 +808,11 @@ class TextModel(TaskModel):
 
         ``x`` is the path of a table, or texts or a dataset as in ``fit``. For a table,
         ``**kwargs`` are column names: ``text`` and ``label``, or ``word_column`` and
-        ``tag_column``. Their defaults are the columns of the fine-tuning run. Other
-        arguments are as in ``keras.Model.evaluate``.
+        ``tag_column`` (default: as in the fine-tuning run).
 
         Returns:
-            For a table, scores by name, in percent. Otherwise the loss and the metrics,
-            as in Keras; accuracy is in percent.
+            For a table, scores by name, in percent. Otherwise the loss and metrics, as
+            in Keras, with accuracy in percent.
         """
         if isinstance(x, str | os.PathLike):
             return self._score(Path(x), _batch_size(batch_size), **kwargs)
@@ -848,7 +841,6 @@ class TextModel(TaskModel):
         return self._task.score(self._task.decode(outputs, rows, examples), examples)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> list[Any]:
-        """Reads the examples of a file."""
         raise NotImplementedError
 
     def encode(
@@ -982,10 +974,10 @@ class TextClassifier(TextModel):
             pair: whether the model reads two texts.
             pooling: input of the head, see ``tasks.ClassificationHead``.
             label_range: smallest and largest label of a regression.
-            max_seq_length: maximum number of tokens per row. Default: 128, or fewer if
+            max_seq_length: maximum number of tokens per row; default: 128, or fewer if
                 the encoder has fewer positions.
             **options: ``dropout``, ``attention_dropout``, ``head_dropout``,
-                ``mixed_precision`` ("none" or "bfloat16"; default: Keras's policy), and
+                ``mixed_precision`` ("none" or "bfloat16"; default: Keras's policy) and
                 ``seed`` of head, dropout and shuffling (default: from
                 ``keras.utils.set_random_seed``).
 
@@ -1118,9 +1110,8 @@ class TokenClassifier(TextModel):
     """Token classifier (tagger): predicts one tag per word.
 
     A text is a list of words, or a string of words separated by ASCII white space.
-    Targets are one list of tags per text, or one string with spaces between tags. A
-    number is a tag or an index, as in ``TextClassifier``. Long texts are split into
-    several rows.
+    Targets are one list of tags per text, or one string with spaces between tags.
+    Numbers are as in ``TextClassifier``. Long texts are split into several rows.
 
     Examples:
         >>> model = et.TokenClassifier.from_preset("mini", ["O", "B-PER", "I-PER"])
@@ -1145,9 +1136,9 @@ class TokenClassifier(TextModel):
     ) -> Self:
         """Builds and compiles a tagger with a new head on a pretrained encoder.
 
-        ``tags`` are the names of all tags. ``metric`` is "f1" of spans (the default if
-        "O" is a tag) or "accuracy". See ``TextClassifier.from_preset`` for other
-        arguments and errors.
+        ``tags`` are all tag names. ``metric`` is "f1" of spans (default if "O" is a
+        tag) or "accuracy". See ``TextClassifier.from_preset`` for other arguments and
+        errors.
         """
         _check_options(options)
         names = label_names(tags, "tags", 2)
@@ -1251,8 +1242,8 @@ class QuestionAnswering(TextModel):
         """Builds and compiles a model with a new head on a pretrained encoder.
 
         ``unanswerable`` allows questions without an answer. See
-        ``tasks.QuestionAnswering`` for the lengths, and ``TextClassifier.from_preset``
-        for other arguments and errors.
+        ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
+        arguments and errors.
         """
         if "head_dropout" in options:
             raise UserError("The head of question answering has no dropout.")
@@ -1344,9 +1335,8 @@ _COLUMNS = {
 def load_text_model(source: str | os.PathLike) -> TextModel | None:
     """Loads a compiled fine-tuned model; returns None for a pretrained one.
 
-    ``source`` is a ``.keras`` file of one of the three classes, the folder of a
-    finished fine-tuning run, or any source of ``electra-tf convert``. See ``load`` for
-    errors.
+    ``source`` is a ``.keras`` file, the folder of a finished fine-tuning run, or any
+    source of ``electra-tf convert``. See ``load`` for errors.
     """
     path = Path(source)
     if path.suffix == models.KERAS and path.name != "encoder.keras":

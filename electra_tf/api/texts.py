@@ -1,6 +1,6 @@
 """Normalizes text inputs and computes sentence embeddings.
 
-Letters: N texts, B batch, S sequence, D hidden size.
+Letters: N texts, D hidden size.
 """
 
 from __future__ import annotations

@@ -214,6 +214,5 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Lists the first eight names and counts the others."""
     rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + rest

@@ -77,8 +77,6 @@ HEAD_ROWS = HUGGING_FACE.heads("dense_prediction", "generator_lm_head.bias")
 
 
 class _Half(NamedTuple):
-    """The contents of one folder: a tower and its role."""
-
     role: str
     tower: Tower
     not_taken: tuple[str, ...]
@@ -163,8 +161,7 @@ def _read_half(
         attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
         initializer_range=config.get("initializer_range", 0.02),
     )
-    # Detects a config of other weights: its num_attention_heads would be wrong, and no
-    # shape reveals that.
+    # num_attention_heads of other weights would be wrong, but fit all shapes.
     wrong = [
         f"{theirs} is {config[theirs]} there and {getattr(sizes, ours)} by the tensors"
         for theirs, ours in SIZES.items()

@@ -186,7 +186,6 @@ def load(path: str | Path) -> keras.Model:
 def _tokenizer_beside(
     source: str,
 ) -> tuple[Vocabulary | None, bool | None, bool | None]:
-    """Returns vocabulary, lower_case and strip_accents; None without a tokenizer."""
     folder = Path(source)
     if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(source)

@@ -113,5 +113,4 @@ def model_card(model: Imported) -> str:
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
-    """Returns lines under a heading, or "" without lines."""
     return "\n".join([f"## {title}\n", *lines, "\n"]) if lines else ""

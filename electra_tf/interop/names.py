@@ -231,10 +231,10 @@ class Tensors:
         num_heads: int | None = None,
         **rates: float,
     ) -> Sizes:
-        """Infers the sizes of an encoder from tensor shapes; ``rates`` are dropout etc.
+        """Infers the sizes of an encoder from tensor shapes.
 
-        ``num_heads`` does not follow from a shape; None is the original's rule, hidden
-        size // 64 and at least 1.
+        ``rates`` are dropout rates and the initializer range. ``num_heads`` of None is
+        the original's rule, hidden size // 64 and at least 1.
         """
         told: dict[str, int] = {}
         for row, names in size_rows(style, embeddings, body):

@@ -90,8 +90,7 @@ def encoder_tower(
 ) -> Tower:
     """Returns the arrays of an encoder and of its head, if given.
 
-    Raises ValueError, with the name ``source``, if other formats lack an option of the
-    encoder.
+    Raises ValueError, naming ``source``, for options that other formats lack.
     """
     activations = {block.activation for block in encoder.transformer.blocks}
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}

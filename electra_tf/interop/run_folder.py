@@ -174,7 +174,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _config(model: Imported) -> dict[str, Any]:
-    """Returns the config.json that fine-tuning and pretraining read."""
     sizes, run = model.main.sizes, model.run
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
     flags = {**vars(sizes), **casing, "max_seq_length": model.trained_length}

@@ -33,7 +33,6 @@ from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression
 
-# All files that ``write`` creates.
 OUTPUTS = (
     *("task.json", "labels.txt", MODEL, "saved_model/saved_model.pb"),
     *("saved_model/fingerprint.pb", "saved_model/variables/variables.index"),
@@ -85,7 +84,6 @@ def read(source: Source) -> Imported:
 
 
 def _arrays(head: Any, path: Path) -> Arrays:
-    """Returns the arrays of a head, as in ``TaskHead``."""
     has_no_place = f"{path} cannot be converted: transformers has no place for"
     if isinstance(head, ClassificationHead) and head.pooling != "cls":
         raise UserError(
@@ -132,7 +130,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _task(head: TaskHead, length: int) -> Task:
-    """Returns the task of a model, without examples."""
     said = head.options
     name = said.get("task") or head.kind
     if head.kind == "tagging":
@@ -296,8 +293,7 @@ def of_hugging_face(
 def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]]:
     """Returns the head's arrays and config.json entries for transformers.
 
-    The logits of a regression are on the scale of its labels. Raises ValueError if the
-    head is too wide.
+    Scales regression logits to the labels. Raises ValueError if the head is too wide.
     """
     name, rows = CLASSES[head.kind]
     arrays = dict(head.arrays)

@@ -94,7 +94,6 @@ class Predictor:
 
 
 def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the inputs of a SavedModel in the order of its task."""
     if hasattr(loaded, "text_order"):
         return tuple(name.decode() for name in loaded.text_order().numpy())
     return tuple(sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 9))
@@ -200,7 +199,7 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
         for row, answer in zip(batch, predictor(batch), strict=True):
             # Both may have "label"; the prediction wins.
             line = files.to_json({**row, **answer}, ensure_ascii=False)
-            # Lone surrogates again.
+            # Not every stream can encode lone surrogates.
             line = re.sub("[\ud800-\udfff]", "\ufffd", line)
             sys.stdout.write(f"{cli.visible(line)}\n")
         sys.stdout.flush()
