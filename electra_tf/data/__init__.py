@@ -1,6 +1,6 @@
 r"""Corpora, vocabularies, tokenizers, pretraining examples and TFRecord files.
 
-The doctests of this package start from this state:
+Setup of the examples in this package:
 
     >>> from pathlib import Path
     >>> from electra_tf.data import building

@@ -16,14 +16,8 @@ def run(step: str, job: Job, units: Sequence[Unit], flags: str) -> None:
     All workers must share ``job.folder``. File writes are atomic and deterministic, so
     bundles can be retried or run twice concurrently.
 
-    Args:
-        step: ``units.READ`` or ``units.BUILD``.
-        job: the build.
-        units: the units to process.
-        flags: Beam's flags, such as ``--runner=FlinkRunner --parallelism=8``.
-
-    Raises:
-        ValueError: if Beam is not installed or the pipeline failed.
+    ``flags`` are Beam's, such as ``--runner=FlinkRunner --parallelism=8``. Raises
+    ``ValueError`` if Beam is not installed or the pipeline failed.
     """
     try:
         import apache_beam as beam

@@ -33,7 +33,7 @@ _TEXT_PER_RECORD_BYTE = 2  # A shard has about half the bytes of its text.
 _MANY_UNKNOWN = 0.01
 _VOCABULARY_BYTES = 256 << 20
 _FEW_TOKENS = 0.75
-# Options of both functions: `prepare_vocabulary` and `build_records`.
+# Options of both `prepare_vocabulary` and `build_records`.
 _COMMON_OPTIONS = ("lower_case", "strip_accents", "tfds_data_dir", "overwrite", "log")
 
 
@@ -108,8 +108,7 @@ def build_records(
     have changed. Waits for another process that builds in the same folder. Scripts that
     use several processes need ``if __name__ == "__main__"``.
 
-    ``settings`` are fields of ``BuildSettings``. ``RecordsConfig`` documents them and
-    the options.
+    ``settings`` are fields of ``BuildSettings``; see ``RecordsConfig``.
 
     Raises:
         ValueError: if the corpus is empty or unreadable, a setting is invalid, or the
@@ -268,7 +267,6 @@ def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 
 def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> None:
-    """Saves the vocabulary beside the records; raises ValueError if another exists."""
     if overwrite or not path.exists():
         vocabulary.save(path)
     elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
@@ -289,7 +287,7 @@ def _finish(
     corpus: Sequence[str],
     results: Sequence[units.UnitResult],
 ) -> records.Manifest:
-    """Renames the units' files and writes the manifest."""
+    """Renames the shards and writes the manifest."""
     train = [result.train for result in results if result.train]
     held_out = [result.eval for result in results if result.eval]
     if not train:
@@ -326,8 +324,7 @@ def _finish(
         train=tuple(train),
         eval=tuple(held_out),
     )
-    # The manifest marks the build as complete. Removing the units before it would make
-    # a build that is killed here start again.
+    # The manifest marks the build as complete, so units are removed after it.
     manifest.save(folder)
     files.remove(folder / WORK)
     return manifest
@@ -381,8 +378,7 @@ def prepare_vocabulary(
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
         tokens = train_vocabulary(_SampledLines(sources), size, **how)
         vocabulary = Vocabulary(tuple(tokens))
-        # This file first: a vocabulary without it counts as the user's, whose settings
-        # are not compared.
+        # This file first: without it, the vocabulary counts as the user's own.
         content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
         files.write_json(about, content, sort_keys=True)
         vocabulary.save(path)
@@ -405,7 +401,6 @@ def _existing_vocabulary(
     vocabulary = Vocabulary.load(path)
     shape = {"vocabulary_sha256": str, "settings": dict}
     content = files.read_json(about, shape=shape) if about.is_file() else {}
-    # A vocabulary without matching settings is the user's.
     is_its_own = content.get("vocabulary_sha256") == vocabulary.sha256
     there = content["settings"] if is_its_own else None
     if overwrite and there != settings:

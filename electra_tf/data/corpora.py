@@ -110,7 +110,6 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
         return [spec]
     if not paths.is_remote(spec) and os.path.isdir(spec):
         below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
-        # Sorting by parts keeps files of one folder adjacent.
         visible = [
             Path(spec, path)
             for path in sorted(below, key=lambda path: path.parts)
@@ -255,7 +254,7 @@ class Text:
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """Size in bytes."""
         return self.end - self.start
 
     @property
@@ -269,7 +268,7 @@ class Text:
         return self.is_packed and self.blank_lines_separate
 
     def fingerprint(self) -> str:
-        """The sha256 of the file."""
+        """Computes the SHA-256 of the file."""
         return paths.sha256(self.path)
 
     def begins_with_document(self, size: int) -> bool:
@@ -358,7 +357,6 @@ class Text:
         return self.blank_lines_separate and not text
 
     def _lines_from(self, position: int) -> Iterator[str]:
-        """Yields the lines of the document at a byte offset."""
         with self._open() as file:
             for _, text in _read_lines(file, position, self.path):
                 if text:

@@ -1,10 +1,9 @@
 """Builds pretraining examples, pairs of adjacent segments, from tokenized lines.
 
-Follows the original's example builder: lines of a document are queued until they reach
-the target length; the queue then becomes an example. The target is the maximum length
-or, after 5 % of the examples, a random shorter length. Examples are not truncated to
-it. 10 % of the examples have one segment. The others have two, of which the first has
-at most about half the target.
+Follows the original's example builder: when the queued lines of a document reach the
+target length, they become an example, without truncation to the target. The target is
+the maximum length or, with probability 0.05, a random shorter length. 10 % of the
+examples have one segment. In the others, the first has at most about half the target.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ class ExampleBuilder:
             self._queue.append(tokens)
             self._queued += len(tokens)
         examples = []
-        # A long line fills several examples.
         while self._queued >= self._target:
             examples.append(self._next_example())
         return examples
@@ -109,7 +107,6 @@ class ExampleBuilder:
 
     def _next_example(self) -> np.ndarray:
         is_single = self._rng.random() < SINGLE_SEGMENT_RATE
-        # An example with two segments has three special tokens.
         budget = _UNLIMITED if is_single else (self._target - 3) // 2
         first, second, self._queue = self._split(
             self._queue, budget, self._max_seq_length, self._rng

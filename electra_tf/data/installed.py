@@ -117,7 +117,7 @@ def _source_files() -> list[Path]:
     for root in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]]):
         below = []
         for folder, inside, names in os.walk(root):
-            # In place, so that ``os.walk`` does not enter skipped folders.
+            # In place: prunes the walk.
             inside[:] = [name for name in inside if name not in _SKIPPED_FOLDERS]
             below += [
                 Path(folder, name)
@@ -151,7 +151,6 @@ _COMMAND = (
 
 
 def _in_a_process(paths: Sequence[Path]) -> list[list[str]]:
-    """Reads the paragraphs of each module in a subprocess."""
     done = subprocess.run(
         [sys.executable, "-c", _COMMAND],
         input=json.dumps([str(path) for path in paths]),
@@ -229,7 +228,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
         hidden = skipped_above is not None and indentation > skipped_above
         if not hidden and not _UNDERLINE.fullmatch(line.strip()):
             skipped_above = None
-            # Skip the indented body of a literal block (`text::`) or a directive.
+            # Skip the body of a literal block (`text::`) or a directive.
             if line.rstrip().endswith("::") or line.lstrip().startswith(".. "):
                 skipped_above = indentation
             block.append(line)
@@ -249,7 +248,6 @@ def _clean(lines: list[str]) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether a text has 60 characters, mostly plain words, and ends a sentence."""
     if len(text) < 60 or not text[0].isalpha() or text[-1] not in ".!?:)\"'":
         return False
     words = _WORD.findall(text)

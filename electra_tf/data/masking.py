@@ -20,7 +20,6 @@ from electra_tf.features import scatter_positions
 # Shares of the masked positions that become [MASK] and a random token.
 MASK_RULES = {"electra": (0.85, 0.0), "bert": (0.8, 0.1)}
 
-# Streams of random numbers.
 _POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 
 # Geometric distribution of the words in a span (SpanBERT).
@@ -122,7 +121,6 @@ def select_tokens(rows: Rows, size: int) -> Chosen:
 
 
 def _used(rows: Rows, size: int) -> tf.Tensor:
-    """Returns the mask of the first ``counts`` slots, [B, size] bool."""
     return tf.range(size)[None, :] < rows.counts[:, None]
 
 
@@ -138,7 +136,7 @@ def select_whole_words(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     word_noise = tf.gather(noise, words, batch_dims=1)
     keyed = tf.where(candidates, word_noise, noise.dtype.max)
     order = tf.argsort(keyed, axis=1, stable=True)
-    # Unique word numbers across rows: one segment sum counts the whole batch.
+    # Unique across rows: one segment sum counts the whole batch.
     flat = words + tf.range(batch)[:, None] * length
     ones = tf.cast(candidates, tf.int32)
     pieces = tf.math.unsorted_segment_sum(ones, flat, batch * length)

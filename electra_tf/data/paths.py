@@ -42,7 +42,7 @@ def is_file(path: files.AnyPath) -> bool:
 
 
 def matching(pattern: files.AnyPath) -> list[str]:
-    """Returns the sorted paths that match a glob pattern."""
+    """Lists the paths that match a glob pattern, sorted."""
     find = _gfile().glob if is_remote(pattern) else glob.glob
     return sorted(find(str(pattern)))
 

@@ -320,10 +320,7 @@ def parse_batch(
 def _endless_records(
     found: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
-    """Yields (serialized record, pass number) forever, from ``start_record`` on.
-
-    A pass has ``count`` records.
-    """
+    """Yields (serialized record, pass number) forever; a pass has ``count`` records."""
     first_pass, skipped = divmod(start_record, count)
     names = tf.constant(list(found))
 
@@ -358,10 +355,7 @@ def _mixed(
     shuffle_buffer: int,
     start_record: int,
 ) -> tf.data.Dataset:
-    """Mixes ``_endless_records`` of several corpora by weight.
-
-    ``groups`` has the files and the number of records of each corpus.
-    """
+    """Mixes corpora by weight; ``groups`` has their files and record counts."""
     counts = _counts_in_a_block(weights)
     labels = tf.constant(np.repeat(np.arange(len(counts)), counts))
 
@@ -369,8 +363,8 @@ def _mixed(
         pair = tf.stack([tf.constant(seed, tf.int64), number])
         return tf.random.experimental.stateless_shuffle(labels, pair)
 
-    # The corpus of a row depends on the row number only. So a resumed run can count
-    # the consumed rows of each corpus without reading them.
+    # The corpus of a row depends on the row number only: a resumed run counts the
+    # consumed rows of each corpus without reading them.
     begun, offset = divmod(start_record, _BLOCK)
     part = np.bincount(
         block(tf.constant(begun, tf.int64))[:offset], minlength=len(counts)
@@ -424,7 +418,6 @@ def _shuffle(
 def _batch_maker(
     masking: Masking, sep_id: int, seed: int, mask_variants: int | None, batch_size: int
 ) -> Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], dict[str, tf.Tensor]]:
-    """Returns a function from (step, (serialized [B], pass [B])) to a batch."""
     variants = tf.int64.max if mask_variants is None else mask_variants
     length = masking.max_seq_length
     too_long = (

@@ -169,7 +169,7 @@ def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
-    """Loads the vocabulary in the records folders, or one level above."""
+    """Loads the vocabulary of the records folders or their parents."""
     beside = {}
     for folder in folders:
         for place in (folder, paths.parent(folder)):
@@ -196,7 +196,6 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
 def _casing(
     manifests: dict[str, records.Manifest], default: tuple[bool, bool]
 ) -> tuple[bool, bool]:
-    """Returns lower_case and strip_accents, which must be equal in all folders."""
     folders = {
         (manifest.settings["lower_case"], manifest.settings["strip_accents"]): folder
         for folder, manifest in manifests.items()

@@ -27,9 +27,8 @@ def run(
 ) -> None:
     """Runs a step on the unfinished units.
 
-    0 processes mean one per core, or fewer for little text. ``beam_flags`` selects a
-    Beam pipeline instead. Raises ``OSError`` if a process was killed or a file cannot
-    be written.
+    0 processes mean one per core, or fewer for little text. ``beam_flags`` selects
+    Beam instead. Raises ``OSError`` if a process dies or a write fails.
     """
     left = [unit for unit in units if not job.file(unit, step).exists()]
     if len(left) < len(units):
@@ -94,7 +93,6 @@ def _run_in_processes(
             raise
 
 
-# The worker of a pool process.
 _worker: list[Worker] = []
 
 

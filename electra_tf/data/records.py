@@ -32,10 +32,7 @@ _WRITTEN_AT_ONCE = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A TFRecord file: name without folder, counts, bytes, and SHA-256.
-
-    ``tokens`` includes special tokens.
-    """
+    """A TFRecord file, by name without folder; ``tokens`` includes special tokens."""
 
     name: str
     records: int
@@ -44,7 +41,6 @@ class Shard:
     sha256: str
 
 
-# JSON shape of a shard.
 SHARD = typing.get_type_hints(Shard)
 
 
@@ -101,7 +97,6 @@ class Manifest:
         files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
-# Required entries of a manifest.
 _MANIFEST = {
     "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
     "vocabulary": {
@@ -153,7 +148,6 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Returns the manifest; raises ValueError if a value is invalid."""
     ids, size = manifest.vocabulary["special_ids"], manifest.vocabulary["size"]
     if len(ids) != 5 or not all(0 <= index < size for index in ids):
         raise UserError(f"special_ids must be 5 ids below {size}, got {ids}")
@@ -309,7 +303,6 @@ def count_records(path: files.AnyPath) -> int:
                     f"{path}: no record starts at byte {position} (bad checksum): not "
                     "a TFRecord file, compressed, or damaged"
                 )
-            # Header, record, and checksum of the record.
             position += 12 + length + 4
             if position > size:
                 raise UserError(

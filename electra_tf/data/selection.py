@@ -127,7 +127,6 @@ _LETTERS = _Letters()
 
 
 def _share_of_letters(document: Document) -> float:
-    """Computes the share of letters among characters other than spaces."""
     letters = others = 0
     for line in document:
         letters += len(line.translate(_LETTERS))
@@ -136,7 +135,6 @@ def _share_of_letters(document: Document) -> float:
 
 
 def _share_of_repeated_lines(document: Document) -> float:
-    """Computes the share of characters in repeated lines."""
     seen: set[int] = set()
     repeated = total = 0
     for line in document:

@@ -44,10 +44,7 @@ class BuildSettings:
             )
 
     def described(self) -> dict[str, Any]:
-        """Returns the settings for the manifest, without document filters at defaults.
-
-        Manifests of older versions do not list filters.
-        """
+        """Returns the settings for the manifest, without filters at their defaults."""
         values = dataclasses.asdict(self)
         return {
             leaf.name: values[leaf.name]
@@ -61,7 +58,6 @@ class BuildSettings:
         return not self.described().keys().isdisjoint(FILTERS)
 
 
-# Settings of document filters and deduplication.
 FILTERS = (
     "dedup",
     "near_similarity",

@@ -71,7 +71,6 @@ class WordPiece(tf.Module):
         self._is_inside = np.array([t.startswith("##") for t in vocabulary.tokens])
         parts = (token.removeprefix("##") for token in vocabulary.tokens)
         self._sizes = np.fromiter(map(len, parts), np.int32)
-        # Autograph would take half a second.
         self._tokenize = tf.function(
             self.tokenize,
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -83,10 +82,7 @@ class WordPiece(tf.Module):
         return _restored, arguments
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Tokenizes UTF-8 texts, [N] string, to ids, [N, None] int32, ragged.
-
-        Adds no special tokens.
-        """
+        """Returns ids of [N] UTF-8 texts without [CLS] and [SEP]: [N, None] int32."""
         (ids,) = self._limited(self._split.tokenize(self.normalize(texts)))
         return ids
 
@@ -225,5 +221,4 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
 def _restored(
     vocabulary: Vocabulary, lower_case: bool, strip_accents: bool
 ) -> WordPiece:
-    """Unpickles a tokenizer."""
     return WordPiece(vocabulary, lower_case=lower_case, strip_accents=strip_accents)

@@ -100,7 +100,7 @@ class Job:
         return random.Random(f"{self.settings.seed} {unit.index} {purpose}")
 
     def file(self, unit: Unit, suffix: str) -> Path:
-        """Returns the path of a unit's file."""
+        """Path of a unit's file."""
         return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
 
     def result(self, unit: Unit) -> UnitResult:
@@ -250,7 +250,6 @@ class Worker:
         unk = job.vocabulary.unk_id
         unknown = sum(int((row == unk).sum()) for row in rows["train"])
         result = UnitResult(**counts, **shards, unknown=unknown, dropped=dropped)
-        # Last: the result marks the unit as finished.
         files.write_json(job.file(unit, BUILD), dataclasses.asdict(result))
         return result.documents
 
@@ -270,7 +269,6 @@ class Worker:
 def _batches(
     documents: Iterable[Document],
 ) -> Iterator[list[tuple[Document, selection.Facts]]]:
-    """Batches documents by characters, for the tokenizer."""
     batch: list[tuple[Document, selection.Facts]] = []
     size = 0
     for document in documents:

@@ -36,8 +36,6 @@ def _id_of(name: str) -> functools.cached_property[int]:
 class Vocabulary:
     """Tokens in the order of their ids, and the names of the special tokens.
 
-    The id of ``pad`` need not be 0.
-
     Raises ``ValueError`` if a special token is missing, if all tokens are special or
     unused, or if a token is empty, too long, repeated, or has an invalid character.
 
@@ -192,10 +190,8 @@ def train_vocabulary(
 ) -> list[str]:
     """Trains a WordPiece vocabulary with Hugging Face ``tokenizers``.
 
-    The result is deterministic and does not depend on the order of the lines. The
-    trainer alone is not: it breaks ties between pairs by the random iteration order of
-    a hash map. So this function passes it a sorted alphabet. Tokens have at most 64
-    characters.
+    The result is deterministic and does not depend on the order of the lines, because
+    the trainer starts from a sorted alphabet. Tokens have at most 64 characters.
 
     Args:
         lines: text; read twice, so an iterator is copied to a list.
@@ -222,7 +218,6 @@ def train_vocabulary(
         >>> "the" in tokens
         True
     """
-    # Lazy: loading a vocabulary must stay fast.
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     lines = list(lines) if iter(lines) is lines else lines
@@ -266,7 +261,7 @@ def train_vocabulary(
 def _counted_characters(
     lines: Iterable[str], normalizer: Any, min_frequency: int
 ) -> dict[str, int]:
-    """Counts the characters of the normalized text, most frequent first."""
+    """Counts characters of the normalized text, most frequent first."""
     raw = collections.Counter(itertools.chain.from_iterable(lines))
     counts: collections.Counter[str] = collections.Counter()
     for character, count in raw.items():
@@ -278,7 +273,6 @@ def _counted_characters(
 
 
 def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
-    """Returns the alphabet of ``train_vocabulary`` without ``limit_alphabet``."""
     order = list(counts)
     limit = min(1000, max(64, size // 16))
     alphabet, others = order[:limit], filter(_stands_alone, order[limit:])
