@@ -67,7 +67,7 @@ _SHAPE = {
     "model_type": str | None,
     "tie_word_embeddings": bool | None,
 }
-# Heads of fine-tuned models that are skipped.
+# Prefixes of task heads, which may stay unread.
 _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 # Older pickles hold the generator's output matrix, a copy of the word table.
