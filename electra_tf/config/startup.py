@@ -36,7 +36,6 @@ MAX_UNUSED_SECONDS = 30 * 24 * 3600
 MIN_FREE_BYTES = 1_000_000_000
 
 _NOT_FOR_COMMANDS = ("sklearn", "pandas", "matplotlib")
-# Arguments of ``gc.set_threshold``.
 _GC_THRESHOLDS = (100_000, 20, 10)
 
 # Info and warning lines of absl, and its first line.

@@ -197,12 +197,11 @@ class GracefulStop:
 class StepLogger(StepCallback):
     """Logs metrics to all sinks every ``every`` steps, then resets them.
 
-    The dict of a window holds the logs and metrics of the model over all replicas,
-    ``learning_rate`` (of the next update) and ``gradient_norm`` (of the last update, if
-    the optimizer has it). From the second execution on it also holds
-    ``steps_per_second`` and ``tokens_per_second`` of training only. A run from step 0
-    also logs its first execution, the losses of the untrained model. The last window
-    may be shorter.
+    The dict of a window holds the logs and metrics of the model over all replicas. It
+    adds ``learning_rate`` of the next update and ``gradient_norm`` of the last one, if
+    the optimizer has it. From the second execution on it adds ``steps_per_second`` and
+    ``tokens_per_second`` of training only. A run from step 0 also logs its first
+    execution, the losses of the untrained model. The last window may be shorter.
 
     Calls ``tick(step)`` of a sink after each execution and ``finish()`` at the end of
     ``fit``, if defined. ``tokens_per_step`` is batch size times sequence length; None

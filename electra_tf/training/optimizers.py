@@ -45,10 +45,10 @@ def _squared_norms(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as in the original ELECTRA code.
 
-    Two scalars describe the last update: ``gradient_norm`` (float32, global norm of the
-    reduced gradient before clipping) and ``first_nonfinite`` (int64, index of the first
-    variable with a gradient that is not finite, or -1). If the norm is not finite, the
-    update uses zero gradients, so weights and slots stay finite.
+    Two scalars describe the last update. ``gradient_norm`` is the global norm of the
+    reduced gradient before clipping, float32. ``first_nonfinite`` is the index of the
+    first variable with a gradient that is not finite, or -1, int64. If the norm is not
+    finite, the update uses zero gradients, so weights and slots stay finite.
 
     Args:
         learning_rate: positive; a float, a schedule of the step, or a callable.
