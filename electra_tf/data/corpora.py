@@ -62,8 +62,7 @@ def open_corpus(
         tfds_download: whether TensorFlow Datasets may download missing data.
         log: receives a warning about skipped files of folders.
 
-    Raises:
-        ValueError: if a spec matches nothing or an empty file.
+    Raises ``ValueError`` if a spec matches nothing or an empty file.
 
     Examples:
         >>> _ = Path("corpus.txt").write_text(
@@ -145,10 +144,7 @@ def corpus_hash(sources: Sequence[Source]) -> str:
 def shareable(
     sources: Sequence[Source], work: Path, small: int, log: Log
 ) -> Iterator[Text]:
-    """Yields the sources as ``Text``; spools other sources to plain files in ``work``.
-
-    Does not spool compressed files of at most ``small`` bytes.
-    """
+    """Yields the sources as ``Text``; spools all but plain and small gzip files."""
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
         if not source.needs_spool or 0 < source.size <= small:
@@ -272,10 +268,7 @@ class Text:
         return paths.sha256(self.path)
 
     def begins_with_document(self, size: int) -> bool:
-        """Whether the first ``size`` bytes contain no blank line.
-
-        False if the text is shorter or cannot be split at blank lines.
-        """
+        """Whether a splittable file has no blank line in the first ``size`` bytes."""
         if self.needs_spool or not self.blank_lines_separate or self.size <= size:
             return False
         with self._open() as file:

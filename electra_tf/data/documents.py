@@ -42,8 +42,7 @@ class ExampleBuilder:
             to the next example. ``"original"`` can reorder lines and discards the rest,
             like the original code.
 
-    Raises:
-        ValueError: if ``segmenting`` is unknown or ``max_seq_length`` is too small.
+    Raises ``ValueError`` if ``segmenting`` is unknown or ``max_seq_length`` below 5.
 
     Examples:
         >>> import random

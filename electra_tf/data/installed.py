@@ -167,7 +167,7 @@ def _in_a_process(paths: Sequence[Path]) -> list[list[str]]:
 
 def _module_paragraphs(path: Path) -> Iterator[str]:
     was_collecting = gc.isenabled()
-    # Syntax trees have no cycles, but collection would take half the time.
+    # Syntax trees have no cycles, but garbage collection would take half the time.
     gc.disable()
     try:
         source = path.read_bytes()

@@ -25,8 +25,7 @@ _POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 # Geometric distribution of the words in a span (SpanBERT).
 _SPAN_P, _MAX_SPAN = 0.2, 10
 
-# Paddings that prepend one False (or 0) to each row.
-_ONE_BEFORE = [[0, 0], [1, 0]]
+_ONE_BEFORE = [[0, 0], [1, 0]]  # Prepends one False (or 0) to each row.
 
 # SplitMix64. Unlike ``tf.random.stateless_*`` it takes one key per row in a single
 # call, and its bits are the same in eager and graph mode.
@@ -46,10 +45,7 @@ def mix(x: tf.Tensor) -> tf.Tensor:
 def row_keys(
     fingerprints: tf.Tensor, variants: tf.Tensor, *, seed: int = 0
 ) -> tf.Tensor:
-    """Returns one key per row, [B] uint64, from record hashes and mask variants.
-
-    Both arguments are [B] int64.
-    """
+    """Returns [B] uint64 keys from record hashes and mask variants, [B] int64."""
     seed_key = mix(tf.constant((seed + 1) * _GOLDEN % 2**64, tf.uint64))
     variant_keys = mix(tf.cast(variants, tf.uint64) + seed_key)
     return mix(tf.bitwise.bitwise_xor(tf.cast(fingerprints, tf.uint64), variant_keys))
@@ -70,7 +66,7 @@ def uniform(noise: tf.Tensor) -> tf.Tensor:
 
 
 def uniform64(noise: tf.Tensor) -> tf.Tensor:
-    """Converts 63-bit noise to float64 in the open (0, 1) with 52 random bits."""
+    """Converts 63-bit noise to float64 in (0, 1), both exclusive, with 52 bits."""
     high_bits = tf.bitwise.right_shift(noise, tf.constant(11, tf.int64))
     return (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
 
@@ -105,7 +101,7 @@ def word_numbers(
     """Returns the index of each piece's word within its row, [B, S] int32."""
     continues = tf.gather(continuation, input_ids) & (input_mask > 0)
     starts = tf.cast(~continues, tf.int32)
-    # If a record starts inside a word, its first pieces are word 0, not -1.
+    # A record can start inside a word: word 0, not -1.
     return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
 
 
@@ -288,13 +284,8 @@ class Masking:
     """Selects and masks positions of padded ids for masked language modeling.
 
     A row of ``n`` real tokens, [CLS] and [SEP] included, has ``round(n * mask_rate)``
-    masked positions (half to even), at least 1 and at most P. [CLS], [SEP], [MASK] and
-    padding are never masked; [UNK] can be.
-
-    Example, with ``mask_rate=1.0`` and all positions replaced::
-
-        ids      [CLS]  a       b       [SEP]  [PAD]
-        masked   [CLS]  [MASK]  [MASK]  [SEP]  [PAD]
+    masked positions, rounded half to even, at least 1 and at most P. [CLS], [SEP],
+    [MASK] and padding are never masked; [UNK] can be.
 
     Args:
         never_masked: ids of [CLS] and [SEP].

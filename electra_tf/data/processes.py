@@ -88,7 +88,7 @@ def _run_in_processes(
                 "to resume, with fewer processes."
             ) from error
         except BaseException:
-            # Otherwise the pool would first build all queued units.
+            # Otherwise the pool would build all queued units before it exits.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
