@@ -1,8 +1,7 @@
 """Softmax over a vocabulary at many positions, computed in chunks.
 
-At 128 x 128 tokens and 30,522 words the logits take 2 GB, and their gradient as much
-again. Only one chunk of rows has logits at a time; the backward pass recomputes them,
-at the cost of one more product with the table.
+Only one chunk of rows has logits at a time: 128 x 128 tokens and 30,522 words would
+take 2 GB, twice with the gradient. The backward pass recomputes the logits.
 
 Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 """
@@ -115,8 +114,7 @@ def _backward(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the gradients of the rows (in chunks), the table and the bias.
 
-    The derivative of logsumexp by a logit is the word's probability, so the backward
-    pass needs only the normalizers of the forward pass.
+    The derivative of logsumexp by a logit is the word's probability.
     """
     number = known_shape(chunks)[0]
 

@@ -1,8 +1,7 @@
 """Functions traced once: XLA-compiled ones, and one trace for a stack of layers.
 
-XLA's disk cache identifies a compiled function by name and content. TensorFlow numbers
-its functions with a process-wide counter, so small changes elsewhere would invalidate
-the cache. XLA-compiled functions are therefore renamed after a hash of their content.
+XLA's disk cache finds compiled functions by name and content. TensorFlow's own names
+contain a process-wide counter, so XLA-compiled functions get a hash of their content.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ def compiled(function: Callable) -> Callable:
 
     In a graph the result has no gradient: wrap the function in a custom gradient.
     """
-    # Autograph would slow down tracing. Two functions, because a call under a tape adds
-    # outputs to the function that it calls.
+    # Two functions: a call under a tape adds outputs to the function that it calls.
     eager, traced = (
         tf.function(function, jit_compile=True, autograph=False) for _ in range(2)
     )
@@ -84,14 +82,10 @@ class _Call:
 
 
 class TracedForAll:
-    """Calls each layer of a stack through a single trace, that of the first layer.
+    """Calls each layer of a stack through one trace, that of the layer ``pattern``.
 
-    In a graph the first layer's code runs with the weights of the other layer as
-    arguments, and its gradient is derived once. TensorFlow inlines the calls, so
-    results are bit-identical. Eager calls run the layer itself.
-
-    Args:
-        pattern: the layer to trace.
+    In a graph the trace takes the weights of the other layer as arguments. TensorFlow
+    inlines the calls, so results are bit-identical. Eager calls run the layer itself.
     """
 
     def __init__(self, pattern: keras.layers.Layer):
@@ -107,7 +101,6 @@ class TracedForAll:
         """Returns ``layer(*args, **kwargs)``."""
         if tf.executing_eagerly():
             return layer(*args, **kwargs)
-        # Tensors: gradients of a replica do not reach mirrored variables passed as
-        # arguments.
+        # Gradients of a replica do not reach mirrored variables passed as arguments.
         values = [tf.convert_to_tensor(weight.value) for weight in layer.weights]
         return self._traced(values, *args, **kwargs)

@@ -1,8 +1,7 @@
 """Token embeddings: words, positions and segments, normalized.
 
-Two encoders with the same embedding object share its three tables and LayerNorm, the
-default of the paper (section 3.2) and of the original code. The other classes share
-part of another embedding.
+Encoders with the same embedding object share all tables and the LayerNorm, the default
+of the paper (section 3.2) and of the original code. The other classes share less.
 
 Letters: B batch, S sequence, V vocabulary, E embedding size. In every call,
 ``training`` turns dropout on, which needs ``seed``, int32 [2].
@@ -35,10 +34,9 @@ _TAKEN_OVER = (
 class TextEmbedding(Serializable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, LayerNorm, dropout.
 
-    The tables are the variables ``word_embeddings`` [V, E], the output matrix of
-    ``MaskedLMHead``, ``position_embeddings`` [max_positions, E] and
-    ``segment_embeddings`` [num_segments, E]. See ``TransformerEncoderBlock`` for
-    arguments not listed.
+    Its tables are the variables ``word_embeddings`` [V, E], ``position_embeddings``
+    [max_positions, E] and ``segment_embeddings`` [num_segments, E]. See
+    ``TransformerEncoderBlock`` for arguments not listed.
 
     Args:
         size: width of all tables.
@@ -129,8 +127,8 @@ class TextEmbedding(Serializable, keras.layers.Layer):
     def words_of(self, one_hots: tf.Tensor) -> tf.Tensor:
         """Multiplies relaxed samples, weights over the vocabulary, by the word table.
 
-        Maps float32 [..., V] to [..., E], with gradients to the weights. A one-hot row
-        gives exactly the row that ``words`` looks up.
+        Maps float32 [..., V] to [..., E], with gradients to the weights. One-hot rows
+        give the same result as ``words``.
         """
         rows = tf.reshape(one_hots, [-1, self.vocab_size])
         rows = tf.matmul(rows, self.word_table())
@@ -144,10 +142,9 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Adds segment and position embeddings to ``words``; LayerNorm and dropout.
+        """Maps ``words`` to the result of ``call``, [B, S, E] in the compute dtype.
 
-        ``words`` are float32 [B, S, E], as from ``words``. The result is that of
-        ``call``, [B, S, E] in the compute dtype.
+        Adds segment and position embeddings to float32 [B, S, E]; LayerNorm, dropout.
         """
         length = self._checked_length(known_shape(words)[1])
         segments = self._pick(
@@ -217,8 +214,7 @@ class _BorrowingEmbedding(TextEmbedding):
         # Not in build, which opens a name scope: the lender's paths must not change.
         if not lender.built:
             lender.build()
-        # A closure hides the lender from Keras, which would otherwise track its
-        # variables in this layer.
+        # A closure, because Keras would track the lender's variables in this layer.
         self._lender = lambda: lender
 
     @property
@@ -240,9 +236,8 @@ class _BorrowingEmbedding(TextEmbedding):
 class SharedWordEmbedding(_BorrowingEmbedding):
     """Embeddings that share the word table of another embedding, the ``lender``.
 
-    Both embeddings train the word table. Most re-implementations of ELECTRA share only
-    this table; the original code shares all tables and the LayerNorm. See
-    ``TextEmbedding`` for other arguments.
+    Both embeddings train the table, the only one that most re-implementations share.
+    See ``TextEmbedding`` for other arguments.
 
     Examples:
         >>> lender = et.layers.TextEmbedding(vocab_size=100, size=16)
@@ -265,13 +260,10 @@ class SharedWordEmbedding(_BorrowingEmbedding):
 class DeltaEmbedding(_BorrowingEmbedding):
     """Gradient-disentangled embedding sharing: stop_gradient(shared table) + delta.
 
-    DeBERTaV3 (He et al., 2021), section 3.3: the discriminator reads
-    E_D = sg(E_G) + E_delta, with E_delta initially zero. Its loss trains the delta, but
-    not the generator's table, the ``lender``. Word, position and segment tables have
-    deltas; the LayerNorm is not shared, as in that paper's code. See
-    ``TextEmbedding`` for other arguments.
-
-    Weight decay applies to the deltas, that is, towards the shared values.
+    DeBERTaV3 (He et al., 2021), section 3.3: E_D = sg(E_G) + E_delta, with E_delta
+    initially zero, so that the discriminator's loss does not train the generator's
+    tables, the ``lender``. The LayerNorm is not shared, as in that paper's code. Weight
+    decay pulls towards the shared values. See ``TextEmbedding`` for other arguments.
 
     Examples:
         >>> generators = et.layers.TextEmbedding(vocab_size=100, size=16, dropout=0.0)

@@ -21,10 +21,7 @@ from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
 class ExportsTokenInputs:
-    """Gives ``keras.Model.export`` a signature of integer token ids of any shape.
-
-    Keras would use float inputs and the shapes of the first call.
-    """
+    """Gives ``keras.Model.export`` a signature of integer token ids of any shape."""
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Exports the model; the default ``input_signature`` takes any [B, S]."""
@@ -37,8 +34,8 @@ class ExportsTokenInputs:
 class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
     """Embeddings, a projection if the widths differ, and a Transformer encoder.
 
-    The constructor creates all variables. Encoders with the same embeddings object
-    share it, also in a saved and loaded model that contains both.
+    Encoders with the same embeddings object share it, also after saving and loading a
+    model that contains both. The constructor creates all variables.
 
     Args:
         embeddings: a ``TextEmbedding``.
@@ -97,8 +94,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
             name="transformer",
             **self.block_options(),
         )
-        # Built outside of this model's name scope: paths of shared tables must not
-        # depend on the encoder that is created first.
+        # Outside of this model's name scope, which would name the shared tables.
         if not embeddings.built:
             embeddings.build()
         self.build()
@@ -138,10 +134,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """Returns the input of the first block and the output of each block.
-
-        These are ``num_layers + 1`` tensors [B, S, D]. Arguments as in ``call``.
-        """
+        """Returns the block inputs and the result: ``num_layers + 1`` [B, S, D]."""
         inputs = encoder_inputs(inputs)
         tokens = inputs["input_ids"]
         return self._encode(self.embeddings, tokens, inputs, training, seed)
@@ -155,8 +148,8 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
     ) -> tf.Tensor:
         """Encodes word embeddings, float32 [B, S, E], such as those of relaxed samples.
 
-        With ``words = embeddings.words(input_ids)`` the result is bit-identical to
-        ``call``. Other arguments as in ``call``; ignores input_ids.
+        ``encode_words(embeddings.words(input_ids), ...)`` is bit-identical to ``call``,
+        whose other arguments it takes.
         """
         inputs = encoder_inputs(inputs, words)
         embed = self.embeddings.compose
@@ -173,8 +166,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         seeds = [None, None]
         if training:
             if seed is None:
-                # All replicas share the generator's state and would drop the same
-                # elements of different rows.
+                # The same seed on all replicas would drop the same elements.
                 seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
                 seed = seed_of_rows(tf.cast(seed, tf.int32), tokens)
             seeds = split_seed(seed, 2)
@@ -187,20 +179,14 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         )
 
     def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Computes ``call`` in inference mode without the cost of padding.
-
-        Hidden states of padding, [B, S, D], are 0.
-        """
+        """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
         tokens, packing = self._packed(inputs)
         for block in self.transformer.blocks:
             tokens = block.infer(tokens, packing)
         return packing.unpack(tokens)
 
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Computes ``encode_tokens`` at the first position only: [B, 1, D].
-
-        The last block then has one query per row.
-        """
+        """Computes ``encode_tokens`` at the first position only: [B, 1, D]."""
         tokens, packing = self._packed(inputs)
         *lower, last = self.transformer.blocks
         for block in lower:
@@ -224,10 +210,9 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return rows + tf.cast(bias, rows.dtype)
 
     def variables_by_depth(self) -> list[list[keras.Variable]]:
-        """Returns ``num_layers + 1`` groups of trainable variables, input to output.
+        """Returns the trainable variables of the embeddings and of each block.
 
-        The first group holds the embeddings and the projection, the others one block
-        each.
+        These are ``num_layers + 1`` groups; the first one includes the projection.
         """
         projection = [variable for variable in self.projection if variable.trainable]
         bottom = [*self.embeddings.trainable_variables, *projection]
@@ -238,7 +223,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         """Returns this encoder, or a copy with embeddings of its own.
 
         Embeddings that share tables, such as ``DeltaEmbedding``, become a plain
-        ``TextEmbedding`` of the same values, ready to be saved and fine-tuned.
+        ``TextEmbedding`` of the same values.
         """
         return self.with_embeddings(self.embeddings.standalone())
 
@@ -251,10 +236,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         return copy
 
     def take_over(self, source: TextEncoder) -> None:
-        """Copies all weights, embeddings included, from an equal encoder.
-
-        The two may share embeddings.
-        """
+        """Copies all weights from an equal encoder, which may share the embeddings."""
         self.embeddings.take_over(source.embeddings)
         self._take_over_layers(source)
 

@@ -1,7 +1,6 @@
 """XLA-compiled versions of `plain` with recomputed gradients, for training.
 
-Arguments, results and gradients are those of the same function in ``plain``. XLA
-compiles the element-wise chains into one pass over memory. Matrix products stay
+XLA compiles the element-wise chains into one pass over memory. Matrix products stay
 outside, where TensorFlow's kernels are faster. Backward passes recompute cheap values
 from low-precision inputs and seeds; float32 intermediates and masks are not stored.
 
@@ -22,12 +21,9 @@ from electra_tf.layers.randomness import Shape, keep_mask, keep_scale, known_sha
 def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Compiles a function with a gradient that recomputes it from the inputs.
 
-    An ordinary gradient stores all float32 intermediates. This one stores only the
-    inputs, which exist anyway, and XLA fuses the recomputation into the backward pass:
-    a little arithmetic instead of memory.
-
-    The function takes differentiable float tensors by position and other values by
-    keyword, and returns one tensor.
+    XLA fuses the recomputation into the backward pass. The inputs exist anyway, so no
+    float32 intermediate is stored. Differentiable float tensors are positional
+    arguments, other values keywords; the result is one tensor.
     """
     forward = compiled(function)
 
@@ -44,8 +40,7 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     backward = compiled(backward)
 
     def call(*tensors: tf.Tensor, **options: object) -> tf.Tensor:
-        # Defined per call: the custom gradient takes only the differentiable tensors,
-        # the options are captured.
+        # Defined per call to capture the options.
         @tf.custom_gradient
         def run(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
@@ -77,10 +72,8 @@ def attention(
 ) -> tf.Tensor:
     """Computes ``plain.attention``; stores one [B, N, S, S] tensor for the gradient.
 
-    Not ``recomputed``: the two matrix products are expensive and must stay outside of
-    XLA. It stores the probabilities in the dtype of ``qkv``, with the dropout mask in
-    their signs. Plain operations store scores, probabilities, mask and dropped
-    probabilities, in part as float32.
+    Not ``recomputed``, because the two matrix products are expensive. It stores the
+    probabilities in the dtype of ``qkv``, with the dropout mask in their signs.
     """
     bias = tf.convert_to_tensor(bias)
     rows = known_shape(mask)
@@ -146,8 +139,8 @@ def _softmax(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns scaled probabilities with negative dropped ones, and dropout's output.
 
-    The backward pass needs only the first: the absolute value is the probability, the
-    sign the dropout mask. The lost sign of a probability of 0 has no effect.
+    The first is all that the backward pass needs: the sign is the dropout mask. The
+    lost sign of a probability of 0 has no effect.
     """
     probabilities = plain.masked_softmax(scores, mask, head_size, score_penalty)
     probabilities = tf.cast(probabilities * keep_scale(rate), scores.dtype)
@@ -179,8 +172,8 @@ def _softmax_gradient(
 def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Computes ``losses.token_cross_entropy`` three times as fast.
 
-    TensorFlow's kernel computes the gradients of all logits [..., V] in the forward
-    pass. This one stores only logsumexp of each row. Results differ in the last bits.
+    Stores logsumexp of each row, where TensorFlow's kernel computes the gradients of
+    all logits [..., V] in the forward pass. Results differ in the last bits.
     """
 
     @tf.custom_gradient

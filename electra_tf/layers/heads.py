@@ -18,10 +18,7 @@ from electra_tf.layers.serialization import Serializable
 
 
 def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Gathers hidden states [B, S, D] at int32 ``positions`` [B, P]: [B * P, D].
-
-    Positions are in [0, S).
-    """
+    """Gathers hidden [B, S, D] at int32 ``positions`` [B, P] in [0, S): [B * P, D]."""
     batch, length, size = known_shape(hidden)
     offsets = tf.range(batch, dtype=positions.dtype) * length
     rows = tf.reshape(positions + offsets[:, tf.newaxis], [-1])
@@ -71,11 +68,8 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
     """Predicts tokens at given positions with the tied word table.
 
     Gather, dense to the embedding width, exact GELU, LayerNorm, product with the
-    transposed word table, output bias. Product and logits are float32 under every
-    dtype policy, because samples are drawn from them.
-
-    Shares the word table of ``embeddings``. See ``TransformerEncoderBlock`` for other
-    arguments.
+    transposed word table of ``embeddings``, bias. The logits, which are sampled from,
+    are float32 in every policy. See ``TransformerEncoderBlock`` for other arguments.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)
@@ -190,10 +184,7 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         )
 
     def call(self, hidden: tf.Tensor, *, training: bool = False) -> tf.Tensor:
-        """Scores all tokens of hidden [B, S, D]: rtd_logits, float32 [B, S].
-
-        ``training`` changes the speed, not the result.
-        """
+        """Scores all tokens of hidden [B, S, D]: rtd_logits, float32 [B, S]."""
         ops = fused if training else plain
         batch, length, size = known_shape(hidden)
         rows = weights.matmul(tf.reshape(hidden, [-1, size]), self.dense_kernel)

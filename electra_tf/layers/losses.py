@@ -22,12 +22,9 @@ def weighted_mean(
 ) -> tf.Tensor:
     """Sum of ``values * weights`` on this replica over the sum of all weights.
 
-    The denominator is the sum over all replicas, or ``total``. Summing the results, as
-    the optimizer sums gradients, gives the mean over the global batch, even if the
-    replicas have unequal weights.
-
-    Values and weights have one shape. The result, a float32 scalar, is 0 if the total
-    is 0.
+    The denominator, ``total``, is by default the sum over all replicas. The sum of the
+    results over replicas is therefore the mean over the global batch. Values and
+    weights have one shape. The result, a float32 scalar, is 0 if the total is 0.
 
     Examples:
         >>> values, weights = (
@@ -63,8 +60,8 @@ def token_cross_entropy_for(
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Returns the ``token_cross_entropy`` for a model's compute dtype.
 
-    Both are float32 but round differently. float32 models keep TensorFlow's kernel, so
-    that old runs resume bit-identically; low-precision models use the faster one.
+    float32 models keep TensorFlow's kernel, so that old runs resume bit-identically;
+    low-precision models use the faster one, which rounds differently.
     """
     whole = compute_dtype in ("float32", "float64")
     return token_cross_entropy if whole else fused.token_cross_entropy

@@ -1,8 +1,7 @@
 """Inference without padding.
 
-Most of a Transformer treats tokens independently, so the T real tokens of a batch are
-packed into one list, [T, D]. Only attention needs the rows: it gathers queries, keys
-and values from the list. Results are unchanged, because no token attends to padding.
+The T real tokens of a batch are packed into one list, [T, D]. Only attention depends on
+the rows: it gathers queries, keys and values from the list. Results are unchanged.
 
 Letters: B batch, S sequence, T tokens, D width, N heads, H head size, Q queries, and K
 tokens that are kept.
@@ -22,11 +21,7 @@ from electra_tf.layers.randomness import known_shape
 def bias_activation(
     inputs: tf.Tensor, bias: tf.Tensor, *, activation: plain.Activation
 ) -> tf.Tensor:
-    """Computes ``plain.bias_activation`` so that it fuses with the matrix product.
-
-    TensorFlow's graph optimizer fuses a product, ``bias_add`` and GELU of one dtype,
-    and computes GELU in float32.
-    """
+    """Computes ``plain.bias_activation`` in ops that TensorFlow's optimizer fuses."""
     # Training uses +: the gradient of bias_add sums in another order.
     return activation(tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype)))
 
@@ -57,12 +52,10 @@ class Packing:
         mask: [B, S], 1 for positions that may be attended to.
         tokens: int32 [T], the position of each token among B * S.
         rows: int32 [B, S], the token of each position; arbitrary for padding.
-        queries: int32 [B, N, Q], indices into the product [T, 3 * D] as vectors of
-            size H.
+        queries: int32 [B, N, Q], indices into [3 * T * N, H], the product [T, 3 * D].
         keys: int32 [B, N, S], likewise.
         values: int32 [B, N, S], likewise.
-        merged: int32 [K, N], indices of each kept token's heads in the context,
-            [B, N, Q, H].
+        merged: int32 [K, N], indices of each kept token's heads in [B * N * Q, H].
         kept: int32 [K], the tokens kept after attention; None for all.
     """
 

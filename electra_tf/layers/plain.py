@@ -1,8 +1,8 @@
 """Element-wise parts of a Transformer in plain TensorFlow operations.
 
-They are the reference for ``fused``, and run in inference: consumers of a SavedModel,
-such as LiteRT, have no XLA. All arithmetic is float32, because bfloat16 sums lose
-small terms. The result has the dtype of the first argument unless stated otherwise.
+The reference for ``fused``, and the inference code: consumers of a SavedModel, such as
+LiteRT, have no XLA. All arithmetic is float32, because bfloat16 sums lose small terms.
+The result has the dtype of the first argument unless stated otherwise.
 
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size. A bias has
 the width of the input; ``gamma`` and ``beta`` are [D]; ``rate`` is the dropout rate;

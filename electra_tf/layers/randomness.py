@@ -1,12 +1,12 @@
 """Stateless randomness: draws are pure functions of a seed and a row.
 
-A seed is an int32 tensor of shape [2]. ``split_seed`` and ``fold_in`` derive further
-streams from it. No variable holds random state, so a resumed run repeats the dropout
-of an uninterrupted one. Masks are the same with and without XLA, on every device.
+A seed is an int32 tensor of shape [2]. ``split_seed`` and ``fold_in`` derive streams
+from it. No variable holds random state, so resumed runs repeat the dropout of
+uninterrupted ones. Masks are the same with and without XLA, on every device.
 
-A third word (``at_row``) is the offset of the local rows in the global batch. Draws
-for a row then do not depend on replicas and micro-batches. Derived seeds keep the
-offset. It is a tensor, so replicas with different offsets run the same compiled code.
+A third word (``at_row``), which derived seeds keep, is the offset of the local rows in
+the global batch: draws for a row do not depend on replicas and micro-batches. It is a
+tensor, so all replicas run the same compiled code.
 """
 
 from __future__ import annotations
@@ -95,14 +95,13 @@ def known_shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
 def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
     """Draws a boolean mask of the elements that dropout keeps.
 
-    Each element's draw is a hash of the seed and its index in the global batch; the
-    first axis holds rows. XLA fuses the hash into the consumer, and backward passes
-    recompute it, so masks are never stored. A random generator took about 7 % of a
-    training step. The dropped fraction is exact to 2**-33.
+    An element's draw is a hash of the seed and its index in the global batch; the first
+    axis holds rows. XLA fuses it into the consumer, and backward passes recompute it,
+    so masks are never stored. The dropped fraction is exact to 2**-33.
     """
     first, second, *begin = tf.unstack(tf.bitcast(seed, tf.uint32))
-    # Row-major indices, summed by axis from a zero that depends on the seed: TensorFlow
-    # would fold a single range into a large constant.
+    # A zero that depends on the seed keeps TensorFlow from folding the indices into a
+    # large constant.
     index, stride = tf.bitwise.bitwise_and(first, tf.constant(0, tf.uint32)), 1
     for axis, size in reversed([*enumerate(shape)][1:]):
         steps = tf.cast(tf.range(size), tf.uint32) * tf.cast(stride, tf.uint32)
@@ -159,10 +158,7 @@ def _drop_threshold(rate: float) -> int:
 
 
 def _mix(words: tf.Tensor) -> tf.Tensor:
-    """Bijective 32-bit mixer ``lowbias32`` of Chris Wellons.
-
-    Bijectivity keeps the draws of all elements distinct before the threshold.
-    """
+    """Bijective 32-bit mixer ``lowbias32`` of Chris Wellons: all draws are distinct."""
     words = _xor_shift(words, 16) * tf.constant(0x7FEB352D, tf.uint32)
     words = _xor_shift(words, 15) * tf.constant(0x846CA68B, tf.uint32)
     return _xor_shift(words, 16)

@@ -1,8 +1,4 @@
-"""Training under ``tf.distribute``: sums over replicas, seeds, and repairs of Keras 3.
-
-Models that derive from ``DistributedFit`` support plain ``fit`` and ``evaluate`` under
-every ``tf.distribute`` strategy of this library.
-"""
+"""Training under ``tf.distribute``: sums over replicas, seeds, repairs of Keras 3."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from electra_tf.layers.randomness import at_row, fold_in
 def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
     """Sums a tensor over the replicas of the current strategy.
 
-    With several replicas, call it outside of ``tf.while_loop`` and ``tf.cond``, where
-    TensorFlow cannot synchronize replicas.
+    Call it outside of ``tf.while_loop`` and ``tf.cond`` if there are several replicas.
 
     Examples:
         >>> float(et.losses.all_replicas_sum(tf.constant(2.0)))  # without a strategy
@@ -52,18 +47,18 @@ def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
 
 
 def seed_of_rows(seed: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-    """Returns a step's seed for this replica's rows, int32 [3].
+    """Returns a step's seed for this replica's rows, int32 [3], from int32 [2].
 
-    ``seed``, int32 [2], is the same on all replicas. Restricted like ``rows_before``.
+    Restricted like ``all_replicas_sum``.
     """
     # Folding in 0 keeps single-replica runs of older versions bit-identical.
     return at_row(fold_in(seed, 0), rows_before(batch))
 
 
 class DistributedFit:
-    """Repairs of ``keras.Model.fit`` under ``tf.distribute``.
+    """Repairs of ``keras.Model.fit`` for models that create variables in ``__init__``.
 
-    Mix in before ``keras.Model``. The constructor must create all variables.
+    Mix in before ``keras.Model``.
     """
 
     def _maybe_symbolic_build(
@@ -71,9 +66,8 @@ class DistributedFit:
     ) -> None:
         """Builds the optimizer, and a compiled loss from one replica's batch.
 
-        Keras infers shapes from the mean of the first batch over replicas, which fails
-        for unequal batches and under MultiWorkerMirroredStrategy. These models lack
-        only the optimizer's slots and Keras's trackers of several losses.
+        Keras averages the first batch over replicas to infer shapes, which fails for
+        unequal batches and under MultiWorkerMirroredStrategy.
         """
         with self.distribute_strategy.scope():
             if self.optimizer is not None and not self.optimizer.built:

@@ -17,19 +17,15 @@ _SHARED = "shared_object_id"
 class Serializable:
     """Derives the Keras config from the constructor's arguments.
 
-    Mix in before the Keras class (``class Dropout(Serializable, keras.layers.Layer)``)
-    or use alone. Each argument must be an attribute of the same name. A constructor
-    with ``**kwargs`` adds the arguments of the base classes.
-
-    Layers, encoders and samplers among the arguments are serialized, so the config is
-    JSON and a clone has its own variables. Shared objects stay shared in the clone.
+    Mix in before the Keras class or use alone. Each argument must be an attribute of
+    the same name; ``**kwargs`` adds those of the base classes. Layers, encoders and
+    samplers are serialized; shared objects stay shared in the clone.
     """
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments as JSON values."""
         if _is_sharing():
-            # During saving, Keras serializes nested objects itself and detects those
-            # that other objects of the file share.
+            # During saving, Keras serializes nested and shared objects itself.
             return self._live_config()
         with ObjectSharingScope():
             config = keras.saving.serialize_keras_object(self._live_config())
@@ -60,16 +56,14 @@ class Serializable:
         }
         made = cls(**parts)
         if config.get("trainable") is False:
-            # Keras's constructor does not freeze sublayers; a second False would not
-            # reach them either.
+            # Keras freezes sublayers only if the attribute changes after construction.
             made.trainable = True
             made.trainable = False
         return made
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:
         """Creates the variables, unless the constructor did."""
-        # Keras would call `build` with the first input shapes, and warn about
-        # dictionaries.
+        # Keras's own method warns if the first inputs are dictionaries.
         if not self.built:
             super().build_from_config(config)
 
@@ -81,7 +75,7 @@ def _is_sharing() -> bool:
 
 
 def number_shared_objects(config: Any) -> Any:
-    """Renumbers the object ids of a Keras config, which are memory addresses: 1, 2, ...
+    """Replaces object ids in a Keras config, memory addresses, by 1, 2, ...
 
     Removes the ids of dtype policies, which are stateless.
     """

@@ -1,8 +1,8 @@
 """The Transformer encoder of BERT and ELECTRA: a stack of post-LayerNorm blocks.
 
-Activations are two-dimensional between matrix products, and query, key and value share
-one product. All operations between two products are a single function: of ``fused`` in
-training, of ``plain`` otherwise. Inference can skip padding (``packing``).
+Query, key and value share one product. All operations between two products are a single
+function: of ``fused`` in training, of ``plain`` otherwise. Inference can skip padding
+(``packing``).
 
 Letters: B batch, S sequence, R rows (B * S), D hidden size, N heads, H head size,
 F feed-forward size. In every call, ``training`` turns dropout on, which needs
@@ -92,11 +92,9 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
 
     Args:
         intermediate_size: width of the feed-forward network.
-        num_heads: number of attention heads; must divide the hidden size.
+        num_heads: number of attention heads; must divide the hidden size, else build
+            raises ValueError.
         **kwargs: arguments of ``BlockOptions`` and ``keras.layers.Layer``.
-
-    Raises:
-        ValueError: in build, if the heads do not divide the hidden size.
 
     Examples:
         >>> block = et.layers.TransformerEncoderBlock(intermediate_size=64, num_heads=2)
@@ -189,10 +187,7 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         seeds: Sequence[tf.Tensor | None],
         rate: float,
     ) -> tf.Tensor:
-        """Applies the rest of the block to attention's result and the input, [R, D].
-
-        ``ops`` is ``plain``, ``fused`` or ``packing``.
-        """
+        """Applies the rest of the block to attention's result and the input, [R, D]."""
         norm = {"rate": rate, "epsilon": self.layer_norm_epsilon}
         rows = ops.bias_drop_add_norm(
             weights.matmul(context, self.attention_output_kernel),
@@ -229,8 +224,7 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
 
     ``blocks`` are ordered from input to output. With ``remat``, training stores only
     the input of each block and recomputes the block in the backward pass (gradient
-    checkpointing; Chen et al., 2016). This saves memory at the cost of a second
-    forward pass; results are unchanged.
+    checkpointing; Chen et al., 2016), with the same results.
 
     Examples:
         >>> stack = et.layers.TransformerEncoder(

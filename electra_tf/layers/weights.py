@@ -20,10 +20,7 @@ Pair = tuple[keras.Variable, keras.Variable]
 
 
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
-    """Normal distribution truncated at two ``stddev``, not rescaled, as in BERT.
-
-    The standard deviation after truncation is 0.88 * ``stddev``.
-    """
+    """Normal truncated at 2 ``stddev`` as in BERT; its deviation is 0.88 ``stddev``."""
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 

@@ -1,7 +1,7 @@
 """Adversarial training of the generator.
 
-Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F: the generator
-maximizes the discriminator's loss. Both classes minimize
+Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F, where results
+are worse than with a maximum-likelihood generator. Both classes minimize
 
     generator_weight * ((1 - w) * MLM - w * J) + discriminator_weight * L_disc
 
@@ -9,8 +9,6 @@ J is the mean discriminator loss at the masked positions. Only the generator max
 it, and only the discriminator minimizes L_disc. The weight w is ``adversarial_weight``:
 1 is the paper's experiment, a schedule from 0 to 1 anneals from maximum likelihood. The
 classes differ in how the gradient of J passes through the discrete samples.
-
-The paper reports worse results than with a maximum-likelihood generator.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size, D
 hidden size.
@@ -41,8 +39,7 @@ from electra_tf.pretraining.samplers import Corrupted
 class RewardBaseline(keras.layers.Layer):
     """Expected reward at a position: b = -log sigmoid(w . h_G), appendix F.
 
-    ``call`` maps hidden [.., D] to logits w . h_G, [..]. The initial logits are 0, a
-    reward of ln 2.
+    ``call`` maps hidden [.., D] to logits w . h_G, [..], initially 0 (a reward ln 2).
 
     Examples:
         >>> baseline = pretraining.RewardBaseline()
@@ -142,8 +139,7 @@ class _AdversarialElectra(Electra):
     def _rewards(self, rtd_logits: tf.Tensor, corrupted: Corrupted) -> tf.Tensor:
         """Returns the discriminator loss at the masked slots, [B, P], no gradient.
 
-        -log D(x) if the sample is the original token, else -log(1 - D(x)). The loss at
-        other positions is treated as independent of the samples (appendix F).
+        Treats the loss at other positions as independent of the samples (appendix F).
         """
         batch = corrupted.batch
         values = losses.binary_cross_entropy(corrupted.is_replaced, rtd_logits)
@@ -170,14 +166,12 @@ class _AdversarialElectra(Electra):
 class ReinforceElectra(_AdversarialElectra):
     """Adversarial generator by policy gradient with a learned baseline, appendix F.
 
-    The samples of a row are one action; its probability is a product over positions.
-    The reward R of a sample is the discriminator's loss at its position. Its gradient
-    is (R - b) grad log p_G, with p_G the sampler's distribution, temperature included.
-    b is the ``RewardBaseline`` of the generator's last hidden state at the position.
+    The reward R of a sample is the discriminator's loss at its position, its gradient
+    (R - b) grad log p_G. p_G is the sampler's distribution, temperature included, and b
+    the ``RewardBaseline`` of the generator's last hidden state at the position.
 
-    The paper does not say whether the baseline's loss trains the generator's encoder;
-    here it trains the linear map only. Its weight is ``generator_weight`` for every
-    mixture, so that the baseline is trained when the adversarial term sets in.
+    The baseline's loss trains the linear map only; the paper leaves this open. Its
+    weight is ``generator_weight``, so that it is trained before w leaves 0.
 
     ``adversarial_weight`` w is a number in [0, 1] or a schedule. The sampler must have
     a ``distribution`` method like ``CategoricalSampler``.
@@ -238,14 +232,11 @@ class GumbelElectra(_AdversarialElectra):
     samples times its word table. The backward pass replaces them by
     softmax((logits + noise) / tau) and reverses the sign for the generator. The
     gradient is that of the whole discriminator loss, scaled to a mean over the masked
-    positions, so ``w`` has the scale of ``ReinforceElectra``. The word table gets the
-    gradient of the hard lookup.
+    positions as in ``ReinforceElectra``. The word table gets the gradient of the hard
+    lookup. The extra cost is one masked-LM head and some [B, P, V] tensors.
 
-    The extra cost is one masked-LM head, [B P, V] x [V, E], and some [B, P, V] tensors.
-
-    ``adversarial_weight`` and the sampler are as in ``ReinforceElectra``. Raises
-    ValueError unless ``gumbel_temperature`` (tau) and ``discriminator_weight`` are
-    positive.
+    ``gumbel_temperature`` (tau) and ``discriminator_weight`` must be positive, else
+    ValueError; other arguments as in ``ReinforceElectra``.
 
     Examples:
         >>> model = pretraining.GumbelElectra(
@@ -319,10 +310,7 @@ def perturbed_logits(
     distribution of noise first and argmax second (truncated Gumbels; Maddison et al.,
     2014). With Z = logsumexp(logits) and all E exponential, the largest value is
     Z - log E_0; the others are -log(E_i exp(-logits_i) + exp(-largest)). Any exact
-    sampler may therefore draw the ids, and the precision of float32 uniforms, which
-    cut the Gumbel tail near 16, cannot change them.
-
-    The noise is constant in the backward pass: d perturbed / d logits is the identity.
+    sampler may draw the ids. The noise has no gradient: d perturbed / d logits = 1.
     """
     fixed = tf.stop_gradient(logits)
     draws = uniform(seed, known_shape(logits)) + 1e-30
@@ -344,8 +332,7 @@ def straight_through(
 ) -> tf.Tensor:
     """Returns one-hots of the samples with the gradient of softmax(perturbed / tau).
 
-    The values are exactly 0 and 1. A lower temperature lowers the bias of the gradient
-    and raises its variance.
+    A lower temperature lowers the bias of the gradient and raises its variance.
     """
     hard = tf.one_hot(sampled_ids, perturbed.shape[-1], dtype=tf.float32)
 
@@ -371,8 +358,7 @@ def put_rows(
 ) -> tf.Tensor:
     """Writes rows [B, P, E] into zeros of [B, S, E] at positions [B, P].
 
-    Only rows marked in ``used`` (bool [B, P]) are written. Their positions must differ
-    within a row of the batch.
+    Only rows marked in ``used`` (bool [B, P]) are written, at distinct positions.
     """
     batch, slots, size = known_shape(rows)
     kept = tf.where(used[..., tf.newaxis], rows, 0.0)

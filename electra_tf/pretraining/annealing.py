@@ -1,8 +1,7 @@
 """Schedules of sampling temperatures and mixture weights.
 
-A schedule maps the number of updates (an integer scalar) to a float32 scalar, like
-Keras's ``LearningRateSchedule``. Steps are `PretrainingModel.step`, so every phase
-counts from 0.
+A schedule maps the number of updates (an integer scalar), counted from 0 in every
+phase, to a float32 scalar, like Keras's ``LearningRateSchedule``.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ Schedule = Callable[[tf.Tensor | None], tf.Tensor | float]
 class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule):
     """Linear change from ``start`` to ``end``, then constant.
 
-    Begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 updates; Keras's
-    ``PolynomialDecay`` always begins at step 0.
+    Begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 updates.
 
     Examples:
         >>> change = pretraining.LinearChange(1.0, 0.0, steps=10, begin=5)
@@ -50,8 +48,7 @@ class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSche
     """Exponential decay to a limit: end + (start - end) * exp(-step / time_constant).
 
     Temperature of Fast-ELECTRA (Dong et al., 2023), T = 1 + (T_0 - 1) exp(-u / tau)
-    with u the trained fraction: ``time_constant`` > 0 is tau times the number of
-    updates. Keras's ``ExponentialDecay`` decays to 0.
+    with u the trained fraction: ``time_constant`` > 0 is tau * the number of updates.
 
     Examples:
         >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)

@@ -27,14 +27,13 @@ GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 class PretrainingModel(Serializable, DistributedFit, keras.Model):
     """A ``keras.Model`` whose loss comes from ``compute_losses``.
 
-    All randomness in a step is a function of (seed, step, global row, stream). A
-    resumed run is therefore bit-identical to an uninterrupted one, and the split into
-    replicas and micro-batches does not matter. Losses are sums over the local rows
-    divided by *global* counts, so summed gradients are those of the whole batch.
+    All randomness in a step is a function of (seed, step, global row, stream): resumed
+    runs are bit-identical, and the split into replicas and micro-batches does not
+    matter. Losses are sums over local rows divided by *global* counts, so summed
+    gradients are those of the whole batch.
 
     Args:
-        gradient_accumulation_steps: micro-batches per update; must divide the rows
-            per replica.
+        gradient_accumulation_steps: micro-batches per update; divides the local rows.
         seed: seed of the training step.
 
     Examples:
@@ -54,8 +53,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             )
         self.gradient_accumulation_steps = count
         self.seed = seed
-        # Counts consumed batches. The optimizer's own counter does not advance when
-        # float16 training skips a step.
+        # Unlike the optimizer's counter, it also counts skipped float16 updates.
         self.step = self.add_weight(
             name="step",
             shape=(),
@@ -139,10 +137,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         return self.metric_logs()
 
     def test_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
-        """Computes the losses without dropout and returns the metric results.
-
-        The samples depend on the global batch only, not on the number of devices.
-        """
+        """Computes the losses without dropout, independent of the number of devices."""
         batch = _unpack(data)
         totals, seed = self.loss_totals(batch), self.test_seed(batch)
         self.compute_losses(batch, totals, seed=seed, training=False)

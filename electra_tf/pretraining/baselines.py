@@ -1,7 +1,4 @@
-"""Scores of trivial predictors, reported beside a run's held-out scores.
-
-They use token frequencies and base rates only, in NumPy.
-"""
+"""Scores of predictors that use only token frequencies and base rates."""
 
 from __future__ import annotations
 

@@ -37,11 +37,10 @@ from electra_tf.pretraining.samplers import CategoricalSampler, Corrupted, corru
 class Electra(PretrainingModel):
     """Joint training of generator and discriminator.
 
-    The loss is ``generator_weight * generator loss + discriminator_weight *
-    objective``. No gradient flows through the samples into the generator. To tie the
-    embedding tables, pass the same ``TextEmbedding`` to both encoders.
-
-    ``call`` returns the discriminator's logits, by default rtd_logits [B, S].
+    Minimizes ``generator_weight * generator loss + discriminator_weight * objective``;
+    no gradient flows through the samples. To tie the embedding tables, pass the same
+    ``TextEmbedding`` to both encoders. ``call`` returns the discriminator's logits, by
+    default rtd_logits [B, S].
 
     Example::
 
@@ -65,9 +64,8 @@ class Electra(PretrainingModel):
         generator_weight: weight of the generator's loss.
         discriminator_weight: weight of the objective (lambda in the paper, 50).
         sampling_dropout: False samples from a second forward pass of the generator
-            without dropout or gradient; the original samples with dropout. False is
-            a ValueError in ``ReinforceElectra``, ``GumbelElectra`` and ``Electric``,
-            whose losses need the sampling distribution.
+            without dropout or gradient; the original samples with dropout. Subclasses
+            with losses on the sampling distribution raise ValueError for False.
         special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. The
             "replaceable" metrics exclude them.
 
@@ -213,9 +211,8 @@ class Electra(PretrainingModel):
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Corrupts a batch and returns the discriminator's predictions, no dropout.
 
-        Returns corrupted_ids int32, is_masked, is_replaced and is_replaceable bool,
-        each [B, S], and the objective's predictions, by default
-        replaced_probability float32 [B, S].
+        Returns corrupted_ids int32, is_masked, is_replaced and is_replaceable bool, and
+        the objective's predictions (replaced_probability float32), each [B, S].
         """
         corrupted = self.corrupt(batch, seed=seed)
         hidden = self.discriminator(corrupted.inputs)

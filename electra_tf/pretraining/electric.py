@@ -53,8 +53,7 @@ def noise_logits(
 ) -> tf.Tensor:
     """Returns E + log q + log(k / (n - k)), float32 [B, S]; > 0 is noise.
 
-    ``log_noise`` is log q of every token, ``is_noise`` marks the k sampled tokens, and
-    n is the number of real tokens of a row.
+    ``is_noise`` marks the k sampled tokens; n is the number of real tokens of a row.
     """
     drawn = tf.reduce_sum(tf.cast(is_noise, tf.float32), 1, keepdims=True)
     rest = tf.reduce_sum(tf.cast(input_mask, tf.float32), 1, keepdims=True) - drawn
@@ -88,8 +87,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     """Noise-contrastive estimation: noise or data, by token.
 
     ``call`` returns the energies E(x)_t [B, S]. Loss and metrics use ``noise_logits``
-    over all real tokens (section 2, Algorithm 2, and the original code).
-    ``replaced_fraction`` is the fraction of noise.
+    of all real tokens (Algorithm 2). ``replaced_fraction`` is the fraction of noise.
 
     Examples:
         >>> energy = pretraining.NoiseContrastiveEstimation()
@@ -130,8 +128,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
 class EnergyModel(Discriminator):
     """A trained Electric without its generator.
 
-    ``call`` returns the energy E(x)_t of every token, [B, S] float32, which is not a
-    replaced-token logit: a high energy is an unlikely token.
+    ``call`` returns energies E(x)_t, [B, S] float32, not replaced-token logits.
 
     Examples:
         >>> model = pretraining.EnergyModel(
@@ -192,13 +189,12 @@ def pseudo_log_likelihood(
     """Computes the sum of log p(token | all others) over each text in one pass.
 
     Section 3 of the Electric paper: PLL(x) is the sum of -E(x)_t, with Z = 1 as in
-    training. [CLS] and [SEP] are excluded: they are never noise, so their energies are
-    untrained. Compare only texts of similar length, such as the hypotheses of a speech
-    recognizer.
+    training. [CLS] and [SEP], whose energies are untrained, are excluded. Compare only
+    texts of similar length, such as the hypotheses of a speech recognizer.
 
-    ``model`` is an ``Electric`` or the ``discriminator.keras`` of its run;
-    ``tokenizer`` is the run's ``WordPiece``. Texts are truncated to ``max_seq_length``
-    with [CLS] and [SEP]. Returns one float64 per text, in nats.
+    ``model`` is an ``Electric`` or the ``discriminator.keras`` of its run, with the
+    run's ``WordPiece`` as ``tokenizer``. Texts are truncated to ``max_seq_length`` with
+    [CLS] and [SEP]. Returns one float64 per text, in nats.
 
     Examples:
         >>> tokenizer = et.load("mini").tokenizer

@@ -23,10 +23,8 @@ class UnigramGenerator(Serializable, keras.Model):
 
     With the token frequencies of the training text it is the paper's unigram generator
     (section 3.2, "Smaller Generators"; Figure 3, left). Without ``set_counts`` it is
-    uniform over the vocabulary with special tokens, as ``uniform_generator`` of the
-    original code; its masked-LM loss is then the constant ln V.
-
-    The distribution is a non-trainable weight, so models and checkpoints save it.
+    uniform, as ``uniform_generator`` of the original code, with a masked-LM loss of
+    ln V. The distribution is a non-trainable weight.
 
     Examples:
         >>> generator = pretraining.UnigramGenerator(5)
@@ -59,10 +57,7 @@ class UnigramGenerator(Serializable, keras.Model):
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns mlm_logits [B, P, V] float32, the same row everywhere.
-
-        Uses only the shape of masked_lm_positions [B, P].
-        """
+        """Returns mlm_logits [B, P, V] float32, the same row everywhere."""
         del training, seed
         rows, slots = known_shape(inputs["masked_lm_positions"])
         row = tf.convert_to_tensor(self.log_probabilities)

@@ -33,10 +33,9 @@ class Prediction(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class MaskedLM(PretrainingModel):
-    """An encoder with a vocabulary head at the masked positions.
+    """BERT without next-sentence prediction, and the generator of ``Electra``.
 
-    It is BERT without next-sentence prediction, and the generator of ``Electra``. The
-    output matrix is the encoder's word table.
+    The vocabulary head at the masked positions is tied to the encoder's word table.
 
     Examples:
         >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)

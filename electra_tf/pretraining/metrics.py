@@ -20,11 +20,7 @@ class _Unsaved:
 
 
 class TotalLoss(_Unsaved, keras.metrics.Metric):
-    """Weighted sum of other loss metrics; a weight may be a callable.
-
-    The result is derived from theirs, so it covers all rows since the last reset, on
-    every replica and in every micro-batch.
-    """
+    """Weighted sum of the results of other loss metrics; a weight may be a callable."""
 
     def __init__(
         self,
@@ -65,9 +61,8 @@ class StepValue(_Unsaved, keras.metrics.Metric):
 class BucketAUC(_Unsaved, keras.metrics.Metric):
     """Area under the ROC curve of logits, from counts in buckets of equal width.
 
-    Takes one segment sum per step. Keras's ``AUC`` has 200 thresholds evenly spaced in
-    probability, of which few resolve rare labels. Logits within a bucket (0.012 wide)
-    count as tied.
+    Keras's ``AUC`` has 200 thresholds evenly spaced in probability, of which few
+    resolve rare labels. Logits within a bucket (0.012 wide) count as tied.
     """
 
     _BUCKETS, _LIMIT = 2048, 12.0

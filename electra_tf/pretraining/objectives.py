@@ -48,8 +48,7 @@ class Objective(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Returns the head's logits of hidden [B, S, D], float32 [B, S, ...].
 
-        ``inputs`` are the encoder inputs of ``hidden``. ``training`` changes the speed,
-        not the result.
+        ``inputs`` are the encoder inputs. ``training`` changes only the speed.
         """
         raise NotImplementedError(f"{type(self).__name__} has no scores.")
 
@@ -58,9 +57,8 @@ class Objective(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Returns this replica's part of the mean loss and updates the metrics.
 
-        ``hidden`` [B, S, D] is the discriminator's output for ``corrupted.inputs``. The
-        loss is the sum over the local rows divided by one of the ``totals``, the
-        global counts "masked", "tokens" and "rows".
+        The loss of ``hidden`` [B, S, D], a sum over the local rows, is divided by one
+        of the ``totals``, the global counts "masked", "tokens" and "rows".
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss.")
 
@@ -112,10 +110,9 @@ class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenDetector(Discriminator):
-    """A discriminator that predicts replaced tokens.
+    """A trained ``ReplacedTokenDetection`` model.
 
-    ``call`` returns rtd_logits [B, S] float32; > 0 is replaced. The objective is a
-    trained ``ReplacedTokenDetection``.
+    ``call`` returns rtd_logits [B, S] float32; > 0 is replaced.
 
     Examples:
         >>> detector = et.ReplacedTokenDetector(
@@ -136,8 +133,7 @@ class ReplacedTokenDetection(Objective):
     "ELECTRA 15%" (section 3.5, Table 5). As in the generator's loss, a position that
     was masked twice then counts twice. Raises ValueError for other ``positions``.
 
-    [CLS] and [SEP] are never replaced, which inflates the AUC. The "replaceable"
-    metrics cover only tokens that the masking may choose.
+    The "replaceable" metrics exclude [CLS] and [SEP], which inflate the AUC.
 
     Examples:
         >>> question = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
@@ -255,8 +251,7 @@ class SentenceDetection(Objective):
     """Sentence-level detection: binary cross-entropy, a mean over rows.
 
     One linear unit on the hidden state of [CLS] predicts whether any token of the row
-    was replaced. Samples that equal the original do not count as replaced. Padding
-    rows do not count.
+    was replaced by a different one. Padding rows do not count.
 
     Examples:
         >>> pretraining.SentenceDetection()(
@@ -306,9 +301,7 @@ class SentenceDetection(Objective):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class JointObjective(Objective):
-    """Sum of an objective and a second, weighted one.
-
-    Logits, predictions and the saved model are those of the first, of weight 1.
+    """Sum of an objective and a weighted second one; predictions are the first's.
 
     Examples:
         >>> both = pretraining.JointObjective(
@@ -367,15 +360,13 @@ class JointObjective(Objective):
         return self.first.as_model(encoder)
 
 
-# Token prediction from the corrupted text (section 3.5, Table 5), the paper's ablations
-# between BERT and ELECTRA.
+# Token prediction from the corrupted text: the ablations of section 3.5, Table 5.
 
 
 class _TokenObjective(Objective):
     """Base class with a vocabulary head tied to the discriminator's ``embeddings``."""
 
-    # Names of metrics of the replaced fraction at the loss's positions, if those are a
-    # subset of the real tokens.
+    # Metrics of the replaced fraction at the loss's positions, if not all real tokens.
     rates: tuple[str, ...] = ()
     # Name of the predictions in `answer`.
     answers = "predicted_ids"
@@ -397,10 +388,7 @@ class _TokenObjective(Objective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics over the loss's positions; ``corrected_accuracy`` over replaced ones.
-
-        ``replaced_fraction`` is of all real tokens.
-        """
+        """Metrics over the loss's positions; ``replaced_fraction`` is of all tokens."""
         means = [self.loss_metric, self._replaced, *self._rates]
         return [*means, self._accuracy, self._corrected]
 

@@ -55,10 +55,7 @@ class Phase:
 
 
 def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, int]]:
-    """Yields (phase, start, end) of the remaining phases, in updates of the run.
-
-    The first one starts in its middle if ``done`` updates of the run end there.
-    """
+    """Yields (phase, start, end) in updates of the run, after ``done`` updates."""
     end = 0
     for phase in phases:
         begin, end = end, end + phase.steps
@@ -69,11 +66,7 @@ def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, 
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> None:
-    """Copies the weights of ``source`` to ``target``, a model of the same architecture.
-
-    Raises:
-        ValueError: if the sizes differ; names the first variables that do.
-    """
+    """Copies the weights of an equal model; raises ValueError if the sizes differ."""
     theirs, own = learned_weights(source), learned_weights(target)
     wrong = [
         f"{a.path} {list(a.shape)} against {b.path} {list(b.shape)}"

@@ -1,9 +1,8 @@
 """Samplers of replacement tokens, and the corruption of a batch.
 
 A sampler is a callable (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids. ``seed``
-is int32 [3] with the row offset, so ``randomness.uniform`` draws the same numbers on
-any number of devices. ``step`` is the number of updates. ``schedules`` maps the names
-in the logs to the sampler's schedules.
+is int32 [3] with the row offset, ``step`` the number of updates. ``schedules`` maps
+names in the logs to the sampler's schedules.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P).
 """
@@ -66,10 +65,9 @@ def corrupt(
 ) -> Corrupted:
     """Replaces the tokens at every masked position with the samples.
 
-    The samples replace *original* ids, so the discriminator sees no [MASK] unless the
-    generator sampled it. Masked positions that stayed visible are replaced, too. The
-    batch has the tensors of ``features.PRETRAINING``; the masking never chooses
-    ``special_ids`` or padding.
+    The samples replace *original* ids, also at masked positions that stayed visible, so
+    only the generator can produce a [MASK]. The batch has the tensors of
+    ``features.PRETRAINING``.
     """
     original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
@@ -95,9 +93,8 @@ def corrupt(
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
-    The distribution is that of ``tf.random.categorical``. Each position inverts the
-    cumulative softmax at one uniform number, a function of seed, step and row, so the
-    samples do not depend on devices and threads.
+    Each position inverts the cumulative softmax at one uniform number, a function of
+    seed, step and row, so the samples do not depend on devices and threads.
 
     Args:
         temperature: divisor of the logits; above 1 flattens the distribution. A
@@ -154,10 +151,7 @@ class CategoricalSampler(Serializable):
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Samples ids, int32 [B, P] like ``masked_lm_ids``, the original ids.
-
-        ``step`` may be None without a schedule.
-        """
+        """Samples int32 [B, P], the shape of the original ids ``masked_lm_ids``."""
         batch, size, vocab_size = known_shape(mlm_logits)
         logits = self.distribution(mlm_logits, masked_lm_ids, step)
         logits = tf.reshape(tf.stop_gradient(logits), [-1, vocab_size])
@@ -172,17 +166,14 @@ class CategoricalSampler(Serializable):
 def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     """Inverts the cumulative softmax of each row at a number: int32 [R].
 
-    ``logits`` are float32 [R, V], ``draws`` float64 [R] in [0, 1). Never returns a
-    token of probability 0. Returns a valid id even for non-finite logits, so that the
-    guard of the loss can report them.
+    ``logits`` are float32 [R, V], ``draws`` float64 [R] in [0, 1). The id is valid even
+    for non-finite logits, so that the guard of the loss can report them.
     """
-    # Not TensorFlow's op: its random stream restarts in every thread, so the samples
-    # would depend on the number of cores.
+    # TensorFlow's op restarts its random stream in every thread: not reproducible.
     rows, size = known_shape(logits)
     width = min(_CHUNK, size)
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
-    # A single pass over the vocabulary. Padding the last chunk instead of summing it
-    # apart makes XLA four times slower.
+    # Padding the last chunk instead of summing it apart makes XLA four times slower.
     whole = size - size % width
     shares = tf.reshape(logits[:, :whole], [rows, whole // width, width])
     shares = tf.reduce_sum(tf.exp(shares - largest[..., tf.newaxis]), axis=-1)

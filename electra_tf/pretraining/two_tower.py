@@ -1,9 +1,8 @@
 """Two-tower generator: predicts each token from its left and right context.
 
 Noise distribution of Electric (Clark et al., 2020b, "Pre-Training Transformers as
-Energy-Based Cloze Models", EMNLP, section 2). Inside ELECTRA it is the paper's
-ELECTRA-TT. Letters: B batch, S sequence, P predicted positions, V vocabulary, E
-embedding size, D hidden size of one tower.
+Energy-Based Cloze Models", EMNLP, section 2), and generator of the paper's ELECTRA-TT.
+Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size.
 """
 
 from __future__ import annotations
@@ -45,25 +44,18 @@ class TwoTowerGenerator(PretrainingModel):
     """q(token t | all others) from two causal Transformers.
 
     Both towers read the *unmasked* text. The left-to-right state at t - 1 and the
-    right-to-left state at t + 1 are concatenated. The masked-LM head follows: dense to
-    the embedding width, GELU, LayerNorm, tied word table. A token thus never influences
-    its own distribution, and one pass predicts every token.
+    right-to-left state at t + 1 are concatenated, so one pass predicts every token.
+    The masked-LM head follows: dense to the embedding width, GELU, LayerNorm, tied
+    word table. The loss is the mean cross-entropy over all real tokens except special
+    ones, masked or not.
 
     The left half is 0 at position 0, the right half at the last real token and at
-    padding. (The original's shifts wrap around; this affects only [CLS], [SEP] and
-    padding, which are never predicted.)
-
-    The loss is the mean cross-entropy over all real tokens except special ones, masked
-    or not.
+    padding. (The original's shifts wrap around, at positions that are not predicted.)
 
     Args:
-        left: encoder with direction "left_to_right".
-        right: encoder with direction "right_to_left", on the same embeddings, whose
-            word table is the output matrix.
-        special_ids: ids of [CLS], [SEP] and [MASK], which are not predicted.
-
-    Raises:
-        ValueError: for wrong directions or without special ids.
+        left: encoder with direction "left_to_right"; ValueError for another one.
+        right: encoder with direction "right_to_left" on the same embeddings.
+        special_ids: ids of [CLS], [SEP] and [MASK], which are not predicted; required.
 
     Examples:
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
@@ -148,10 +140,7 @@ class TwoTowerGenerator(PretrainingModel):
     def loss_of(
         self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss; updates ``metrics``.
-
-        The mean is over all candidates, masked or not.
-        """
+        """Returns this replica's part of the mean over all candidates."""
         candidates = self.candidates(batch)
         metrics.update_state(predicted.values, predicted.is_best, candidates)
         return losses.weighted_mean(predicted.values, candidates, totals["candidates"])

@@ -51,8 +51,7 @@ MakeObjective = Callable[[], Objective]
 def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
     """Returns vocabulary and records, and builds them if necessary.
 
-    Raises ValueError for missing, damaged or inconsistent data, OSError if reading or
-    writing fails.
+    Raises ValueError for unusable data, OSError if reading or writing fails.
     """
     data = config.data
     shared = {
@@ -125,7 +124,7 @@ def train_batches(
     worker: int = 0,
     workers: int = 1,
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function from ``start_batch`` to the training batches from there on.
+    """Returns a function from ``start_batch`` to the batches from there on.
 
     ``--file_sharding`` restricts them to this ``worker``, for ``tf.distribute``.
     """
@@ -178,8 +177,7 @@ def build_model(
 ) -> PretrainingModel:
     """Builds the uncompiled model of all networks from ``config.run.seed``.
 
-    Two-tower generators need ``special_ids``. ``make_objective`` replaces the
-    objective of the config.
+    Only two-tower generators need ``special_ids``.
     """
     keras.utils.set_random_seed(config.run.seed)
     step = {
@@ -268,7 +266,7 @@ def make_table(
 def make_tables(
     config: PretrainConfig, vocab_size: int
 ) -> tuple[TextEmbedding, TextEmbedding]:
-    """Builds the embeddings of the generator and of the discriminator.
+    """Builds the embeddings of generator and discriminator.
 
     ``--init_from`` expects the name "embeddings" under every kind of sharing.
     """
@@ -287,8 +285,7 @@ def make_tables(
         ), table
     if sharing in ("nes", "untied"):
         # "nes": two tables of the full embedding size (DeBERTaV3, section 3).
-        # "untied": the generator's tables have its hidden size, without a projection,
-        # as ``untied_generator_embeddings`` of the original code.
+        # "untied": of the hidden size, as ``untied_generator_embeddings`` originally.
         other = make_table(config.generator_encoder, vocab_size, "generator_embeddings")
         return other, table
     # "tied": all tables and their LayerNorm (section 3.2 of the paper, and its code).
@@ -388,8 +385,7 @@ def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
 def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
     """Builds the optimizer of a phase, with a schedule over the steps of that phase.
 
-    A generator with its own learning rate is a variable group of the same optimizer.
-    Shared variables have the discriminator's learning rate.
+    A separate learning rate of the generator does not apply to shared variables.
     """
     choice = config.optimizer
     rate, own_rate = choice.learning_rate, choice.generator_learning_rate

@@ -9,9 +9,9 @@ feed-forward size, N heads, L layers. There are two rules of counting FLOPs:
 - "matmul" is the usual model-FLOPs convention: matrix products only, the lookup is
   free, and the backward pass costs twice the forward pass.
 
-Heads count at the positions where they run; recomputed logits count once. Not counted,
-as they are cheap: sampling, unigram and uniform generators, the sums of ``gdes``
-tables, the sentence-level unit, and the weight update.
+Heads count at the positions where they run; recomputed logits count once. Sampling,
+unigram and uniform generators, the sums of ``gdes`` tables, the sentence-level unit and
+the weight update are cheap and not counted.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ _BYTES_OF_A_LAYER = 100_000
 class Head(NamedTuple):
     """A head that runs at every position, or only at the predicted ones.
 
-    Names are "masked_lm", "replaced_token", "logits" (the product with the word table
-    alone), "linear_unit" (one unit with a sigmoid) and "relaxed_lookup" (relaxed
-    one-hot samples times the word table).
+    Names are "masked_lm", "replaced_token", "logits" (product with the word table),
+    "linear_unit" (with a sigmoid) and "relaxed_lookup" (relaxed one-hots times table).
     """
 
     name: str
@@ -161,13 +160,7 @@ def run_flops(
 
 
 def encoder_flops(network: Network, length: int, rule: str) -> float:
-    """Returns the FLOPs per token of a forward pass through all towers, no heads.
-
-    Args:
-        network: sizes and number of towers.
-        length: sequence length S.
-        rule: "original" or "matmul".
-    """
+    """Returns the FLOPs per token of a forward pass through all towers, no heads."""
     e, s, v = network.encoder, length, network.vocab_size
     d, f, n, width = e.hidden_size, e.intermediate_size, e.num_heads, e.embedding_size
     projects = width != d
@@ -209,9 +202,9 @@ def head_flops(network: Network, head: Head, rule: str) -> float:
 def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
     """Counts the trainable parameters of a run's networks, by part.
 
-    ``backbone`` is the fine-tuned part, ``discriminator`` adds its heads. With a
-    generator network, ``joint`` is the total, with shared variables counted once. The
-    reward baseline (D parameters) and the sentence-level unit are not counted.
+    ``discriminator`` is ``backbone`` and heads. ``joint``, with a generator network, is
+    everything, shared variables once. The reward baseline (D parameters) and the
+    sentence-level unit are not counted.
     """
     heads = _discriminator_heads(config)
     main = Network("discriminator", config.encoder, vocab_size, heads)
@@ -327,9 +320,8 @@ def _kept_per_token(network: Network, length: int, *, remat: bool) -> int:
     """Returns the number of activations per token stored for the backward pass.
 
     2 E + L (12 D + 2 F + N S). 12 D: input, query, key, value, context, both residual
-    sums, both layer norms, and their dropout. 2 F: before and after the activation.
-    N S: attention probabilities with dropout in the sign. With ``remat``: 2 E + L D and
-    the activations of one layer.
+    sums, both layer norms, and their dropout. 2 F: before and after the activation. N
+    S: attention probabilities. With ``remat``: 2 E + L D and one layer's activations.
     """
     e = network.encoder
     layer = 12 * e.hidden_size + 2 * e.intermediate_size + e.num_heads * length
