@@ -102,7 +102,6 @@ class Command(NamedTuple):
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code."""
     startup.quiet()
-    # --verbosity raises this level.
     logging.set_verbosity(logging.WARNING)
     with clear_errors():
         config_class = command.config
@@ -306,7 +305,7 @@ def find_flagfile(name: str) -> str:
 
 
 def _spelled(argument: str, values: flags.FlagValues) -> str:
-    """Rewrites ``--no-name`` as absl's ``--noname``."""
+    # Absl spells --no-name as --noname.
     name = argument.removeprefix("--no-")
     if name != argument and name in values and values[name].boolean:
         return f"--no{name}"

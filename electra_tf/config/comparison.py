@@ -140,10 +140,7 @@ class CompareConfig(Group):
 
     @property
     def points(self) -> tuple[float, ...]:
-        """Fractions of a run at which its encoder is probed, ascending; the last is 1.
-
-        Raises ValueError unless all are numbers in (0, 1].
-        """
+        """Fractions of a run to probe, ascending to 1; ValueError unless in (0, 1]."""
         try:
             found = {float(text) for text in self.checkpoints}
         except ValueError:

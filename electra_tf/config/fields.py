@@ -70,10 +70,7 @@ def require(condition: bool, message: str) -> None:
 
 
 class Group:
-    """Base class of flag groups; validates limits and choices of each field.
-
-    Raises UserError if a value is not allowed.
-    """
+    """Base class of flag groups; raises UserError if a value is not allowed."""
 
     def __post_init__(self) -> None:
         for leaf in dataclasses.fields(self):

@@ -106,8 +106,7 @@ def _without_chatter() -> Iterator[None]:
 class _HiddenFromKeras:
     """Hides optional packages from Keras during its import.
 
-    They take half as long to import as TensorFlow, and no command uses them through
-    Keras.
+    Keras imports them, which takes half as long as TensorFlow, but no command uses it.
     """
 
     def find_spec(

@@ -299,7 +299,7 @@ class EvaluateEvery(StepCallback):
 
     def _evaluate(self, step: int) -> None:
         self._evaluated = step
-        # ``evaluate`` resets the metrics, which hold the current training window.
+        # ``evaluate`` resets the metrics of the current training window.
         window = [(v, v.numpy()) for v in self.model.metrics_variables]
         results = self.model.evaluate(
             self.dataset, steps=self.steps, verbose=0, return_dict=True
@@ -413,7 +413,7 @@ def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
 
 
 def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Unwraps the optimizer of Keras's loss scaling."""
+    # Keras's loss scaling wraps the optimizer.
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 

@@ -29,9 +29,7 @@ _ABSENT = "(absent)"
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
-    ``save`` is atomic. ``restore_latest`` verifies the checksum of every tensor first
-    and falls back to an earlier checkpoint if one is damaged.
-
+    Saves are atomic. ``restore_latest`` skips damaged checkpoints, by their checksums.
     With several workers, each must call ``save`` at the same steps; all but the chief
     write to a temporary folder.
 
@@ -89,7 +87,6 @@ class CheckpointStore:
         try:
             self._manager.save(checkpoint_number=step)
         except (OSError, tf.errors.OpError) as error:
-            # Frees the space of the partial checkpoint.
             for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
                 files.remove(path)
             kept = ", ".join(map(str, _steps(self._folder))) or "none"
@@ -270,8 +267,7 @@ def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
 
 
 def _prefixes(directory: Path) -> list[str]:
-    """Returns the prefixes of a folder's checkpoints, newest first."""
-    # Lists files, because TensorFlow's list may be out of date.
+    # Newest first. TensorFlow's own list may be out of date.
     return [*checkpoints_in(directory).values()][::-1]
 
 

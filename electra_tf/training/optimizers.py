@@ -30,8 +30,6 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 
 
-# "after_reduction" does not depend on the number of replicas; "per_replica" reproduces
-# the original on TPUs.
 CLIPPING = ("after_reduction", "per_replica")
 
 
@@ -228,7 +226,6 @@ class AdamW(keras.optimizers.Optimizer):
         gradients = [
             tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)) for g in gradients
         ]
-        # With beta powers of 0 the kernel does not correct the bias.
         powers = [tf.zeros([]), tf.zeros([])]
         if self.bias_correction:
             step = tf.cast(self._iterations.value + 1, tf.float32)
@@ -262,7 +259,6 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def _clipped_share(self, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Clips the gradients of one replica, as the original does on TPUs."""
         if self.clip_norm is None:
             return gradients
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
