@@ -106,7 +106,7 @@ def _without_chatter() -> Iterator[None]:
 class _HiddenFromKeras:
     """Hides optional packages from Keras during its import.
 
-    Keras imports them, which takes half as long as TensorFlow, but no command uses it.
+    Keras imports them for features that no command uses, in half TensorFlow's time.
     """
 
     def find_spec(
