@@ -177,7 +177,7 @@ def build_model(
 ) -> PretrainingModel:
     """Builds the uncompiled model of all networks from ``config.run.seed``.
 
-    Only two-tower generators need ``special_ids``.
+    Two-tower generators need ``special_ids``.
     """
     keras.utils.set_random_seed(config.run.seed)
     step = {
