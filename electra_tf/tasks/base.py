@@ -27,8 +27,6 @@ Examples = Sequence[Any]
 class Example:
     """A text or a pair of texts, with its label (None if unknown).
 
-    ``id`` identifies the example in predictions and submissions.
-
     Examples:
         >>> et.tasks.Example("7", ("It rained.", "It was wet."), "entailment").texts
         ('It rained.', 'It was wet.')
@@ -145,8 +143,7 @@ class Task:
         test_splits: unlabeled splits to predict; missing ones are skipped.
         main_metric: name of the score that selects the model.
         max_seq_length: default length in tokens; ``epochs`` is a default too.
-        splits_long: whether long examples become several rows instead of being
-            truncated.
+        splits_long: whether long examples become several rows.
         text_names: names of the text inputs in serving signatures.
         counted: unit of ``distribution``, "examples" or "words".
 
@@ -180,7 +177,7 @@ class Task:
     def prepare(self, train_examples: Examples) -> Task:
         """Returns a copy of the task adapted to the training data, such as its labels.
 
-        Raises ValueError if all training examples have the same label.
+        Raises ValueError if the labels are empty or constant.
         """
         return self
 
@@ -315,10 +312,10 @@ class Task:
     def comparable(
         self, outputs: Mapping[str, np.ndarray], length: int
     ) -> dict[str, np.ndarray]:
-        """Selects outputs of an exported model to compare with those of the original.
+        """Selects outputs that are stable under rounding, to verify exported models.
 
-        Arrays must be stable under rounding. ``outputs`` holds the model's outputs and
-        those of ``serving_id_outputs``, for rows of ``length`` S.
+        ``outputs`` are those of the model and of ``serving_id_outputs``, for rows of
+        ``length`` S.
         """
         floats = (k for k, v in outputs.items() if np.issubdtype(v.dtype, np.floating))
         return {name: outputs[name] for name in floats}

@@ -1,6 +1,4 @@
-"""Batches of feature rows, bucketed by length.
-
-All training batches have one size and few padded lengths, which limits compilation.
+"""Batches of feature rows, bucketed by length to limit padding and compilation.
 
 Letters: R rows, B batch, S sequence.
 """

@@ -43,10 +43,7 @@ def documentation_task(
 
 @dataclasses.dataclass(frozen=True)
 class PackageParagraphs:
-    """Reads docstring paragraphs of installed packages, or of those in ``root``.
-
-    ``dev_fraction`` of the paragraphs is held out, by module.
-    """
+    """Reads docstring paragraphs of installed packages, or of packages in ``root``."""
 
     prose: Callable[[str], list[str]]
     num_packages: int = 8
@@ -61,10 +58,7 @@ class PackageParagraphs:
     # Cached for both splits: reading takes seconds.
     @functools.cached_property
     def whole(self) -> list[tuple[str, Example]]:
-        """Examples of both splits: (split, example).
-
-        Raises ValueError if fewer than two packages are found.
-        """
+        """Pairs (split, example); raises ValueError for fewer than two packages."""
         root = Path(self.root or sysconfig.get_paths()["purelib"])
         packages = _largest(root, self.num_packages)
         if len(packages) < 2:

@@ -68,7 +68,6 @@ def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Ten
     Returns the windows, ragged int32 [R, None], and the text of each, int64 [R].
     """
     lengths = pieces.row_lengths()
-    # Rounded up, and at least 1.
     count = 1 - tf.math.floordiv(-tf.maximum(lengths - room, 0), room)
     text = tf.repeat(tf.range(pieces.nrows(tf.int64)), count)
     number = tf.ragged.range(count).values
@@ -79,7 +78,6 @@ def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Ten
     return tf.gather(pieces.values, tf.ragged.range(first, first + size)), text
 
 
-# Handling of long single texts: truncate, or split into windows.
 LONG_TEXTS = ("cut", "windows")
 
 
@@ -128,9 +126,9 @@ def encode_texts(
     max_seq_length: int,
     long_texts: str = "cut",
 ) -> tuple[dict[str, Ragged], np.ndarray]:
-    """Returns unpadded input_ids and segment_ids of texts or pairs (two lists).
+    """Returns unpadded input_ids and segment_ids, and the text of each row, int64 [R].
 
-    Also returns the text of each row, int64 [R].
+    ``texts`` are one list, or two for pairs.
     """
     columns = [[text.encode("utf-8", "ignore") for text in column] for column in texts]
     batches, owners = [], []

@@ -166,10 +166,7 @@ def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> Text
 
 @dataclasses.dataclass(frozen=True)
 class GlueFiles:
-    """Reads the unquoted TSV files of a task from its folder or the parent.
-
-    ``log`` receives a warning about skipped lines.
-    """
+    """Reads the unquoted TSV files of a task from its folder or the parent."""
 
     name: str
     data_dir: str
@@ -243,10 +240,7 @@ class GlueFiles:
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSource:
-    """Reads ``glue/...`` prepared by TensorFlow Datasets; never downloads.
-
-    ``data_dir=None`` is the default folder of TensorFlow Datasets.
-    """
+    """Reads GLUE data prepared by TensorFlow Datasets; never downloads."""
 
     name: str
     data_dir: str | None = None

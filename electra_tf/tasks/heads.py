@@ -52,7 +52,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
       first block's input and each block's output. ``call`` takes a list of them. The
       weights are a softmax, initially uniform.
 
-    ``kwargs`` are passed to ``keras.layers.Layer``.
+    Raises ValueError for any other ``pooling``.
 
     Examples:
         >>> head = et.tasks.ClassificationHead(hidden_size=32, num_outputs=3)
@@ -144,8 +144,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 class HiddenClassificationHead(ClassificationHead):
     """Classification head of ``transformers``: adds a hidden layer with GELU.
 
-    The hidden layer has the encoder's hidden size, and dropout precedes both layers.
-    Models imported from ``transformers`` use it.
+    The hidden layer has the encoder's hidden size. Dropout precedes both layers.
     """
 
     def build(self, hidden_shape: Any = None) -> None:
@@ -243,11 +242,7 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 
     def infer(self, inputs: Tensors) -> Any:
-        """Runs the model for evaluation and exports.
-
-        Computes only the hidden states that the head reads, so outputs at padding
-        differ from those of ``call``.
-        """
+        """Runs inference; outputs at padding differ from those of ``call``."""
         inputs = encoder_inputs(inputs)
         return self.head(self._infer(inputs), inputs)
 
@@ -262,10 +257,10 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         self.seed_generator.state.assign([seed, 0])
 
     def fresh(self, seed: int, dtype: str | None = None) -> TaskModel:
-        """Returns an uncompiled copy with newly initialized weights.
+        """Returns an uncompiled copy with weights newly initialized from ``seed``.
 
-        ``seed`` becomes Keras's global seed. ``dtype`` is the name of another dtype
-        policy, such as "mixed_bfloat16".
+        Sets Keras's global seed. ``dtype`` is the name of another dtype policy, such as
+        "mixed_bfloat16".
         """
         keras.utils.set_random_seed(seed)
         return fresh_copy(self, dtype)

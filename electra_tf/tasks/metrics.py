@@ -1,7 +1,8 @@
 """Metrics of N labels and predictions, as Python floats in [-1, 1].
 
-Functions import scikit-learn, which takes half a second, only if they need it.
-Multi-label F1 is in NumPy because the bootstrap calls it hundreds of times.
+As in scikit-learn, ratios with denominator 0 are 0. Functions import scikit-learn,
+which takes half a second, only if needed. Multi-label F1 uses NumPy, because the
+bootstrap calls it hundreds of times.
 """
 
 from __future__ import annotations
@@ -71,10 +72,7 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:
-    """Micro and macro F1 of boolean arrays [N, C].
-
-    As in scikit-learn, a class without labels and predictions has F1 0.
-    """
+    """Micro and macro F1 of boolean arrays [N, C]."""
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     hits = (labels & predictions).sum(0)
     either = labels.sum(0) + predictions.sum(0)
@@ -83,10 +81,7 @@ def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, flo
 
 
 def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:
-    """Precision, recall, F1 and support of each column of boolean arrays [N, C].
-
-    Ratios with denominator 0 are 0, as in scikit-learn.
-    """
+    """Precision, recall, F1 and support of each column of boolean arrays [N, C]."""
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     hits, support = (labels & predictions).sum(0), labels.sum(0)
     precision = hits / np.maximum(predictions.sum(0), 1)
@@ -100,10 +95,7 @@ def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float
 def calibration_error(
     right: ArrayLike, probabilities: ArrayLike, bins: int = 15
 ) -> float:
-    """Expected calibration error (Guo et al., 2017) with bins of equal width.
-
-    ``right`` marks correct predictions, and ``probabilities`` are their confidences.
-    """
+    """Expected calibration error (Guo et al., 2017) with bins of equal width."""
     right = np.asarray(right, np.float64).ravel()
     probabilities = np.asarray(probabilities, np.float64).ravel()
     number = np.minimum((probabilities * bins).astype(int), bins - 1)

@@ -19,10 +19,8 @@ def intervals(
 
     The percentile bootstrap over examples (Efron, 1979), with ``RESAMPLES`` resamples.
 
-    Args:
-        score: maps a resample, int64 [N], to the scores of model and baseline. It may
-            omit scores, such as those of a group without examples.
-        examples: N, the number of examples.
+    ``score`` maps a resample, int64 [N], to the scores of model and baseline. It may
+    omit scores, such as those of a group without examples.
     """
     found, differences = [], []
     for rows in draws(examples):

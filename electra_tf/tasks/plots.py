@@ -28,10 +28,7 @@ def confusion_matrix(
     names: Sequence[str],
     folder: str,
 ) -> str:
-    """Draws a confusion matrix of the classes ``names``; returns the path.
-
-    It is at most 20 inches wide and omits numbers and some names for many classes.
-    """
+    """Draws a confusion matrix of the classes ``names``; returns the path."""
     from sklearn import metrics
 
     counts = metrics.confusion_matrix(labels, predictions, labels=names)
@@ -99,15 +96,9 @@ def search(
 ) -> str:
     """Draws trial scores over each searched flag, and the best so far.
 
-    Returns the path.
-
-    Args:
-        values: values of each flag, one per trial.
-        scores: scores of the trials, in order.
-        best: best score up to each trial.
-        metric: name of the score.
-        folder: output folder.
-        logarithmic: flags with a logarithmic axis.
+    ``values`` of each flag, ``scores`` and the ``best`` scores so far have one value
+    per trial. ``metric`` is the axis label, and ``logarithmic`` the flags with a
+    logarithmic axis. Returns the path.
     """
     count = len(values) + 1
     columns = 2 if count == 4 else min(count, 3)

@@ -43,11 +43,10 @@ class QuestionAnswering(Task):
 
     Attributes:
         unanswerable: whether questions may have no answer (SQuAD 2.0).
-        answerability: whether the model predicts answerability. The original code does
-            so for SQuAD 1.1 too, although all its questions are answerable.
+        answerability: whether the model predicts answerability. The original code also
+            does for SQuAD 1.1.
         answerable_weight: weight of the answerability loss; start and end have 1/2.
-        null_threshold: no-answer logit above which no answer is predicted; the default
-            is that of the original code.
+        null_threshold: no-answer logit above which the answer is empty.
         max_query_length: maximum word pieces per question.
         doc_stride: word pieces between the starts of neighboring windows.
         max_answer_length: maximum word pieces per answer.
@@ -345,17 +344,13 @@ class Windows:
     def __call__(
         self, questions: tf.Tensor, contexts: tf.Tensor, index: tf.Tensor
     ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """Returns the windows, in the order of the questions.
+        """Returns the windows of questions, string [N], in the same order.
 
-        Args:
-            questions: string [N].
-            contexts: valid UTF-8, string [M].
-            index: context of each question, int64 [N].
-
-        Returns ragged int32 [R, None]: input_ids, segment_ids, token (index of the word
-        piece in its paragraph), char_start, char_end, and max_context (1 in the window
-        with the most context on both sides). Outside of the paragraph, token and
-        characters are -1. Also returns example, the question of each row, int64 [R].
+        ``contexts`` are valid UTF-8, string [M], and ``index`` is the context of each
+        question, int64 [N]. Columns are ragged int32 [R, None]: input_ids, segment_ids,
+        token (index of the word piece in its paragraph), char_start, char_end and
+        max_context (1 in the window with the most context). Outside of the paragraph,
+        token and characters are -1. example is the question of each row, int64 [R].
         """
         question = self.tokenizer.tokenize(questions)[:, : self.max_query_length]
         pieces, char_start, char_end = self.tokenizer.tokenize_with_offsets(contexts)
@@ -470,10 +465,7 @@ def answer_positions(
 def _max_context(
     place: tf.RaggedTensor, size: tf.Tensor, example: tf.Tensor
 ) -> tf.Tensor:
-    """Marks the window with the most context of each word piece, the first for ties.
-
-    Returns 0 or 1, int32, aligned with ``place.values``.
-    """
+    """Marks the window with the most context of each word piece, the first for ties."""
     rows = place.value_rowids()
     position = tf.ragged.range(place.row_lengths()).values
     last = tf.gather(place.row_lengths(), rows) - 1

@@ -27,7 +27,6 @@ from electra_tf.tasks.text import (
     Regression,
 )
 
-# Head classes of the built-in tasks.
 _HEADS: dict[type[Task], type[keras.layers.Layer]] = {
     Classification: ClassificationHead,
     MultiLabel: ClassificationHead,

@@ -5,8 +5,6 @@ type, such as B-PER. One rule decodes IOB1, IOB2 and BIOES, including invalid se
 A tag starts a span if its letter is B or S, or if the previous word is not in an open
 span of the same type. The rule is conlleval's for IOB, and that of seqeval's default
 mode for BIOES.
-
-Letters: W words.
 """
 
 from __future__ import annotations
@@ -42,8 +40,6 @@ _GAP = re.compile(f"[{_WHITE_SPACE}]+")
 
 def split_words(text: str) -> list[str]:
     r"""Splits a text at ASCII white space, as exported models do.
-
-    A no-break space is part of a word.
 
     Examples:
         >>> et.tasks.split_words(" costs 10\u00a0000  euro")

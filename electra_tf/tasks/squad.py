@@ -1,8 +1,7 @@
 """SQuAD 1.1 and 2.0: data files, official metrics and prediction files.
 
-Scores are in [0, 1] and compare each answer with the best-matching label.
-
-Letters: N questions.
+Scores are in [0, 1] and compare each answer with the best-matching label. N is the
+number of questions.
 """
 
 from __future__ import annotations
@@ -111,8 +110,7 @@ class SquadSource:
                 )
             return questions
         if count > 1:
-            # Files such as SQuAD and its translation share ids. Held-out questions
-            # need unique ones.
+            # Combined files, such as SQuAD and its translation, may share ids.
             questions = _with_ids_once(questions)
         located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
@@ -265,10 +263,7 @@ def means_v2(
     given: np.ndarray,
     threshold: float,
 ) -> dict[str, float]:
-    """Aggregates the per-question scores of ``raw_scores_v2``, [N].
-
-    ``given`` marks answers that are not empty.
-    """
+    """Aggregates the scores of ``raw_scores_v2``; ``given`` marks non-empty answers."""
     every = np.full(len(odds), True)
     groups = {"": every, "has_answer_": answerable, "no_answer_": ~answerable}
     scores = {

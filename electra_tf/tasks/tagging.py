@@ -55,10 +55,7 @@ class WordMean(keras.losses.Loss):
         y_pred: tf.Tensor,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns this replica's share of the mean, a scalar.
-
-        Takes labels [B, S], logits [B, S, C] and weights [B, S], all 1 by default.
-        """
+        """Returns this replica's share of the mean; labels and weights are [B, S]."""
         values = self.call(y_true, y_pred)
         weights = tf.ones_like(values) if sample_weight is None else sample_weight
         return weighted_mean(values, weights)
@@ -74,10 +71,7 @@ class WordMean(keras.losses.Loss):
 
 @dataclasses.dataclass(frozen=True)
 class TaggedWords:
-    """Predicted tags and probabilities of W words.
-
-    Tags of truncated words are None. Words without word pieces have probability 0.
-    """
+    """Tags (None if truncated) and probabilities (0 without word pieces) of W words."""
 
     tags: tuple[str | None, ...]
     probabilities: np.ndarray
@@ -233,10 +227,7 @@ class Tagging(Task):
         return {name: 100 * share for name, share in shares.items()}
 
     def baseline(self, train_examples: Sentences, examples: Sentences) -> Scores:
-        """Returns the scores of each word's most frequent training tag.
-
-        Unseen words get the most frequent tag overall.
-        """
+        """Returns the scores of each word's most frequent tag, or the overall one."""
         return self.score(self._frequent(train_examples, examples), examples)
 
     def _frequent(
@@ -416,10 +407,7 @@ def word_rows(
     *,
     split: bool,
 ) -> WordRows:
-    """Packs each sentence into one or more rows of whole words.
-
-    Without ``split``, only the first row of a sentence is kept.
-    """
+    """Packs whole words into rows; without ``split``, keeps one row per sentence."""
     limit = max_seq_length - 2
     pieces = iter(tokenizer.encode([word for words in sentences for word in words]))
     vocabulary = tokenizer.vocabulary
@@ -442,10 +430,7 @@ def word_rows(
 
 
 def fill_rows(lengths: Sequence[int], limit: int) -> np.ndarray:
-    """Returns the row of each word, int64 [W], for rows of ``limit`` word pieces.
-
-    ``lengths`` are the word pieces per word, each at most ``limit``.
-    """
+    """Returns the row of each word, int64 [W], for rows of ``limit`` word pieces."""
     rows = np.zeros(len(lengths), np.int64)
     row = used = 0
     for word, length in enumerate(lengths):

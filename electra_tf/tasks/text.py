@@ -26,7 +26,6 @@ from electra_tf.tasks.heads import ClassificationHead, Tensors
 from electra_tf.tasks.tables import did_you_mean
 
 Examples = Sequence[Example]
-# One model output per row.
 Outputs = Sequence[np.ndarray]
 
 SCORES = {
@@ -217,7 +216,6 @@ class TextTask(Task):
         columns |= {"prediction": self.readable(answers), **self.details(answers)}
         with files.open_new(path) as file:
             for cells in (columns, *zip(*columns.values(), strict=True)):
-                # Tabs and newlines in a cell would break the table.
                 line = "\t".join(" ".join(str(cell).split()) for cell in cells)
                 file.write(f"{line}\n")
 
@@ -439,10 +437,7 @@ class MultiLabel(LabeledTask):
         return self.tune_threshold
 
     def tune(self, answers: np.ndarray, examples: Examples) -> MultiLabel:
-        """Returns the task with the threshold of the best main score.
-
-        Candidates are 0.05, 0.10, ... 0.95; ties go to the nearest to 0.5.
-        """
+        """Returns the task with the best threshold of 0.05, 0.10, ... 0.95."""
         thresholds = sorted(np.arange(1, 20) / 20, key=lambda x: abs(x - 0.5))
         tasks = [dataclasses.replace(self, threshold=float(x)) for x in thresholds]
         return max(tasks, key=lambda t: t.score(answers, examples)[self.main_metric])
@@ -608,10 +603,8 @@ class Regression(TextTask):
         return base.not_above(self.main_metric, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns predictions as strings, clipped to the label range.
-
-        All digits are kept: rounding would create ties in the rank correlation.
-        """
+        """Returns predictions as strings, clipped to the label range."""
+        # All digits: rounding would create ties in the rank correlation.
         return [str(value) for value in np.clip(answers, *self.label_range)]
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
