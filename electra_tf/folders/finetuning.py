@@ -175,8 +175,6 @@ class FinetuningFolder:
             about["trained_length"] = max(trained_length, max_seq_length)
         files.write_json(self.path / TASK, about)
 
-    # Finished runs.
-
     @property
     def has_model(self) -> bool:
         """Whether the folder holds a complete task model."""
@@ -207,7 +205,7 @@ class FinetuningFolder:
         return model
 
     def vocabulary(self) -> Vocabulary:
-        """Loads the training vocabulary; raises ValueError if vocab.txt has another."""
+        """Loads vocab.txt; raises ValueError if its hash differs from task.json's."""
         path = self.path / _VOCABULARY
         vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.vocabulary_sha256:
@@ -250,8 +248,6 @@ class FinetuningFolder:
         """Writes config.json."""
         versions = models.versions("tensorflow-text")
         files.write_json(self.path / CONFIG, {**described, "versions": versions})
-
-    # Files to resume from, deleted when the run is finished.
 
     @property
     def checkpoints(self) -> Path:

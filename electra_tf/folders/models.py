@@ -44,8 +44,7 @@ Model = TypeVar("Model", bound=keras.Model)
 def save(model: keras.Model, path: Path) -> None:
     """Writes a `.keras` file, or a `.safetensors` file of half the size, atomically.
 
-    Equal models give equal files. Raises ValueError if a weight does not fit into
-    float16.
+    Equal models give equal files. Raises ValueError if a weight exceeds float16.
     """
     try:
         with files.replacing(path) as part:
@@ -237,9 +236,9 @@ def load(
 ) -> Model:
     """Loads a saved Keras model of class ``kind``, compiled if ``compile``.
 
-    Checks size and class before building anything. From a ``.safetensors`` file of a
-    larger network, ``TextEncoder`` loads the encoder only. Raises ValueError if the
-    file is damaged or holds another class; ``hint`` ends the message.
+    Checks size and class before building anything. A ``.safetensors`` file of a larger
+    network also loads as a ``TextEncoder``. Raises ValueError if the file is damaged or
+    holds another class; ``hint`` ends the message.
     """
     try:
         if path.suffix == HALVES:

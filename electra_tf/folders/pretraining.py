@@ -75,8 +75,6 @@ class PretrainingFolder:
 
     path: Path
 
-    # Settings.
-
     @property
     def settings(self) -> dict[str, Any]:
         """Content of config.json, or {}; raises ValueError if it is damaged.
@@ -132,11 +130,10 @@ class PretrainingFolder:
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
     ) -> bool:
-        """Raises ValueError if settings differ from those of the folder.
+        """Raises ValueError if settings differ or are missing beside checkpoints.
 
         ``may_differ`` are shell-style patterns of dotted names to ignore. Returns
-        whether the folder has settings. Checkpoints without settings raise ValueError,
-        too.
+        whether the folder has settings.
         """
         self._check_random_keys()
         return check_same(
@@ -181,8 +178,6 @@ class PretrainingFolder:
         for name in (CONFIG, VOCABULARY):
             shutil.copyfile(self.path / name, target.path / name)
 
-    # Vocabulary.
-
     def vocabulary(self) -> Vocabulary | None:
         """Loads vocab.txt, None if missing; raises ValueError if it is damaged."""
         path = self.path / VOCABULARY
@@ -198,8 +193,7 @@ class PretrainingFolder:
     ) -> WordPiece:
         """Returns the models' tokenizer; arguments override the folder's settings.
 
-        Logs a warning for settings that are assumed. Raises ValueError or OSError if
-        the vocabulary is damaged or missing.
+        Logs assumed settings. Raises ValueError or OSError without a valid vocabulary.
         """
         path = Path(vocab_file or self.path / VOCABULARY)
         if not path.is_file():
@@ -215,8 +209,6 @@ class PretrainingFolder:
                     f"warning: no config.json beside the encoder says --{name}; assumed"
                 )
         return WordPiece(Vocabulary.load(path), **chosen)
-
-    # Models and checkpoints.
 
     def model_path(self, name: str) -> Path:
         """Returns the path of one of ``MODELS``, which need not exist.
@@ -237,10 +229,9 @@ class PretrainingFolder:
         return models.load(self.model_path(name), kind, hint)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
-        """Saves models by name.
+        """Saves models by name; ``halves`` writes float16 files.
 
-        ``halves`` writes float16 files, without an encoder that another network
-        contains.
+        Float16 files omit an encoder that another network contains.
         """
         suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
@@ -251,13 +242,10 @@ class PretrainingFolder:
         """Whether the folder has a checkpoint to resume from."""
         return any((self.path / CHECKPOINTS).glob("*.index"))
 
-    # Metrics.
-
     def metrics(self) -> list[dict[str, Any]]:
         """Returns the rows of metrics.jsonl, or [].
 
-        Keeps only numbers and null, which stands for a value that is not finite. Drops
-        rows without a step.
+        Keeps only numbers and null (not finite); drops rows without a step.
         """
         rows = files.read_json_lines(self.path / METRICS)
         numbers = [
@@ -271,8 +259,8 @@ class PretrainingFolder:
     ) -> dict[str, float]:
         """Returns the last held-out metrics whose names begin with ``prefix``.
 
-        ``TRIVIAL_PREFIX`` selects the trivial baseline of a finished run. Rows after
-        ``last_step`` are ignored.
+        ``TRIVIAL_PREFIX`` selects the trivial baseline. Ignores rows after
+        ``last_step``.
         """
         rows = self.metrics()
         if last_step is not None:
@@ -282,8 +270,6 @@ class PretrainingFolder:
             if scores:
                 return {n: v for n, v in scores.items() if isinstance(v, int | float)}
         return {}
-
-    # Overwriting.
 
     def outputs(self) -> list[str]:
         """Returns the names of existing outputs."""
@@ -351,7 +337,6 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
 
 
 def _commit() -> str | None:
-    """Returns the Git commit of the checkout, or None."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -173,7 +173,7 @@ class Inputs:
 
     @property
     def lengths(self) -> tuple[int, int | None]:
-        """Maximum tokens per row, and in pretraining (or None)."""
+        """Maximum tokens per row, in this run and in pretraining (or None)."""
         return self.settings.max_seq_length, self.start.trained_length
 
     def begin(self) -> None:
@@ -367,8 +367,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
 def foreign_dropout(recipe: RecipeConfig, encoder: TextEncoder) -> str:
     """Returns a hint if the encoder was pretrained without dropout, else "".
 
-    Hidden states share a large component across texts. For such an encoder, dropout of
-    this component is noise far above the differences between texts.
+    Hidden states share a large component across texts. Dropout of it, without training
+    for that, adds noise far above the differences between texts.
     """
     flags = ("dropout", "attention_dropout", "head_dropout")
     given = [flag for flag in flags if getattr(recipe, flag)]

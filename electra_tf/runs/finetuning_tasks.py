@@ -50,10 +50,8 @@ class TaskRow:
 def task(config: FinetuneConfig, log: Log) -> Task:
     """Builds the task named by ``--task``, without reading examples.
 
-    Raises:
-        ValueError: if the name is unknown, a required flag is missing, or a flag does
-            not apply to the task.
-        FileNotFoundError: if a file named by a flag is missing.
+    Raises ValueError if the name is unknown or flags are missing or not supported,
+    FileNotFoundError if a file is missing.
     """
     data, name = config.data, config.run.task
     if name not in TASKS:
@@ -278,7 +276,6 @@ _MOST_SHOWN = 12
 
 
 def _distribution(counts: dict[str, int], total: int, counted: str) -> str:
-    """Formats the number of labels and the most frequent ones."""
     frequent = sorted(counts, key=counts.get, reverse=True)
     shown = (f"{x} {counts[x] / total:.1%}" for x in frequent[:_MOST_SHOWN])
     more = ", ..." if frequent[_MOST_SHOWN:] else ""

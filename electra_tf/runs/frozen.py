@@ -5,8 +5,7 @@ on a learned mixture of all layers. Only the encoder's weights affect the score,
 encoder has one score, not one per seed. The probes follow Tenney et al., 2019, the
 mixtures ELMo (Peters et al., 2018).
 
-Letters: L layers, the input of the first block included; N words or texts; D hidden
-size.
+Letters: L layers (with the first block's input), N words or texts, D hidden size.
 """
 
 from __future__ import annotations
@@ -127,8 +126,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
     """Initializes a model's head with a converged linear probe of its encoder.
 
     Linear probing before fine-tuning (Kumar et al., 2022): the first gradients of a
-    random head distort pretrained states, those of a converged probe do not. The result
-    is deterministic.
+    random head distort pretrained states, those of a converged probe do not.
     """
     head = model.head
     reading, layers = "words", slice(-1, None)

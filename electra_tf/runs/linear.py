@@ -18,7 +18,7 @@ Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 # L2 strengths to choose from, largest first.
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 _MOST_STEPS = 500
-# Relative tolerance of L-BFGS: a tenth of it moves POS scores by 0.05 at most.
+# Relative tolerance of L-BFGS; a tenth of it moves POS scores by 0.05 at most.
 _LEAST_GAIN = 1e-5
 
 

@@ -52,8 +52,7 @@ class Result:
     def accuracy(self, by: str) -> tuple[float, float, float]:
         """Returns the accuracy and its 95 % interval (Wilson, 1927), in percent.
 
-        ``by`` is "sum" or "mean". The interval covers sampling of pairs, not of
-        paradigms.
+        ``by`` is "sum" or "mean". The interval covers pairs, not paradigms.
         """
         share = getattr(self, f"by_{by}") / self.pairs
         low, high = wilson(share, self.pairs)
@@ -71,9 +70,7 @@ def main(config: ScoreConfig) -> None:
 def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     """Scores all pairs; returns counts and accuracies by paradigm and field.
 
-    Raises:
-        ValueError: if data, model or method are invalid.
-        OSError: if a file is missing.
+    Raises ValueError for invalid data, models or methods, OSError for missing files.
     """
     pairs = read_pairs(config.data, config.limit)
     folder = PretrainingFolder(named(config.model))
@@ -103,8 +100,7 @@ def _plain(result: Result) -> dict[str, Any]:
 def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file.
 
-    Raises ValueError if a line is not a pair or there are none, OSError if a file is
-    missing.
+    Raises ValueError for invalid or no pairs, OSError for missing files.
     """
     paths = []
     for place in map(Path, patterns):
@@ -138,8 +134,7 @@ def count(
 ) -> dict[str, dict[str, Result]]:
     """Counts correctly ordered pairs under "paradigms", "fields" and ``ALL``.
 
-    ``values`` are the token scores of the good and the bad sentence of each pair in
-    turn.
+    ``values`` are token scores of the good and bad sentence of each pair in turn.
     """
     right: dict[str, dict[str, list]] = collections.defaultdict(
         lambda: collections.defaultdict(list)

@@ -92,8 +92,7 @@ class Parts:
 
     Attributes:
         phases: in order; the last one's model holds all networks.
-        train_batches: returns the endless training dataset from step ``start_batch``
-            on.
+        train_batches: returns the endless training dataset from step ``start_batch``.
         held_out: held-out batches, or None.
     """
 
@@ -151,8 +150,8 @@ def prepare(
     """Builds, checks and restores a run; applies ``--overwrite``.
 
     Weights come from the folder's newest intact checkpoint, else from ``--init_from``,
-    else from initializers. ``--overwrite`` deletes own records before the build, and
-    models, checkpoints and logs after all checks.
+    else from initializers. ``--overwrite`` deletes the folder's records before the
+    build, and models, checkpoints and logs after all checks.
 
     Returns the run, whose ``lock`` the caller closes. Returns None after a dry run,
     which leaves the folder unchanged.
@@ -273,10 +272,7 @@ def _check_inputs(config: PretrainConfig, folder: PretrainingFolder) -> None:
 def _records_apart(
     config: PretrainConfig, folder: PretrainingFolder, data_dir: Path | None, log: Log
 ) -> Iterator[PretrainConfig]:
-    """Yields a dry run's config; logs the outputs that --overwrite would delete.
-
-    Records that would replace others are built in a temporary folder.
-    """
+    """Yields the dry run's config, with another data_dir if it must keep records."""
     doomed = folder.outputs() if config.run.overwrite else []
     if doomed:
         log(f"would delete the run in {folder.path}: {', '.join(doomed)}")
@@ -340,7 +336,6 @@ def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
 def _sinks(
     config: PretrainConfig, folder: PretrainingFolder, parts: Parts, step: int, log: Log
 ) -> tuple[sinks.Sink, ...]:
-    """Returns the sinks of metrics after ``step``."""
     # The warnings apply to the last phase only.
     last_phase = parts.phases[-1]
     begin = config.run.num_train_steps - last_phase.steps
@@ -444,10 +439,7 @@ def finish(run: Run) -> None:
 def _judged(
     run: Run,
 ) -> tuple[dict[str, float], held_out.Intervals, dict[str, float]]:
-    """Returns held-out scores, their intervals and the trivial baseline's scores.
-
-    All are empty without held-out text.
-    """
+    """Returns scores, intervals and baselines of held-out text, each {} without it."""
     if run.held_out is None:
         run.log("no held-out records: nothing to evaluate on")
         return {}, {}, {}

@@ -55,9 +55,8 @@ def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
 def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
     """Renders the predictions and counts correct ones.
 
-    Masked tokens appear as [original > sampled > predicted]. Others appear as {original
-    > predicted} if the prediction is wrong. Some objectives predict masked positions
-    only.
+    Masked tokens appear as [original > sampled > predicted], others as {original >
+    predicted} if wrong. Some objectives predict masked positions only.
     """
     original, sampled = row["original_ids"], row["corrupted_ids"]
     masked, everywhere = row["is_masked"], row.get("predicted_ids")

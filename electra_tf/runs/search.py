@@ -76,8 +76,7 @@ class Search:
     ) -> list[Trial] | None:
         """Runs the remaining trials; returns all trials, or None after a signal.
 
-        ``attempt`` trains and scores, given number and values of a trial; it returns
-        None if interrupted.
+        ``attempt(number, values)`` returns a scored trial, or None if interrupted.
         """
         done = self.read()
         if done:
@@ -222,7 +221,7 @@ class Search:
                 ],
             )
         except Exception as error:
-            # A picture that cannot be drawn is no reason to lose a search.
+            # A failed plot must not lose a search.
             said = " ".join(str(error).split())[:200]
             self.log(f"warning: search.png is missing: {type(error).__name__} {said}")
 

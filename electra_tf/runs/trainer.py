@@ -131,11 +131,10 @@ class Watch(StepCallback):
 
     Args:
         log: receives progress lines.
-        record: receives rows of metrics.jsonl; their loss is the mean of the epoch so
+        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
             far.
         log_steps: steps between log lines.
-        evaluate: returns the main score and all scores by name. None disables
-            evaluation.
+        evaluate: returns the main score and all scores by name; None disables it.
         greater_is_better: whether a larger main score is better.
         patience: epochs without improvement before stopping; 0 disables early stopping.
         keep_best: whether to restore the weights of the best epoch.

@@ -39,8 +39,7 @@ _SIZES = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("embedding_size", "max_positions"),
 )
-# Prefixes of the main network, beside a generator and alone. Each can initialize the
-# other.
+# Prefixes of the main network beside a generator and alone, which are equivalent.
 _MAIN = ("model/discriminator/", "model/encoder/")
 _GENERATOR = "model/generator/"
 _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
@@ -72,12 +71,9 @@ def _home(init_from: str) -> PretrainingFolder:
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     """Compares the settings of the run with those of ``--init_from``.
 
-    Without ``data``, settings that depend on records are not compared.
-
-    Raises:
-        ValueError: if sizes, vocabulary or casing differ, with the flags to pass, or if
-            the weights must be converted first.
-        OSError: if there are no weights.
+    Without ``data``, settings that depend on records are not compared. Raises
+    ValueError if sizes, vocabulary or casing differ or the weights must be converted
+    first, OSError if there are no weights.
     """
     if not config.run.init_from:
         return
@@ -167,7 +163,6 @@ def initialize(
 def _load_generator(
     source: Path, generator: keras.Model, vocabulary: Vocabulary
 ) -> None:
-    """Copies a generator with its head from a finished run or a file."""
     folder = PretrainingFolder(source if source.is_dir() else source.parent)
     file = folder.model_path("generator") if source.is_dir() else source
     if not file.exists():
@@ -203,9 +198,8 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     other. Heads and generators of another shape keep their initial values, so that a
     discriminator can get a larger generator.
 
-    Raises:
-        ValueError: if weights do not fit; ``model`` is unchanged then.
-        OSError: if there are no weights.
+    Raises ValueError if weights do not fit, leaving ``model`` unchanged, and OSError if
+    there are none.
     """
     path = named(init_from)
     folder = PretrainingFolder(path)
