@@ -2,9 +2,8 @@
 
 A span is (type, first word, word after the last). Span tags are O, or a letter and a
 type, such as B-PER. One rule decodes IOB1, IOB2 and BIOES, including invalid sequences.
-A tag starts a span if its letter is B or S, or if the previous word is not in an open
-span of the same type. The rule is conlleval's for IOB, and that of seqeval's default
-mode for BIOES.
+B and S start a span. I and E do so if the previous word is not in an open span of the
+same type. The rule is conlleval's for IOB, and seqeval's default mode for BIOES.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Span head for question answering, its losses, and decoding of its beam.
 
 As in the original code, the head is XLNet's: start, end given the start, and
-answerability. A candidate is valid if it lies in the paragraph, does not end before its
-start, is not too long, and if its window has the most context around the start.
+answerability. Valid candidates lie in the paragraph, do not end before they start and
+are not too long. Their window has the most context around the start.
 
 Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer size,
 K beam size.
@@ -38,8 +38,8 @@ class SpanHead(Serializable, keras.layers.Layer):
     starts. Answers lie in the second segment, or at [CLS] for no answer.
 
     Deviation: the original tiles the start vectors over all positions, [B, K, S, 2D].
-    Here the hidden layer's kernel is split into halves for start and end, and starts
-    are processed one by one: no tensor exceeds [B, S, H]. The result is the same.
+    Here the hidden layer's kernel is split into halves for start and end. Starts are
+    processed one by one, so no tensor exceeds [B, S, H]. The result is the same.
 
     ``hidden_size`` is D and ``dense_size`` H. The beam has ``beam_size`` starts, with
     as many ends each. ``answerability`` adds null_logits.
