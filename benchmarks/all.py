@@ -56,10 +56,15 @@ def table(name, results):
         "",
         *(f"    {result['command']}" for result in results),
         "",
+    ]
+    rows = [row for result in results for row in result["rows"]]
+    if not any("ratio" in row for row in rows):
+        return "\n".join(lines + _by_unit(rows))
+    lines += [
         "| what | unit | electra_tf | peer | ratio (range over rounds) | bar |",
         "|---|---|---|---|---|---|",
     ]
-    for row in (row for result in results for row in result["rows"]):
+    for row in rows:
         peer = ratio = bar = ""
         if row.get("ratio") is not None:
             low, high = row["ratio_range"]
@@ -71,6 +76,24 @@ def table(name, results):
             f"| {ratio} | {bar} |"
         )
     return "\n".join(lines)
+
+
+def _by_unit(rows):
+    """Lines of tables without a peer: a column per unit, a table per set of units."""
+    values = {}
+    for row in rows:
+        values.setdefault(row["what"], {})[row["unit"]] = number(row["ours"])
+    lines, units = [], None
+    for what, by_unit in values.items():
+        if units != list(by_unit):
+            units = list(by_unit)
+            lines += [""] if lines else []
+            lines += [
+                f"| what | {' | '.join(units)} |",
+                "|---" * len(by_unit) + "|---|",
+            ]
+        lines.append(f"| {what} | {' | '.join(by_unit.values())} |")
+    return lines
 
 
 def draw(results):
