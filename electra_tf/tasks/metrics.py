@@ -37,6 +37,9 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Matthews correlation; 0 if labels or predictions are constant."""
     from sklearn.metrics import matthews_corrcoef
 
+    # scikit-learn warns if there is one label in all.
+    if len(np.unique(np.concatenate([labels, predictions]))) < 2:
+        return 0.0
     return float(matthews_corrcoef(labels, predictions))
 
 

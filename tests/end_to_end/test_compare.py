@@ -159,7 +159,7 @@ def test_done_is_done_and_changes_are_refused(table, whole):
         ("--probe_seeds=2", "eats: --probe_seeds was 1, now 2"),
     ):
         # Refused before a worker starts: no process is needed.
-        code, out, err = commands.call("compare", *command(table, folder, flag)[3:])
+        code, out, err = commands.call("compare", *command(table, folder, flag)[4:])
         assert code == 1
         output = out + err
         assert message in output
