@@ -418,7 +418,7 @@ class TextModel(TaskModel):
                 "There is not a single text that can be trained on: every answer lacks "
                 "tokens. Check the data, and the vocabulary."
             )
-        steps = 0 if self.optimizer is None else int(self.optimizer.iterations)
+        steps = 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
         order = np.random.default_rng([self.seed, steps])
 
         def shuffled() -> Iterator[tuple]:
@@ -597,7 +597,7 @@ class TextModel(TaskModel):
         sets_rate = any(isinstance(each, _RATE_CALLBACKS) for each in given)
         if isinstance(schedule, FitSchedule) and per_epoch and not sets_rate:
             total = per_epoch * max(epochs - initial_epoch, 0)
-            schedule.start(int(self.optimizer.iterations), total)
+            schedule.start(int(self.optimizer.iterations.numpy()), total)
         try:
             with self._errors_of(feed, validation):
                 return super().fit(
@@ -1187,10 +1187,12 @@ class TokenClassifier(TextModel):
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> list[np.ndarray]:
         """Returns float32 [words, C] per text; words without tokens have NaN."""
-        outputs, rows, size = self._outputs(x, batch_size)
-        counts = (
-            [len(split_words(t)) for t in self._all_columns(x)["text"]] if size else []
-        )
+        # Once: a generator can be read only once.
+        columns = self._all_columns(x)
+        if not columns["text"]:
+            return []
+        outputs, rows, _ = self._outputs(columns, batch_size)
+        counts = [len(split_words(text)) for text in columns["text"]]
         found = [np.full([n, len(self.labels)], np.nan, np.float32) for n in counts]
         for row, logits in enumerate(outputs):
             word = rows.notes["word"][row]
