@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.metadata
 import json
 import shutil
@@ -79,6 +81,19 @@ def _make_reproducible(path: Path) -> None:
             file.seek(0)
             with path.open("wb") as target:
                 shutil.copyfileobj(file, target)
+
+
+@functools.cache
+def _register_classes() -> None:
+    """Registers the library's classes with Keras: packages import them on first use.
+
+    By name, because only a file tells which classes it needs: fine-tuning does not
+    import pretraining.
+    """
+    for name in ("layers", "pretraining", "tasks", "training"):
+        package = importlib.import_module(f"electra_tf.{name}")
+        for public in package.__all__:
+            getattr(package, public)
 
 
 def _save_halves(model: keras.Model, path: Path) -> None:
@@ -240,6 +255,7 @@ def load(
     network also loads as a ``TextEncoder``. Raises ValueError if the file is damaged or
     holds another class; ``hint`` ends the message.
     """
+    _register_classes()
     try:
         if path.suffix == HALVES:
             loaded = _load_halves(path)
