@@ -72,7 +72,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         intermediate_size: int | None = None,
         seed: int = 0,
         remat: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.embeddings = embeddings

@@ -63,7 +63,7 @@ class BlockOptions(Serializable):
         direction: str = "both",
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.dropout = check_rate(dropout, "dropout")
@@ -102,7 +102,7 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         TensorShape([1, 5, 32])
     """
 
-    def __init__(self, intermediate_size: int, num_heads: int, **kwargs):
+    def __init__(self, intermediate_size: int, num_heads: int, **kwargs: Any):
         super().__init__(**kwargs)
         weights.check_positive(intermediate_size=intermediate_size, num_heads=num_heads)
         self.intermediate_size = intermediate_size
@@ -242,7 +242,7 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         intermediate_size: int,
         *,
         remat: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_heads(hidden_size, num_heads)
