@@ -64,7 +64,7 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
     low, high = report["intervals"]["micro_f1"]
     assert low <= report["seeds"][0]["scores"]["eval"]["micro_f1"] <= high
     card = (tmp_path / "run" / "model_card.md").read_text()
-    for part in (f"{low:.2f} to {high:.2f}", "## Limits", "multilabel", "| long |"):
+    for part in (f"{low:.2f} to {high:.2f}", "## Limits", "multilabel", "| `long` |"):
         assert part in card
 
 
