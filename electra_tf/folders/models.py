@@ -228,7 +228,11 @@ def _check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
 
 
 def _registered(description: dict[str, Any]) -> type | None:
-    found = keras.saving.get_registered_object(str(description.get("registered_name")))
+    name = str(description.get("registered_name"))
+    found = keras.saving.get_registered_object(name)
+    if found is None and name.startswith(_PACKAGE):
+        _register_classes()
+        found = keras.saving.get_registered_object(name)
     return found if isinstance(found, type) else None
 
 
@@ -255,7 +259,6 @@ def load(
     network also loads as a ``TextEncoder``. Raises ValueError if the file is damaged or
     holds another class; ``hint`` ends the message.
     """
-    _register_classes()
     try:
         if path.suffix == HALVES:
             loaded = _load_halves(path)

@@ -26,7 +26,7 @@ from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.documentation import documentation_task
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
-from electra_tf.tasks.squad import SquadSource, find_squad_files
+from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
 from electra_tf.tasks.tables import HeldOut, TableSource
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
@@ -299,7 +299,11 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
 
 def _is_empty(example: Any) -> bool:
     """Whether a text, or one of a pair, is blank."""
-    return not all(text.strip() for text in getattr(example, "texts", ()))
+    if isinstance(example, Question):
+        texts = [example.question, example.context]
+    else:
+        texts = getattr(example, "texts", [])
+    return not all(text.strip() for text in texts)
 
 
 class TaskData:
