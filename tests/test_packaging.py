@@ -141,6 +141,7 @@ def test_the_wheel_holds_all_files(installed):
     source = ROOT / "electra_tf"
     modules = {path.relative_to(source) for path in source.rglob("*.py")}
     data = [path for path in (source / "pretrained").rglob("*") if path.is_file()]
+    data += source.rglob("*.j2")
     shipped = {path.relative_to(source) for path in (*data, source / "py.typed")}
     assert held == modules | {Path(name) for name in FLAGFILES} | shipped
     (about,) = metadata.distributions(name="electra_tf", path=[str(installed)])
