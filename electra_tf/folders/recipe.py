@@ -1,0 +1,53 @@
+"""Recommended fine-tuning settings in an encoder's folder."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf import files
+from electra_tf.config.finetuning import RecipeConfig
+from electra_tf.errors import UserError
+from electra_tf.folders.pretraining import named
+
+RECIPE = "recipe.json"
+# Flags that kinds of tasks do not have.
+_OMITTED = {
+    "question_answering": ("head_dropout", "head_init", "pooling"),
+    "tagging": ("pooling",),
+}
+
+
+def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
+    """Returns the fine-tuning flags that an encoder's folder recommends, or {}.
+
+    Args:
+        encoder: a folder, a file in it, or the name of a shipped model.
+        kind: kind of the task, such as "tagging"; flags without effect on it are
+            omitted.
+
+    Raises:
+        ValueError: if the folder's recipe.json is damaged.
+    """
+    path = named(encoder)
+    path = (path.parent if path.is_file() else path) / RECIPE
+    flags, hints = (
+        files.read_json(path, default={}),
+        typing.get_type_hints(RecipeConfig),
+    )
+    if unknown := sorted(flags.keys() - hints.keys()):
+        raise UserError(f"{path} is damaged: {unknown[0]} is not a flag of a recipe.")
+    files.check_shape(flags, {name: hints[name] for name in flags}, str(path))
+    try:
+        RecipeConfig(**flags)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    omitted = _OMITTED.get(kind, ())
+    return {name: value for name, value in flags.items() if name not in omitted}
+
+
+def recipe_line(encoder: files.AnyPath, flags: Mapping[str, Any]) -> str:
+    """Returns one line with the recommended flags in effect."""
+    settings = ", ".join(f"{name}={value}" for name, value in flags.items())
+    return f"recipe of {encoder}: {settings}"

@@ -1,0 +1,31 @@
+import json
+
+import pytest
+
+from electra_tf.folders.recipe import RECIPE, recipe_line, recommended
+
+
+def test_a_shipped_encoder_has_a_recipe():
+    flags = recommended("mini")
+    expected = {"dropout": 0, "head_init": "probe", "pooling": "mean"}
+    assert expected.items() <= flags.items()
+    assert flags["learning_rate"] == 3e-4
+    # The head of a tagger has no pooling; that of question answering is not linear.
+    assert flags.keys() - recommended("mini", "tagging").keys() == {"pooling"}
+    linear = {"pooling", "head_dropout", "head_init"}
+    assert flags.keys() - recommended("mini", "question_answering").keys() == linear
+    assert "pooling=mean" in recipe_line("mini", flags)
+
+
+def test_other_encoders_have_none(tmp_path):
+    (tmp_path / RECIPE).write_text("{}")
+    (tmp_path / "encoder.keras").touch()
+    for encoder in (tmp_path, tmp_path / "encoder.keras", tmp_path / "none", "a/b"):
+        assert recommended(encoder) == {}
+
+
+@pytest.mark.parametrize("flags", [{"rate": 1}, {"dropout": 2.0}, {"dropout": "0"}, []])
+def test_a_damaged_recipe_is_an_error_that_names_the_file(tmp_path, flags):
+    (tmp_path / RECIPE).write_text(json.dumps(flags))
+    with pytest.raises(ValueError, match=RECIPE):
+        recommended(tmp_path)
