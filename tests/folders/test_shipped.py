@@ -56,7 +56,7 @@ def test_the_files_are_small_and_whole():
     files = sorted(path.name for path in folder.path.iterdir())
     assert files == [
         *("README.md", "config.json", "discriminator.safetensors"),
-        *("generator.safetensors", "metrics.jsonl", "vocab.txt"),
+        *("generator.safetensors", "metrics.jsonl", "recipe.json", "vocab.txt"),
     ]
     assert sum(path.stat().st_size for path in folder.path.iterdir()) < 12e6
     encoder = folder.load("encoder", TextEncoder)
