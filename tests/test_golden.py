@@ -162,13 +162,6 @@ def test_a_stopped_two_stage_run_goes_on(runs, stored, name):
     assert_goes_on(runs, stored, name, "whole")
 
 
-def test_another_setting_is_still_refused(runs):
-    flags = recipes.pretraining("electra", "--weight_decay=0.02")
-    code, _, said = commands.call("run_pretraining", *flags)
-    assert code == 1
-    assert "config.weight_decay: was 0.01, now 0.02" in said
-
-
 # -- Settings --------------------------------------------------------------------------
 
 
@@ -374,6 +367,7 @@ def test_a_finished_run_is_not_trained_again(runs):
     assert_arrays(tensors(runs / "finished"), before, 0)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_a_start(runs):
     """--init_from, and the encoder of an import that conversion makes of it."""
     flags = recipes.pretraining("new", "--init_from=finished", "--dry_run")

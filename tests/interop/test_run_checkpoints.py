@@ -122,8 +122,10 @@ def test_what_cannot_be_taken_is_one_line(tmp_path):
     # Heads that no other format has, and networks that borrow each other's tables.
     [
         {"objective": "replace_mlm"},
-        {"objective": "electric", "generator": "two_tower"},
-        {"sharing": "gdes"},
+        pytest.param(
+            {"objective": "electric", "generator": "two_tower"}, marks=pytest.mark.slow
+        ),
+        pytest.param({"sharing": "gdes"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

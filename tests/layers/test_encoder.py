@@ -214,7 +214,9 @@ def count_products(nodes, library):
     return here + sum(count_products(body, library) for body in called)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_remat_runs_blocks_again_and_changes_no_bit(policy):
     plain, again = (make(dtype=policy, remat=remat) for remat in (False, True))
     again.set_weights(plain.get_weights())

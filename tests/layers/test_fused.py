@@ -203,6 +203,7 @@ def test_inside_an_outer_jit(policy):
     assert_close(compiled(hidden, SEED), step(hidden, SEED), tolerance)
 
 
+@pytest.mark.slow
 def test_inside_a_while_loop():
     """Gradient accumulation: the sum over micro-batches, one loop iteration each."""
     encoder = make_stack()

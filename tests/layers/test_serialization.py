@@ -4,6 +4,7 @@ import json
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
@@ -122,6 +123,7 @@ def two_encoders(table):
     ]
 
 
+@pytest.mark.slow
 def test_training_the_clone_of_a_functional_model_leaves_the_original_alone():
     table = TextEmbedding(11, 6, dropout=0.0)
     model = functional(*two_encoders(table))

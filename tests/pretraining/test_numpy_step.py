@@ -129,6 +129,7 @@ def test_gradient_of_the_numpy_losses():
         assert slope == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_three_training_steps():
     """Losses and weights of steps 0, 1 and 2; step 0 has rate 0.
 

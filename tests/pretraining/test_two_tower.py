@@ -69,7 +69,9 @@ def test_matches_definition():
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_a_token_never_sees_itself(policy, training):
     """Exactly: any token may change and its own logits do not, those beside it do.
 

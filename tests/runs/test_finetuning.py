@@ -588,6 +588,7 @@ def test_casing_comes_from_the_pretraining_run_or_the_flags(tmp_path):
     assert "--lower_case; assumed" in said[0]
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_the_start_of_another_task(pretrained, tmp_path):
     examples = table(tmp_path / "train.csv", common.sentiment(24))
     values = {

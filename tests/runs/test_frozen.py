@@ -201,7 +201,10 @@ STILL = {"learning_rate": 1e-12, "weight_decay": 0.0, "epochs": 0.1, "frozen": F
 STILL |= {"head_init": "probe", "export_saved_model": False}
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "layers"])
+@pytest.mark.parametrize(
+    "pooling",
+    ["cls", *(pytest.param(p, marks=pytest.mark.slow) for p in ("mean", "layers"))],
+)
 def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
     train = common.sentiment(60)
     train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]

@@ -208,8 +208,11 @@ def test_another_precision_is_exported_and_measured(tmp_path):
     "task",
     [
         Classification(name="mood", source=None, labels=("neg", "pos")),
-        Classification(name="mood", source=None, pair=True, labels=("neg", "pos")),
-        squad2(),
+        pytest.param(
+            Classification(name="mood", source=None, pair=True, labels=("neg", "pos")),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(squad2(), marks=pytest.mark.slow),
     ],
     ids=["text", "pair", "question"],
 )
@@ -238,6 +241,7 @@ def test_inputs_of_older_models_have_an_order():
     assert order(None, ("text_pair", "text")) == ("text", "text_pair")
 
 
+@pytest.mark.slow
 def test_regression_is_served_on_the_scale_of_its_labels(tmp_path):
     task, model, path = make(tmp_path, Regression, label_range=(2.0, 12.0))
     _, expected = python_answers(task, model, ["good", "bad movie"])
@@ -445,20 +449,9 @@ def test_predict_says_in_one_line_that_the_model_fails(monkeypatch, capsys):
     assert message == "error: The model failed on a batch of 1 texts: Bad graph"
 
 
-def test_help_imports_no_tensorflow():
-    program = (
-        "import sys; from electra_tf.__main__ import main; "
-        "main(['predict', '--help']); "
-        "import electra_tf.serving; sys.exit('tensorflow' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--text_pair" in done.stdout
-
-
-@pytest.mark.parametrize("kind", [Classification, Regression])
+@pytest.mark.parametrize(
+    "kind", [Classification, pytest.param(Regression, marks=pytest.mark.slow)]
+)
 def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
     own = {"label_range": (1.0, 5.0)}
     if kind is Classification:
@@ -495,7 +488,10 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
     np.testing.assert_allclose(found, answers, atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize(
+    "kind",
+    ["csv", *(pytest.param(k, marks=pytest.mark.slow) for k in ("tsv", "jsonl"))],
+)
 def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, capsys):
     task, model, path = exported
     gold = ["pos", "neg", "pos", "neg", "n\u00e9utral"]

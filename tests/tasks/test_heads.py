@@ -100,7 +100,9 @@ def test_a_copy_can_have_other_dropout():
     assert np.abs(dropped - kept).max() > 0.1
 
 
-@pytest.mark.parametrize("pooling", ["cls", "layers"])
+@pytest.mark.parametrize(
+    "pooling", ["cls", pytest.param("layers", marks=pytest.mark.slow)]
+)
 def test_fit_predict_save_and_load(tmp_path, pooling):
     mood, _ = task(pooling=pooling)
     model = mood.build_model(common.encoder(dropout=0.0))

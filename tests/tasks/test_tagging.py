@@ -295,6 +295,7 @@ def test_predictions_are_the_input_with_one_more_column(tmp_path):
     assert task().picture(answers[:1], data[:1], str(tmp_path)).endswith(".png")
 
 
+@pytest.mark.slow
 def test_served_tags_are_those_of_python(tmp_path):
     found = task(encoding="bioes")
     random = np.random.default_rng(3)
