@@ -77,21 +77,6 @@ def test_errors_name_the_file_and_not_its_temporary_name(tmp_path):
         assert ".part-" not in str(caught.value)
 
 
-def fill(path, device):
-    with files.replacing(path) as part:
-        part.write_text("some of it was written")
-        with open(device, "w") as file:
-            file.write("x")
-
-
-def test_a_full_disk_names_the_file(tmp_path):
-    full = "/dev/full"
-    with pytest.raises(OSError, match="No space left") as caught:
-        fill(tmp_path / "file", full)
-    assert caught.value.filename == str(tmp_path / "file")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000])
 def test_damaged_json_is_named(tmp_path, content):
     path = tmp_path / "config.json"

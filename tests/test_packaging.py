@@ -37,19 +37,6 @@ def test_every_package_is_listed():
         importlib.import_module(name)
 
 
-def test_flagfiles_and_the_mark_of_annotations_are_package_data():
-    assert SETUPTOOLS["package-dir"] == {"electra_tf.configs": "configs"}
-    assert SETUPTOOLS["package-data"]["electra_tf.configs"] == ["**/*.cfg"]
-    assert SETUPTOOLS["package-data"]["electra_tf"] == ["py.typed", "pretrained/*/*"]
-    assert (ROOT / "electra_tf" / "py.typed").exists()
-
-
-def test_the_version_stands_in_one_place():
-    assert "version" in PROJECT["project"]["dynamic"]
-    assert SETUPTOOLS["dynamic"]["version"] == {"attr": "electra_tf.__version__"}
-    assert re.fullmatch(r"\d+\.\d+\.\d+", electra_tf.__version__)
-
-
 def test_the_newest_release_of_the_changelog_is_this_version():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     found = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
@@ -148,15 +135,6 @@ def test_the_wheel_holds_all_files(installed):
     assert about.version == electra_tf.__version__
     assert {script.name for script in about.entry_points} == set(SCRIPTS)
     assert any(line.startswith("tensorflow<") for line in about.requires)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_installed_commands_explain_themselves(installed, tmp_path, name):
-    done = run(installed, tmp_path, name, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Examples:" in done.stdout
-    assert "--flagfile=FILE" in done.stdout
 
 
 @pytest.mark.slow

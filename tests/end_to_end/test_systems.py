@@ -35,6 +35,13 @@ SYSTEMS = {
     ],
     "gumbel": ["--training=gumbel"],
     "unigram": ["--generator=unigram"],
+    "spans": [
+        "--mask_select=spans",
+        "--mask_rate=0.4",
+        "--final_mask_rate=0.1",
+        "--mask_rate_steps=6",
+        "--gradient_accumulation_steps=2",
+    ],
     "temperature": [
         "--nosampling_dropout",
         "--temperature=3",
@@ -87,6 +94,7 @@ def whole(text, tmp_path_factory):
         ("two_stage_no_copy", 6),
         ("reinforce", 4),
         ("gumbel", 4),
+        ("spans", 4),
         ("unigram", 4),
         ("temperature", 4),
     ],

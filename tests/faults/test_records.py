@@ -130,8 +130,15 @@ def run(text, data, folder, *more):
     return in_process.run(text, folder, *flags, "--shuffle_buffer=1", *more)
 
 
-@pytest.mark.parametrize("name", ["text", "truncated in a record"])
-def test_damage_that_is_found_at_once_stops_the_run(text, data, tmp_path, name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "text",
+        "truncated in a record",
+        pytest.param("an id beyond the vocabulary", marks=pytest.mark.slow),
+    ],
+)
+def test_damage_stops_the_run(text, data, tmp_path, name):
     change, message = DAMAGES[name]
     path = data / "train-0.tfrecord"
     path.write_bytes(change(path.read_bytes()))

@@ -59,13 +59,6 @@ def reopen(folder, **kwargs):
     )
 
 
-def test_restores_newest(folder):
-    store, (variables, messages) = reopen(folder)
-    assert store.restore_latest() == 3
-    assert contents(variables) == {3.0}
-    assert messages == []
-
-
 def test_nothing_is_said_of_a_whole_folder(folder, monkeypatch):
     """TensorFlow warns once in a process of what it calls deprecated."""
     said = []
@@ -329,34 +322,6 @@ def test_equal_names_are_an_error():
 
     with pytest.raises(ValueError, match=r"called model/same/bias, model/same/kernel"):
         named_variables(Twice())
-
-
-def test_resumed_training_equals_uninterrupted(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(8, 3)).astype("float32")
-    y = rng.normal(size=(8, 2)).astype("float32")
-
-    def build():
-        keras.utils.set_random_seed(3)
-        inputs = keras.Input((3,))
-        model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
-        model.compile(AdamW(0.1), loss="mse")
-        model.optimizer.build(model.trainable_variables)
-        return model
-
-    def fit(model, steps):
-        for _ in range(steps):
-            model.train_on_batch(x, y)
-
-    straight, first, second = build(), build(), build()
-    fit(straight, 6)
-    fit(first, 3)
-    CheckpointStore(tmp_path, named_variables(first, first.optimizer)).save(3)
-    store = CheckpointStore(tmp_path, named_variables(second, second.optimizer))
-    assert store.restore_latest() == 3
-    fit(second, 3)
-    for a, b in zip(straight.weights, second.weights, strict=True):
-        np.testing.assert_array_equal(np.array(a), np.array(b))
 
 
 @pytest.mark.parametrize("form", ["folder", "prefix", "index"])

@@ -320,11 +320,6 @@ def test_steps_per_execution_changes_nothing():
     assert_close(values(one.weights), values(four.weights), atol=0)
 
 
-def test_jit_compiled_fit():
-    one, compiled = train(), train(jit_compile=True)
-    assert_close(values(one.weights), values(compiled.weights))
-
-
 def run_replicas(strategy, optimizer, variable, per_replica):
     @tf.function
     def step():
