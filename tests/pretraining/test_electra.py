@@ -467,6 +467,7 @@ def test_mixed_bfloat16_keeps_float32_logits_and_weights():
     assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in grads)
 
 
+@pytest.mark.slow
 def test_save_and_load_keeps_ties_optimizer_and_outputs(tmp_path):
     model = electra()
     model.compile(optimizer=et.training.AdamW(1e-3))

@@ -249,6 +249,7 @@ def test_regression_is_served_on_the_scale_of_its_labels(tmp_path):
     np.testing.assert_allclose([row["score"] for row in served], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_multilabel_names_the_labels_above_the_threshold(tmp_path):
     task, model, path = make(tmp_path, MultiLabel, labels=("x", "y", "z"))
     _, expected = python_answers(task, model, ["good"])
@@ -424,10 +425,9 @@ def test_batches_without_texts_or_without_words_are_answered(kind):
     assert sizes(module.serve_examples, [], ["examples"]) == {0}
 
 
-def test_predict_takes_what_json_allows(tmp_path, monkeypatch, capsys):
-    make(tmp_path)
+def test_predict_takes_what_json_allows(exported, monkeypatch, capsys):
     lines = '\ufeff{"text": "good", "note": "\\ud800", "label": 7}\n'
-    model = f"--model={tmp_path}"
+    model = f"--model={Path(exported[2]).parent}"
     (row,), err = run_predict(monkeypatch, capsys, model, "--jsonl", stdin=lines)
     assert err == ""
     assert row["note"] == "\ufffd"
