@@ -1,8 +1,8 @@
 """What users have from before the reorganisation still works, and works the same.
 
-The files in tests/golden/ were made by the code of commit 1e4ff67; ``make.py`` there
-says how. Only names that users know are used here: the scripts, ``python -m
-electra_tf.NAME``, ``electra_tf``'s root, and the loaders of Keras and TensorFlow.
+The files in tests/golden/ were made by the code of commit 1e4ff67. Only names of the
+interface are used here: the scripts, ``python -m electra_tf NAME``, ``electra_tf``'s
+root, and the loaders of Keras and TensorFlow.
 """
 
 import json
