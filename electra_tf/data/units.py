@@ -36,8 +36,6 @@ READ, BUILD = "read.npz", "json"
 _VERDICTS = "verdicts.npy"
 _HASHES = 1 << 64
 _MOST_HELD_OUT = 0.05
-_BATCH_CHARACTERS = 1 << 19
-_LINES_AT_ONCE = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +150,9 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
         if bound == 0 or (0 < below < total and below <= most):
             return range(bound)
     if not sizes:
-        raise UserError("the corpus is empty: there is no text, or none that is kept")
+        raise UserError(
+            "the corpus is empty: no document has text and passes the filters"
+        )
     most = max(fraction, _MOST_HELD_OUT) * total
     fitting = [value for value, size in sizes.items() if size <= most and size < total]
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)
@@ -172,14 +172,14 @@ def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
         signatures = np.zeros([0, selection.HASHES], np.uint32)
         if file.tell():
             signatures = np.memmap(file, np.uint32, "r").reshape(-1, selection.HASHES)
-        judged = selection.judge(
+        final = selection.judge(
             job.settings, np.concatenate(hashes), np.concatenate(verdicts), signatures
         )
     ends = np.cumsum([len(each) for each in hashes])
-    for unit, part in zip(units, np.split(judged, ends[:-1]), strict=True):
+    for unit, part in zip(units, np.split(final, ends[:-1]), strict=True):
         with files.open_new(job.file(unit, _VERDICTS), "wb") as file:
             np.save(file, part)
-    return judged
+    return final
 
 
 class Worker:
@@ -230,18 +230,15 @@ class Worker:
             verdicts = np.load(job.file(unit, _VERDICTS))
             documents = itertools.compress(documents, verdicts == selection.KEPT)
             dropped = selection.counted(verdicts)
-        for batch in _batches(documents):
-            lines = itertools.chain.from_iterable(document for document, _ in batch)
-            encoded = self._encode(lines)
-            for _, about in batch:
-                split = "eval" if about.hash in job.held_out else "train"
-                ids = itertools.islice(encoded, about.lines)
-                rows[split] += builders[split].build([ids])
-                counts.update(
-                    documents=1,
-                    lines=about.lines,
-                    characters=about.lines + about.characters,
-                )
+        for document in documents:
+            about = facts(document)
+            split = "eval" if about.hash in job.held_out else "train"
+            rows[split] += builders[split].build([self._tokenizer.encode(document)])
+            counts.update(
+                documents=1,
+                lines=about.lines,
+                characters=about.lines + about.characters,
+            )
         shards = {}
         for split, examples in rows.items():
             path = job.file(unit, f"{split}.tfrecord")
@@ -252,30 +249,3 @@ class Worker:
         result = UnitResult(**counts, **shards, unknown=unknown, dropped=dropped)
         files.write_json(job.file(unit, BUILD), dataclasses.asdict(result))
         return result.documents
-
-    def _encode(self, lines: Iterator[str]) -> Iterator[Sequence[int]]:
-        # Batches, since long documents must not be held in memory.
-        some: list[str] = []
-        size = 0
-        for line in lines:
-            some.append(line)
-            size += len(line)
-            if len(some) == _LINES_AT_ONCE or size >= _BATCH_CHARACTERS:
-                yield from self._tokenizer.encode(some)
-                some, size = [], 0
-        yield from self._tokenizer.encode(some)
-
-
-def _batches(
-    documents: Iterable[Document],
-) -> Iterator[list[tuple[Document, selection.Facts]]]:
-    batch: list[tuple[Document, selection.Facts]] = []
-    size = 0
-    for document in documents:
-        batch.append((document, facts(document)))
-        size += batch[-1][1].characters
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

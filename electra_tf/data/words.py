@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _MAX_ENTRIES = 1 << 19
 _MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
-_LINES_AT_ONCE = 1 << 12
+# Bounds of the text in memory.
+_LINES_AT_ONCE, _CHARACTERS_AT_ONCE = 1 << 12, 1 << 19
 _DELETED = ("Cc", "Cf", "Co")
 # Control characters that BERT deletes and ``str.split`` treats as spaces.
 _NO_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
@@ -62,21 +63,28 @@ class WordTable(dict[str, bytes]):
         self._exact = None
         self._unfamiliar: list[str] = []
 
-    def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """Tokenizes lines; returns the int32 ids of each."""
-        rows = []
-        for start in range(0, len(lines), _LINES_AT_ONCE):
-            some = lines[start : start + _LINES_AT_ONCE]
-            encoded = [self._encoded(line) for line in some]
-            if self._unfamiliar:
-                self._learn_unfamiliar()
-                encoded = [self._encoded(line) for line in some]
-                for chunk in filter(_is_long, list(self)):
-                    del self[chunk]
-            if len(self) > _MAX_ENTRIES:
-                self.clear()
-                self._words.clear()
-            rows += encoded
+    def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
+        """Tokenizes lines as they are read; yields the int32 ids of each."""
+        batch: list[str] = []
+        size = 0
+        for line in lines:
+            batch.append(line)
+            size += len(line)
+            if len(batch) == _LINES_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
+                yield from self._encoded_batch(batch)
+                batch, size = [], 0
+        yield from self._encoded_batch(batch)
+
+    def _encoded_batch(self, lines: Sequence[str]) -> list[np.ndarray]:
+        rows = [self._encoded(line) for line in lines]
+        if self._unfamiliar:
+            self._learn_unfamiliar()
+            rows = [self._encoded(line) for line in lines]
+            for chunk in filter(_is_long, list(self)):
+                del self[chunk]
+        if len(self) > _MAX_ENTRIES:
+            self.clear()
+            self._words.clear()
         return rows
 
     def _encoded(self, line: str) -> np.ndarray:

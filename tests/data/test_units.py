@@ -2,7 +2,7 @@
 
 import pytest
 
-from electra_tf.data import units
+from electra_tf.data import units, words
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.selection import facts
 from electra_tf.data.words import WordTable
@@ -68,7 +68,7 @@ def test_nothing_is_held_out_of_few_large_documents_and_that_is_said(tmp_path):
         told = []
         manifest = build(path, tmp_path / str(documents), log=told.append)
         assert manifest.eval == ()
-        (line,) = [line for line in told if "nothing is held out" in line]
+        (line,) = [line for line in told if "no document is held out" in line]
         assert "--eval_records" in line
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_held_out_at_zero(tmp_path):
     told = []
     manifest = build(path, tmp_path / "a", eval_fraction=0, log=told.append)
     assert manifest.eval == ()
-    assert not [line for line in told if "nothing is held out" in line]
+    assert not [line for line in told if "no document is held out" in line]
 
 
 @pytest.mark.slow
@@ -104,14 +104,14 @@ def test_a_long_document_is_encoded_some_lines_at_a_time(tmp_path, monkeypatch):
     path.write_text(text(1, lines=100) + "\n\n" + text(20))
     build(path, tmp_path / "whole")
     sizes = []
-    encode = WordTable.encode
+    encoded = WordTable._encoded_batch
 
-    def recorded(self, texts):
-        sizes.append(len(texts))
-        return encode(self, texts)
+    def recorded(self, lines):
+        sizes.append(len(lines))
+        return encoded(self, lines)
 
-    monkeypatch.setattr(units, "_LINES_AT_ONCE", 7)
-    monkeypatch.setattr(WordTable, "encode", recorded)
+    monkeypatch.setattr(words, "_LINES_AT_ONCE", 7)
+    monkeypatch.setattr(WordTable, "_encoded_batch", recorded)
     build(path, tmp_path / "parts")
     assert max(sizes) == 7
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
