@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from electra_tf import cli
 from electra_tf.data import beam
@@ -36,42 +37,30 @@ def run(
     if left and beam_flags:
         beam.run(step, job, left, beam_flags)
     elif left:
-        useful = 1 + sum(unit.size for unit in left) // _BYTES_WORTH_A_PROCESS
+        size = sum(unit.size for unit in left)
+        useful = 1 + size // _BYTES_WORTH_A_PROCESS
         workers = min(num_processes or min(os.cpu_count() or 1, useful), len(left))
-        report = _Progress(left, log)
-        if workers == 1:
-            worker = Worker(job)
-            for unit in left:
-                report(unit, worker.run(step, unit))
-        else:
-            _run_in_processes(step, job, left, workers, report)
-        report.progress.close()
-
-
-class _Progress:
-    """Shows the bytes and documents of finished units."""
-
-    def __init__(self, units: Sequence[Unit], log: cli.Log):
         # Only standard error has a progress line that overwrites itself.
         plain = None if log is cli.note else log
-        total = sum(unit.size for unit in units)
-        self.progress = cli.Progress(total, unit="B", scale=True, log=plain)
-        self.documents = 0
-        self.progress.update(0, "")
+        progress = cli.Progress(size, unit="B", scale=True, log=plain)
+        progress.update(0, "")
+        documents = 0
+        # Closed on Ctrl-C, which cancels the units in the queue.
+        with contextlib.closing(_run_units(step, job, left, workers)) as finished:
+            for unit, count in finished:
+                documents += count
+                progress.update(progress.done + unit.size, f"{documents:,} documents")
+        progress.close()
 
-    def __call__(self, unit: Unit, documents: int) -> None:
-        self.documents += documents
-        done = self.progress.done + unit.size
-        self.progress.update(done, f"{self.documents:,} documents")
 
-
-def _run_in_processes(
-    step: str,
-    job: Job,
-    units: Sequence[Unit],
-    workers: int,
-    report: Callable[[Unit, int], None],
-) -> None:
+def _run_units(
+    step: str, job: Job, units: Sequence[Unit], workers: int
+) -> Iterator[tuple[Unit, int]]:
+    """Yields each unit when it is finished, with its number of documents."""
+    if workers == 1:
+        worker = Worker(job)
+        yield from ((unit, worker.run(step, unit)) for unit in units)
+        return
     # A forked child of a process that has run TensorFlow hangs.
     spawn = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -81,7 +70,7 @@ def _run_in_processes(
         try:
             futures = {pool.submit(_run, step, unit): unit for unit in units}
             for future in concurrent.futures.as_completed(futures):
-                report(futures[future], future.result())
+                yield futures[future], future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise OSError(
                 "a worker process died, perhaps for lack of memory. Run the same again "
