@@ -45,7 +45,6 @@ def open_corpus(
     *,
     blank_lines_separate: bool = True,
     tfds_data_dir: str | None = None,
-    tfds_download: bool = False,
     log: Log | None = None,
 ) -> list[Source]:
     r"""Returns the unique sources of the specs in a fixed order.
@@ -59,7 +58,6 @@ def open_corpus(
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
         tfds_data_dir: folder of prepared TensorFlow Datasets.
-        tfds_download: whether TensorFlow Datasets may download missing data.
         log: receives a warning about skipped files of folders.
 
     Raises ``ValueError`` if a spec matches nothing or an empty file.
@@ -80,7 +78,7 @@ def open_corpus(
         if spec == "installed":
             opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
-            opened[spec] = _tfds(spec, tfds_data_dir, tfds_download)
+            opened[spec] = _tfds(spec, tfds_data_dir)
         else:
             for path in _files(spec, skipped):
                 text = Text.open(path, blank_lines_separate=blank_lines_separate)
@@ -114,22 +112,22 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
             for path in sorted(below, key=lambda path: path.parts)
             if not any(part.startswith(".") for part in path.parts)
         ]
-        found = [str(p) for p in visible if p.name.lower().endswith(SUFFIXES)]
-        others = {str(p) for p in visible if p.is_file()}.difference(found)
+        matches = [str(p) for p in visible if p.name.lower().endswith(SUFFIXES)]
+        others = {str(p) for p in visible if p.is_file()}.difference(matches)
         skipped += sorted(others)
         problem = f"the folder has no file ending in {', '.join(SUFFIXES)}"
     else:
         is_plain = not paths.is_remote(spec)
-        found = glob.glob(spec, recursive=True) if is_plain else paths.matching(spec)
-        found = sorted(found)
+        matches = glob.glob(spec, recursive=True) if is_plain else paths.matching(spec)
+        matches = sorted(matches)
         problem = (
-            "no such file or folder, and no file matches it as a pattern. Sources are "
+            "not a file or folder, and no file matches it as a pattern. Sources are "
             "files, folders, patterns, tfds:NAME, or the word installed"
         )
-    found = [path for path in found if paths.is_file(path) and paths.size(path)]
-    if not found:
+    matches = [path for path in matches if paths.is_file(path) and paths.size(path)]
+    if not matches:
         raise UserError(f"{spec}: {problem} (empty files do not count)")
-    return found
+    return matches
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
@@ -178,9 +176,9 @@ def about_long_documents(texts: Sequence[Text]) -> str:
     more = f" (and in {len(long) - 1} more files)" if len(long) > 1 else ""
     return (
         f"warning: no blank line in the first {LONG_DOCUMENT >> 20} MB of {long[0]}"
-        f"{more}: is this one document? Blank lines separate documents; "
-        "--noblank_lines_separate makes one of each file. A document is built by one "
-        "process, into one shard."
+        f"{more}: check that it is one document. Blank lines separate documents; "
+        "--noblank_lines_separate makes each file a document. One process builds a "
+        "document, into one shard."
     )
 
 
@@ -361,7 +359,7 @@ class Text:
 Source = Text | Generated
 
 
-def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
+def _tfds(spec: str, data_dir: str | None) -> Generated:
     """Returns a split of a TensorFlow Dataset; each example is a document.
 
     FEATURE defaults to the only text feature, or ``text``.
@@ -374,7 +372,7 @@ def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
         raise UserError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
     dataset, split, feature = (*parts, "", "")[:3]
     split = split or "train"
-    opened = functools.partial(_tfds_builder, spec, dataset, data_dir, download)
+    opened = functools.partial(_tfds_builder, spec, dataset, data_dir)
 
     def documents() -> Iterator[Document]:
         builder = opened()
@@ -400,7 +398,7 @@ def _tfds(spec: str, data_dir: str | None, download: bool) -> Generated:
     return Generated(spec, documents, lambda: opened().info.full_name)
 
 
-def _tfds_builder(spec: str, dataset: str, data_dir: str | None, download: bool) -> Any:
+def _tfds_builder(spec: str, dataset: str, data_dir: str | None) -> Any:
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -411,18 +409,16 @@ def _tfds_builder(spec: str, dataset: str, data_dir: str | None, download: bool)
         ) from error
     try:
         builder = tfds.builder(dataset, data_dir=data_dir)
-        if download:
-            builder.download_and_prepare()
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
         raise UserError(
-            f"{spec}: TensorFlow Datasets does not know {dataset!r} "
+            f"{spec}: TensorFlow Datasets has no dataset {dataset!r} "
             f"(data_dir={data_dir}): {error}"
         ) from error
     if not builder.info.splits:
         raise UserError(
             f"{spec}: not prepared in {builder.data_dir}. Prepare it on a machine with "
-            f"network (tfds build {dataset}) and give its folder as tfds_data_dir, "
-            "allow the download, or give a text file instead."
+            f"network (tfds build {dataset}) and give its folder as tfds_data_dir, or "
+            "give a text file instead."
         )
     return builder
 

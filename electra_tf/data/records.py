@@ -86,9 +86,9 @@ class Manifest:
         listed = self.vocabulary["size"], self.vocabulary["special_ids"]
         if listed != (len(vocabulary), ids):
             raise UserError(
-                f"{Path(folder, MANIFEST)} says that the vocabulary has {listed[0]} "
-                f"tokens and the special ids {listed[1]}, but it has {len(vocabulary)} "
-                f"and {ids}. Build the records again."
+                f"{Path(folder, MANIFEST)} lists {listed[0]} tokens with the "
+                f"special ids {listed[1]}, but it has {len(vocabulary)} and {ids}. "
+                "Build the records again."
             )
 
     def save(self, folder: files.AnyPath) -> None:
@@ -152,7 +152,7 @@ def _checked(manifest: Manifest) -> Manifest:
     if len(ids) != 5 or not all(0 <= index < size for index in ids):
         raise UserError(f"special_ids must be 5 ids below {size}, got {ids}")
     if (longest := manifest.settings["max_seq_length"]) < 3:
-        raise UserError(f"no example fits into max_seq_length={longest}")
+        raise UserError(f"max_seq_length must be at least 3, got {longest}")
     for shard in (*manifest.train, *manifest.eval):
         if Path(shard.name).name != shard.name:
             raise UserError(f"{shard.name!r} is not a file of this folder")
@@ -173,10 +173,9 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
         if not paths.is_file(path):
             problem = "missing"
         elif (size := paths.size(path)) != shard.size:
-            wanted = f"the manifest says {shard.size} (truncated copy?)"
-            problem = f"has {size} bytes, {wanted}"
+            problem = f"has {size} bytes, the manifest lists {shard.size}"
         elif thorough and paths.sha256(path) != shard.sha256:
-            problem = "its sha256 is not the one in the manifest"
+            problem = "its sha256 differs from the manifest's"
         else:
             continue
         raise UserError(
@@ -184,12 +183,6 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
             "with overwriting allowed."
         )
     return manifest
-
-
-def serialize(example: Sequence[int]) -> bytes:
-    """Serializes a ``tf.train.Example`` with the int64 list ``input_ids``."""
-    ids = _varints(np.asarray(example))[0].tobytes()
-    return _head(len(ids)) + ids
 
 
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:

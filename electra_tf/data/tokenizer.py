@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -78,8 +79,8 @@ class WordPiece(tf.Module):
         )
 
     def __reduce__(self) -> tuple:
-        arguments = (self.vocabulary, self.lower_case, self.strip_accents)
-        return _restored, arguments
+        casing = {"lower_case": self.lower_case, "strip_accents": self.strip_accents}
+        return functools.partial(WordPiece, **casing), (self.vocabulary,)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns ids of [N] UTF-8 texts without [CLS] and [SEP]: [N, None] int32."""
@@ -216,9 +217,3 @@ def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.
         return tf.strings.lower(texts, encoding="utf-8")
 
     return lower if lower_case else clean
-
-
-def _restored(
-    vocabulary: Vocabulary, lower_case: bool, strip_accents: bool
-) -> WordPiece:
-    return WordPiece(vocabulary, lower_case=lower_case, strip_accents=strip_accents)

@@ -138,11 +138,11 @@ def read(source: Source) -> Imported:
     folder = Path(prefix).parent
     tensors = Tensors(read_weights(prefix), prefix)
     there = places(tensors.left)
-    chosen = source.asked(there)
+    chosen = source.selected(there)
     if len(chosen) == 2 and chosen["generator"].embeddings != MAIN:
         raise UserError(
             f"{source.path}: the generator has embeddings of its own "
-            f"({GENERATOR}embeddings/...), which a pair here shares. Import one "
+            f"({GENERATOR}embeddings/...), but the towers must share them. Import one "
             "tower: --only=discriminator or --only=generator."
         )
     notes: list[str] = []
@@ -161,8 +161,8 @@ def read(source: Source) -> Imported:
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
         raise UserError(
-            f"{prefix} has {len(tensors.left)} variables that belong to no part of "
-            f"ELECTRA known here: {', '.join(tensors.left[:5])}."
+            f"{prefix} has {len(tensors.left)} variables that are not part of ELECTRA: "
+            f"{', '.join(tensors.left[:5])}."
         )
     state = filter(_NOT_WEIGHTS.fullmatch, variable_shapes(prefix))
     words = folder / "vocab.txt"
@@ -191,8 +191,8 @@ def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
         if (heads := config.get("num_attention_heads")) is not None:
             return heads
     notes.append(
-        f"a checkpoint does not tell the number of attention heads: the {role}'s is "
-        "taken to be its hidden size // 64"
+        f"assumed: the {role} has hidden size // 64 attention heads; a checkpoint does "
+        "not store their number"
     )
     return None
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+from electra_tf import cli
 from electra_tf.errors import UserError
-from electra_tf.interop.tensor_files import first_line
 
 _SMALL = ("*.json", "vocab.txt")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -33,8 +33,8 @@ def local_folder(path: str) -> Path:
                 break
     except Exception as error:  # The client raises many types.
         raise OSError(
-            f"{path} is no local folder, and cannot be had from the Hugging Face hub: "
-            f"{first_line(error)} Download it elsewhere and give its folder."
+            f"{path} is not a local folder and cannot be downloaded from the Hugging "
+            f"Face hub: {cli.reason(error)} Pass the folder of a copy."
         ) from error
     return folder
 
@@ -67,8 +67,8 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
     except Exception as error:  # The client raises many types.
         raise OSError(
-            f"--push_to_hub={name}: the Hugging Face hub did not take {folder}: "
-            f"{first_line(error)} The folder is written; log in (hf auth login, or "
+            f"--push_to_hub={name}: cannot upload {folder} to the Hugging Face hub: "
+            f"{cli.reason(error)} The folder is written; log in (hf auth login, or "
             "HF_TOKEN) and run `hf upload` with it."
         ) from error
     return str(made)

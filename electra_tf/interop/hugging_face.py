@@ -105,24 +105,24 @@ def read(source: Source) -> Imported:
         second = _read_half(hub.local_folder(other), source.heads)
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
-                f"{source.path} holds a {first.role} and {other} a {second.role}; "
-                "needed are a discriminator and a generator, in this order."
+                f"{source.path} holds a {first.role} and {other} a {second.role}; they "
+                "must hold a discriminator and a generator, in this order."
             )
         halves[second.role] = second
-    towers = source.asked({role: half.tower for role, half in halves.items()})
+    towers = source.selected({role: half.tower for role, half in halves.items()})
     tokenizer = tokenizer_files.read_tokenizer(folder)
     task, notes = first.task, tokenizer.notes
     if source.pair is not None:
         if task is None or not task.may_be_pair:
             raise UserError(
-                f"--pair is for classes or a number of two texts, and {source.path} "
-                "holds no such head: leave it out."
+                f"--pair requires a head for classification or regression, which "
+                f"{source.path} lacks: leave it out."
             )
         names_of_texts = ["text", "text_pair"] if source.pair else ["text"]
         options = {**task.options, "text_names": names_of_texts}
         task = dataclasses.replace(task, options=options)
     elif task and task.may_be_pair and "text_names" not in task.options:
-        notes += ("assumed: it reads one text (--pair: two of them)",)
+        notes += ("assumed: an example has one text (--pair: two texts)",)
     return Imported(
         format=NAME,
         source=source.path,
@@ -163,14 +163,14 @@ def _read_half(
     )
     # num_attention_heads of other weights would be wrong, but fit all shapes.
     wrong = [
-        f"{theirs} is {config[theirs]} there and {getattr(sizes, ours)} by the tensors"
+        f"{theirs} is {config[theirs]}, and {getattr(sizes, ours)} by the tensors"
         for theirs, ours in SIZES.items()
         if config.get(theirs, getattr(sizes, ours)) != getattr(sizes, ours)
         and not (ours == "num_heads" and num_heads)
     ]
     if wrong:
         raise UserError(
-            f"{folder / 'config.json'} does not belong to the tensors beside it: "
+            f"{folder / 'config.json'} contradicts the tensors beside it: "
             f"{'; '.join(wrong)}."
         )
     rows = encoder_rows(HUGGING_FACE, sizes, prefix, prefix)
@@ -181,9 +181,9 @@ def _read_half(
     is_tied = config.get("tie_word_embeddings") is not False
     if is_generator and not is_tied and OUTPUT_MATRIX not in tensors:
         raise UserError(
-            f"{folder}: by its config.json the generator's output matrix is not the "
-            f"word table (tie_word_embeddings: false), and {OUTPUT_MATRIX} is missing: "
-            "save it again with the matrix, or tied."
+            f"{folder}: config.json has an untied output matrix of the generator "
+            f"(tie_word_embeddings: false), and {OUTPUT_MATRIX} is missing: save the "
+            "model again with the matrix, or tied."
         )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
@@ -200,8 +200,8 @@ def _read_half(
     known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
         raise UserError(
-            f"{folder} has {len(unknown)} tensors that belong to no part of ELECTRA "
-            f"known here: {', '.join(unknown[:5])}."
+            f"{folder} has {len(unknown)} tensors that are not part of ELECTRA: "
+            f"{', '.join(unknown[:5])}."
         )
     return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left), task)
 

@@ -68,10 +68,10 @@ class Source:
         """The given numbers of attention heads, by tower."""
         return {"discriminator": self.num_heads, "generator": self.generator_num_heads}
 
-    def asked(self, towers: Mapping[str, _T]) -> dict[str, _T]:
+    def selected(self, towers: Mapping[str, _T]) -> dict[str, _T]:
         """Returns the selected towers; raises ValueError if ``only`` is missing."""
         if self.only and self.only not in towers:
-            raise UserError(f"{self.path} holds no {self.only}.")
+            raise UserError(f"{self.path} has no {self.only}.")
         return {role: x for role, x in towers.items() if self.only in (None, role)}
 
 

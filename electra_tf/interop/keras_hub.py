@@ -95,8 +95,8 @@ def read(source: Source) -> Imported:
         notes=(
             f"{POOLER_NOTE} and was not taken{untrained}.",
             GELU_NOTE,
-            "The format has no heads: neither replaced tokens can be detected nor "
-            "masks filled in. Fine-tuning needs neither.",
+            "The format has no heads for replaced tokens and masks. Fine-tuning does "
+            "not need them.",
         ),
     )
 
@@ -143,16 +143,15 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     backbone.save_to_preset(str(folder))
     tokenizer.save_to_preset(str(folder))
     notes = [
-        "The preset holds the encoder only: keras-hub has no place for the heads that "
-        "detect replaced tokens and fill in masks.",
+        "The preset holds the encoder only: keras-hub has no place for the heads.",
         f"{POOLER_NOTE}: in the preset it has random initial weights. Use "
         '"sequence_output"[:, 0] and not "pooled_output".',
         GELU_NOTE,
     ]
     if known["attention_dropout"] != known["dropout"]:
         notes.append(
-            f"keras-hub has one dropout rate: {known['dropout']} now also stands for "
-            f"the attention dropout of {known['attention_dropout']}."
+            f"keras-hub has one dropout rate: {known['dropout']} replaces the "
+            f"attention dropout of {known['attention_dropout']}."
         )
     return tuple(notes)
 
@@ -268,30 +267,24 @@ def sizes(backbone: keras.Model) -> Sizes:
     return Sizes(**known, attention_dropout=backbone.dropout)
 
 
-def table_variables(backbone: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the embedding variables under the names of ``encoder_shapes``."""
-    variables = {
-        "word_embeddings": backbone.token_embedding.embeddings,
-        "position_embeddings": backbone.position_embedding.position_embeddings,
-        "segment_embeddings": backbone.segment_embedding.embeddings,
-        "layer_norm_gamma": backbone.embeddings_layer_norm.gamma,
-        "layer_norm_beta": backbone.embeddings_layer_norm.beta,
-    }
-    return {f"{EMBEDDINGS}{name}": x for name, x in variables.items()}
-
-
 def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:
     """Maps each array name of ``encoder_shapes`` to the variables that hold it."""
-    found = {name: (variable,) for name, variable in table_variables(backbone).items()}
+    tables = {
+        "word": backbone.token_embedding.embeddings,
+        "position": backbone.position_embedding.position_embeddings,
+        "segment": backbone.segment_embedding.embeddings,
+    }
+    variables = {f"{EMBEDDINGS}{name}_embeddings": (x,) for name, x in tables.items()}
 
     def add(name: str, *layers: keras.Layer) -> None:
         if isinstance(layers[0], keras.layers.LayerNormalization):
-            found[f"{name}_gamma"] = (layers[0].gamma,)
-            found[f"{name}_beta"] = (layers[0].beta,)
+            variables[f"{name}_gamma"] = (layers[0].gamma,)
+            variables[f"{name}_beta"] = (layers[0].beta,)
         else:
-            found[f"{name}_kernel"] = tuple(layer.kernel for layer in layers)
-            found[f"{name}_bias"] = tuple(layer.bias for layer in layers)
+            variables[f"{name}_kernel"] = tuple(layer.kernel for layer in layers)
+            variables[f"{name}_bias"] = tuple(layer.bias for layer in layers)
 
+    add(f"{EMBEDDINGS}layer_norm", backbone.embeddings_layer_norm)
     if projection := getattr(backbone, "embeddings_projection", None):
         add("embeddings_projection", projection)
     for index, layer in enumerate(backbone.transformer_layers):
@@ -303,8 +296,8 @@ def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:
         add(f"{block}intermediate", layer._feedforward_intermediate_dense)
         add(f"{block}output", layer._feedforward_output_dense)
         add(f"{block}output_layer_norm", layer._feedforward_layer_norm)
-    known = {id(variable) for variables in found.values() for variable in variables}
+    known = {id(variable) for parts in variables.values() for variable in parts}
     known |= {id(variable) for variable in backbone.pooled_dense.weights}
     if unknown := [v.path for v in backbone.weights if id(v) not in known]:
         raise UserError(f"unknown variables of an {CLASS_NAME}: {', '.join(unknown)}")
-    return found
+    return variables

@@ -49,10 +49,6 @@ class Row:
         part = (*shape[:-1], shape[-1] // len(self.theirs))
         return part[::-1] if self.flip else part
 
-    def our_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the shape of our array, given the shape of theirs."""
-        return shape[::-1] if self.flip else shape
-
 
 @dataclasses.dataclass(frozen=True)
 class Style:
@@ -217,7 +213,7 @@ class Tensors:
                 if part.shape != needed:
                     raise UserError(
                         f"{self._source}: {name} has the shape {list(part.shape)}, but "
-                        f"the other tensors ask for {list(needed)}."
+                        f"the other tensors need {list(needed)}."
                     )
             ours[row.ours] = row.join(parts)
         return ours
@@ -236,7 +232,7 @@ class Tensors:
         ``rates`` are dropout rates and the initializer range. ``num_heads`` of None is
         the original's rule, hidden size // 64 and at least 1.
         """
-        told: dict[str, int] = {}
+        inferred: dict[str, int] = {}
         for row, names in size_rows(style, embeddings, body):
             (name,) = row.theirs
             shape = self.get(name).shape
@@ -244,18 +240,19 @@ class Tensors:
                 raise UserError(
                     f"{self._source}: {name} has the shape {list(shape)}, not two axes."
                 )
-            told |= zip(names, row.our_shape(shape), strict=False)
-        heads = max(1, told["hidden_size"] // 64) if num_heads is None else num_heads
-        if heads < 1 or told["hidden_size"] % heads:
+            inferred |= zip(names, shape[::-1] if row.flip else shape, strict=False)
+        hidden_size = inferred["hidden_size"]
+        heads = max(1, hidden_size // 64) if num_heads is None else num_heads
+        if heads < 1 or hidden_size % heads:
             raise UserError(
-                f"{self._source}: hidden size {told['hidden_size']} is not divisible "
-                f"by num_heads {heads}."
+                f"{self._source}: hidden size {hidden_size} is not divisible by "
+                f"num_heads {heads}."
             )
         if wrong := {name: rate for name, rate in rates.items() if not 0 <= rate < 1}:
             raise UserError(f"{self._source}: not in [0, 1): {wrong}.")
         # At least one, so that the error for a source without blocks names a tensor.
         layers = max(1, count_layers(style, body, self._arrays))
-        return Sizes(**told, num_layers=layers, num_heads=heads, **rates)
+        return Sizes(**inferred, num_layers=layers, num_heads=heads, **rates)
 
 
 def size_rows(
@@ -281,7 +278,7 @@ def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
     path = style.layer.replace("/", style.separator)
     pattern = re.escape(body + path).replace(r"\{\}", r"(\d{1,9})") + r"\D"
     matches = filter(None, (re.match(pattern, name) for name in names))
-    found = max(((int(match[1]), match[0]) for match in matches), default=(-1, ""))
-    if found[0] >= len(names):
-        raise UserError(f"{len(names)} tensors cannot be the blocks up to {found[1]}")
-    return found[0] + 1
+    last, name = max(((int(match[1]), match[0]) for match in matches), default=(-1, ""))
+    if last >= len(names):
+        raise UserError(f"{name} is the last block, but there are {len(names)} tensors")
+    return last + 1

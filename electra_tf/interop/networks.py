@@ -114,16 +114,6 @@ def sizes(encoder: TextEncoder) -> Sizes:
     )
 
 
-def table_variables(embeddings: TextEmbedding) -> dict[str, keras.Variable]:
-    """Returns the embedding variables under the names of ``encoder_shapes``."""
-    tables = ("word_embeddings", "position_embeddings", "segment_embeddings")
-    return {
-        **{f"{EMBEDDINGS}{name}": getattr(embeddings, name) for name in tables},
-        f"{EMBEDDINGS}layer_norm_gamma": embeddings.gamma,
-        f"{EMBEDDINGS}layer_norm_beta": embeddings.beta,
-    }
-
-
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:
     """Returns the trainable variables under the names of ``encoder_shapes``."""
     named = {f"{EMBEDDINGS}{v.name}": v for v in encoder.embeddings.trainable_variables}

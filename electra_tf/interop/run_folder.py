@@ -66,12 +66,10 @@ def read(source: Source) -> Imported:
             owner = f"{folder.path} at step {step:,}: "
             towers = _towers(ended, source.only, owner)
     casing = folder.casing
-    if source.only:
-        towers = {role: x for role, x in towers.items() if role == source.only}
     return Imported(
         format=NAME,
         source=source.path,
-        **towers,
+        **source.selected(towers),
         vocabulary=folder.vocabulary(),
         lower_case=casing.get("lower_case"),
         strip_accents=casing.get("strip_accents"),
@@ -86,11 +84,11 @@ def _at_checkpoint(
     folder: PretrainingFolder, step: int, place: Path
 ) -> PretrainingFolder:
     """Saves the models of a checkpoint to another folder, as a finished run does."""
-    found = checkpoints_in(folder.path / CHECKPOINTS)
-    if step not in found:
-        steps = ", ".join(f"{step:,}" for step in found) or "none"
+    checkpoints = checkpoints_in(folder.path / CHECKPOINTS)
+    if step not in checkpoints:
+        steps = ", ".join(f"{step:,}" for step in checkpoints) or "none"
         raise UserError(
-            f"--checkpoint={step}: {folder.path / CHECKPOINTS} has those of steps "
+            f"--checkpoint={step}: the steps in {folder.path / CHECKPOINTS} are "
             f"{steps}. A run keeps the last --keep_checkpoints."
         )
     vocabulary = folder.vocabulary()
@@ -103,7 +101,7 @@ def _at_checkpoint(
         _, model = stored.described(folder.flags, vocabulary)
     except ValueError as error:
         raise UserError(f"{folder.path / CONFIG}: {error}") from error
-    stored.restore(model, found[step])
+    stored.restore(model, checkpoints[step])
     ended = PretrainingFolder(place)
     # Saved models own their tables; restored networks may share them.
     ended.save(model.artifacts())
@@ -125,8 +123,8 @@ def _towers(
 
     def unknown(name: str, part: Any) -> ValueError:
         return UserError(
-            f"{file(name)} was trained with {type(part).__name__}, which no other "
-            "format has: pass --only=discriminator for the discriminator's encoder."
+            f"{file(name)} was trained with {type(part).__name__}, which other formats "
+            "lack: pass --only=discriminator for the discriminator's encoder."
         )
 
     generator = _load(folder, "generator", keras.Model)

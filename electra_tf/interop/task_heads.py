@@ -74,7 +74,7 @@ def read(source: Source) -> Imported:
     return Imported(
         format="electra_tf",
         source=source.path,
-        **source.asked({"discriminator": tower}),
+        **source.selected({"discriminator": tower}),
         vocabulary=folder.vocabulary(),
         lower_case=about["lower_case"],
         strip_accents=about["strip_accents"],
@@ -120,8 +120,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     tokenizer = WordPiece(model.vocabulary, **casing)
     task_model = _task_model(model, task)
     home = FinetuningFolder(folder)
-    told = {"format": model.format, "source": model.source}
-    home.begin(task, tokenizer, length, {"imported": told}, model.trained_length)
+    settings = {"imported": {"format": model.format, "source": model.source}}
+    home.begin(task, tokenizer, length, settings, model.trained_length)
     models.save(task_model, folder / MODEL)
     export.export_saved_model(
         task_model, task, tokenizer, str(folder / "saved_model"), length
@@ -130,34 +130,34 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _task(head: TaskHead, length: int) -> Task:
-    said = head.options
-    name = said.get("task") or head.kind
+    options = head.options
+    name = options.get("task") or head.kind
     if head.kind == "tagging":
-        fallback = said.get("fallback") or "O"
+        fallback = options.get("fallback") or "O"
         if fallback not in head.labels:
             fallback = head.labels[0]
-        tags = TagSet(head.labels, fallback, bool(said.get("rewritten")))
+        tags = TagSet(head.labels, fallback, bool(options.get("rewritten")))
         return Tagging(name=name, source=None, tags=tags)
     if head.kind == "question_answering":
         known = ("max_query_length", "doc_stride", "max_answer_length", "n_best")
         given = {"max_query_length": min(64, length // 2 - 4)}
-        given |= {option: said[option] for option in known if said.get(option)}
+        given |= {option: options[option] for option in known if options.get(option)}
         return QuestionAnswering(
             name=name, source=None, span_head="independent", **given
         )
     own = {}
     if head.kind == "regression":
-        own = {"label_range": tuple(said.get("label_range") or (0.0, 1.0))}
+        own = {"label_range": tuple(options.get("label_range") or (0.0, 1.0))}
     else:
         own = {"labels": head.labels}
-    if head.kind == "multilabel" and said.get("threshold") is not None:
-        own["threshold"] = said["threshold"]
+    if head.kind == "multilabel" and options.get("threshold") is not None:
+        own["threshold"] = options["threshold"]
     return _TEXTS[head.kind](
         name=name,
         source=None,
-        pair=len(said.get("text_names") or ()) == 2,
+        pair=len(options.get("text_names") or ()) == 2,
         dropout=head.dropout,
-        long_texts=said.get("long_texts") or "cut",
+        long_texts=options.get("long_texts") or "cut",
         **own,
     )
 
@@ -221,8 +221,7 @@ _CONFIG = {
         None,
         {
             **dict.fromkeys(("task", "fallback", "long_texts"), str | None),
-            **dict.fromkeys(("text_names",), list[str] | None),
-            **dict.fromkeys(("label_range",), list[float] | None),
+            **{"text_names": list[str] | None, "label_range": list[float] | None},
             **{"threshold": float | None, "rewritten": bool | None},
             **dict.fromkeys(
                 ("max_seq_length", "max_query_length", "doc_stride"), int | None
@@ -241,7 +240,7 @@ def of_hugging_face(
     Raises ValueError if the head contradicts config.json.
     """
     files.check_shape(config, _CONFIG, f"{source}/config.json is damaged")
-    told, problem = config.get("electra_tf") or {}, config.get("problem_type")
+    options, problem = config.get("electra_tf") or {}, config.get("problem_type")
     if "qa_outputs.weight" in tensors:
         kind, width = "question_answering", 2
     elif "classifier.out_proj.weight" in tensors:
@@ -277,17 +276,17 @@ def of_hugging_face(
         labels = tuple(named.get(str(n), f"LABEL_{n}") for n in range(width))
         if len(set(labels)) < width or len(named) not in (0, width):
             raise UserError(
-                f"{source}/config.json: id2label has to name each of the {width} "
-                f"outputs of the head once; it says {len(named)} names."
+                f"{source}/config.json: id2label must name each of the {width} outputs "
+                f"of the head once; it has {len(named)} names."
             )
     if kind == "regression":
-        low, high = told.get("label_range") or (0.0, 1.0)
+        low, high = options.get("label_range") or (0.0, 1.0)
         arrays["output_kernel"] = arrays["output_kernel"] / (high - low)
         arrays["output_bias"] = (arrays["output_bias"] - low) / (high - low)
     dropout = config.get("classifier_dropout")
     if dropout is None:
         dropout = config.get("hidden_dropout_prob", 0.1)
-    return TaskHead(kind, labels, arrays, dropout, told)
+    return TaskHead(kind, labels, arrays, dropout, options)
 
 
 def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]]:
@@ -307,14 +306,14 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
     if head.kind in ("regression", "question_answering"):
         labels = tuple(f"LABEL_{n}" for n in range(len(arrays["output_bias"])))
     of_encoder = ("labels", "kind", "lower_case", "strip_accents", "vocabulary_sha256")
-    told = {key: x for key, x in head.options.items() if key not in of_encoder}
+    options = {key: x for key, x in head.options.items() if key not in of_encoder}
     config = {
         "architectures": [name],
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
         "classifier_dropout": head.dropout,
         # Settings without a counterpart in transformers, such as a threshold.
-        "electra_tf": told,
+        "electra_tf": options,
     }
     if head.kind in _PROBLEMS:
         config["problem_type"] = _PROBLEMS[head.kind]

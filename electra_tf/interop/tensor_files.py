@@ -8,7 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 
@@ -20,11 +20,6 @@ _DTYPES = {
     "I64": np.int64,
     "I32": np.int32,
 }
-
-
-def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, or the name of its class."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -55,7 +50,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     for part in sorted(set(parts.values())):
         # Rejects files of other folders, and this index itself.
         if Path(part).name != part or Path(part).suffix not in (".safetensors", ".bin"):
-            raise UserError(f"{path} is damaged: {part!r} is no file of weights here.")
+            raise UserError(
+                f"{path} is damaged: {part!r} is not a weight file of this folder."
+            )
         tensors |= _read(path.parent / part)
     return tensors
 
@@ -93,7 +90,7 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
         # Never unpickles code.
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # Unpickling raises many types.
-        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
+        raise UserError(f"{path} cannot be read: {cli.reason(error)}") from error
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise UserError(
             f"{path} holds more than the tensors of a model, such as the checkpoint of "

@@ -171,7 +171,7 @@ def test_a_refusal_says_what_is_left_to_do(hub, ours, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "bad")
     flags = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
     message = refused(ours, tmp_path / "out", *flags)
-    assert "did not take" in message
+    assert "cannot upload" in message
     assert "401" in message
     assert "hf auth login" in message
     assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -168,7 +168,7 @@ def test_variants_and_configs_of_other_weights_are_refused(folder, values, messa
 def test_wrong_tensors_are_named(folder):
     key = "electra.encoder.layer.1.intermediate.dense.bias"
     change_tensors(folder, lambda t: t.update(extra=np.zeros(2, np.float32)))
-    with pytest.raises(ValueError, match="no part of ELECTRA known here: extra"):
+    with pytest.raises(ValueError, match="not part of ELECTRA: extra"):
         read(folder)
     change_tensors(folder, lambda t: (t.pop("extra"), t.update({key: t[key][:3]})))
     with pytest.raises(ValueError, match=f"{key} has the shape"):
@@ -399,7 +399,7 @@ def test_names_on_the_hub(tmp_path, monkeypatch):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(OSError, match="cannot be had from the Hugging Face hub"):
+    with pytest.raises(OSError, match="cannot be downloaded from the Hugging"):
         read("someone/electra-tiny")
     repository = tmp_path / "models--someone--electra-tiny"
     (repository / "refs").mkdir(parents=True)

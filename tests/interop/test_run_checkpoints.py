@@ -92,12 +92,12 @@ def test_what_cannot_be_taken_is_one_line(tmp_path):
     home = unfinished(tmp_path)
     target, source = tmp_path / "to", home / "run"
     said = refused(source, target, "--checkpoint=7")
-    assert "has those of steps 100, 500" in said
+    assert "are 100, 500." in said
     said = refused(source, target)
     assert "did not finish" in said
     assert "--checkpoint (100, 500)" in said
     said = refused(home / "100", target, "--checkpoint=100")
-    assert "there is no folder" in said
+    assert "does not exist" in said
     assert "does not need --num_heads" in refused(
         source, target, "--checkpoint=100", "--num_heads=2"
     )
