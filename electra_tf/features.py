@@ -31,7 +31,7 @@ ENCODER_INPUTS: dict[str, Feature] = {
 
 PRETRAINING: dict[str, Feature] = {
     **ENCODER_INPUTS,
-    "masked_input_ids": Feature(("B", "S"), "int32", "what the generator reads"),
+    "masked_input_ids": Feature(("B", "S"), "int32", "input of the generator"),
     "masked_lm_positions": Feature(("B", "P"), "int32", "chosen positions, 0-padded"),
     "masked_lm_ids": Feature(("B", "P"), "int32", "original ids at those positions"),
     "masked_lm_weights": Feature(("B", "P"), "float32", "1 real slot, 0 unused slot"),
@@ -68,7 +68,7 @@ def encoder_inputs(
         if given in _UNSUPPORTED:
             raise UserError(f"The encoder cannot read {given}: leave it out.")
         if name in renamed:
-            raise UserError(f"{given} is another name of an input that is given twice.")
+            raise UserError(f"{given} is another name of {name}: pass one of them.")
         renamed[name] = value
     if words is None and "input_ids" not in renamed:
         raise UserError(f"input_ids is missing; the inputs are {', '.join(inputs)}.")

@@ -95,7 +95,7 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         _put(part, path)
         _sync(path.parent)
     except Exception as error:
-        is_full = any(said in str(error) for said in _FULL)
+        is_full = any(message in str(error) for message in _FULL)
         if not (is_full or isinstance(error, OSError)):
             raise
         code = errno.ENOSPC if is_full else error.errno
@@ -105,8 +105,8 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
             raise
         if code is None:
             raise OSError(f"{path}: {error}") from error
-        said = getattr(error, "strerror", None) or os.strerror(code)
-        raise OSError(code, said.split("\n")[0], str(path)) from error
+        message = getattr(error, "strerror", None) or os.strerror(code)
+        raise OSError(code, message.split("\n")[0], str(path)) from error
     finally:
         # A failed cleanup must not mask the original error.
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ def parse_json(text: str, where: str, shape: Any = object) -> Any:
     except ValueError as error:
         raise UserError(f"{where}: {error}.") from error
     except RecursionError as error:
-        raise UserError(f"{where}: it is nested too deep to be read.") from error
+        raise UserError(f"{where}: it is nested too deep.") from error
     check_shape(value, shape, where)
     return value
 
@@ -237,10 +237,10 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
         if value is not None:
             check_shape(value, shape[1], where)
     elif not fits(value, shape):
-        said = f"{json.dumps(value)[:60]}, not {_name_of(shape)}"
         # The error concerns the whole file, not a member.
         it = ": it" if where.endswith(" is damaged") else ""
-        raise UserError(f"{where}{it} is {said}.")
+        text = json.dumps(value)[:60]
+        raise UserError(f"{where}{it} is {text}, not {_name_of(shape)}.")
 
 
 def fits(value: Any, shape: Any) -> bool:

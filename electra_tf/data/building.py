@@ -74,9 +74,8 @@ def build(
     """
     if paths.is_remote(output_dir):
         raise UserError(
-            f"records cannot be built in {output_dir} itself: name a folder of this "
-            "machine, or let electra-tf records copy them there, and give "
-            "them with --records."
+            f"records cannot be built in {output_dir} itself: name a local folder, or "
+            "let electra-tf records copy them there, and pass --records."
         )
     if vocab_file:
         vocabulary = Vocabulary.load(vocab_file)
@@ -163,8 +162,8 @@ def build_records(
         manifest = _finish(folder, vocabulary, wanted, corpus, results)
     if chosen.eval_fraction and not held_out:
         log(
-            "warning: nothing is held out: every document is too large a part of the "
-            "corpus. Separate documents by blank lines, or give other records with "
+            "warning: no document is held out: each is too large a part of the corpus. "
+            "Separate documents by blank lines, or give other records with "
             "--eval_records."
         )
     if chosen.selects:
@@ -174,8 +173,8 @@ def build_records(
     if unknown > _MANY_UNKNOWN:
         log(
             f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
-            "characters that the vocabulary lacks. Does it have the text's language "
-            "and casing? A larger one has more characters."
+            "characters that the vocabulary lacks. Check its language and casing, or "
+            "use a larger one."
         )
     log(
         f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
@@ -219,7 +218,7 @@ def _prepare(
             settings = {**settings, "corpus_sha256": text_then}
         _reject_other(folder, there.settings, settings, "holds records")
         if unreadable:
-            log(f"warning: the text is not there any more ({unreadable})")
+            log(f"warning: the text is missing ({unreadable})")
         elif is_excused and text_now != text_then:
             log(
                 f"warning: the installed packages have changed since {folder} was "
@@ -271,8 +270,8 @@ def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> Non
         vocabulary.save(path)
     elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
         raise UserError(
-            f"{path} is another vocabulary than the one given. Give another folder, "
-            "delete that file, or allow overwriting."
+            f"{path} differs from the given vocabulary. Give another folder, delete "
+            "that file, or allow overwriting."
         )
 
 
@@ -291,7 +290,7 @@ def _finish(
     train = [result.train for result in results if result.train]
     held_out = [result.eval for result in results if result.eval]
     if not train:
-        raise UserError("the corpus is empty: its words gave no example to train on")
+        raise UserError("the corpus is empty: it has no training example")
     for index, shard in enumerate(train):
         name = f"train-{index:05d}-of-{len(train):05d}.tfrecord"
         unit_file = folder / WORK / shard.name
@@ -302,9 +301,15 @@ def _finish(
     if held_out:
         path = folder / "eval-00000-of-00001.tfrecord"
         held_out = [records.join_shards(path, folder / WORK, held_out)]
-    dropped = collections.Counter()
+    counts = collections.Counter()
     for result in results:
-        dropped.update(result.dropped)
+        counts.update(
+            documents=result.documents,
+            lines=result.lines,
+            characters=result.characters,
+            unknown_tokens=result.unknown,
+            **result.dropped,
+        )
     manifest = records.Manifest(
         settings=settings,
         vocabulary={
@@ -313,14 +318,7 @@ def _finish(
             "special_tokens": list(vocabulary.special_tokens),
             "special_ids": [vocabulary.ids[name] for name in vocabulary.special_tokens],
         },
-        corpus={
-            "sources": list(corpus),
-            "documents": sum(result.documents for result in results),
-            "lines": sum(result.lines for result in results),
-            "characters": sum(result.characters for result in results),
-            "unknown_tokens": sum(result.unknown for result in results),
-            **dropped,
-        },
+        corpus={"sources": list(corpus), **counts},
         train=tuple(train),
         eval=tuple(held_out),
     )
@@ -385,9 +383,9 @@ def prepare_vocabulary(
         log(f"{path}: {len(tokens)} tokens in {time.monotonic() - started:.0f} s")
         if len(tokens) < _FEW_TOKENS * size:
             log(
-                f"warning: of {size} tokens asked for, the text gives {len(tokens)}; "
+                f"warning: the vocabulary has {len(tokens)} tokens instead of {size}: "
                 f"no other pair of pieces occurs {min_frequency} times. Give more "
-                "text, or ask for fewer."
+                "text, or a smaller size."
             )
     return vocabulary
 
@@ -407,8 +405,8 @@ def _existing_vocabulary(
         return None
     if len(vocabulary) > settings["size"]:
         raise UserError(
-            f"{path} has {len(vocabulary)} tokens, asked for {settings['size']}. "
-            "Delete the file to train a new one, or ask for its size."
+            f"{path} has {len(vocabulary)} tokens, more than {settings['size']}. "
+            "Delete the file to train a new one, or raise the size."
         )
     if there is not None:
         # ``settings`` has the hash of the text only if it was read.

@@ -132,13 +132,13 @@ def _modules(paths: Sequence[Path]) -> Iterator[list[str]]:
     """Yields the paragraphs of each module in order, read by one process per core."""
     count = min(os.cpu_count() or 1, 1 + len(paths) // _MODULES_WORTH_A_PROCESS)
     # Round robin balances the load, since modules of a package are similar.
-    hands = [paths[number::count] for number in range(count)]
+    shares = [paths[number::count] for number in range(count)]
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        others = [threads.submit(_in_a_process, hand) for hand in hands[1:]]
-        own = [list(_module_paragraphs(path)) for path in hands[0]]
+        others = [threads.submit(_in_a_process, share) for share in shares[1:]]
+        own = [list(_module_paragraphs(path)) for path in shares[0]]
         read = [own, *(other.result() for other in others)]
-    for turn in itertools.zip_longest(*read):
-        yield from (texts for texts in turn if texts)
+    for modules in itertools.zip_longest(*read):
+        yield from (texts for texts in modules if texts)
 
 
 # A subprocess: forks of a process that runs TensorFlow hang, and ``spawn`` would rerun
@@ -212,8 +212,8 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
         indentation = len(line) - len(line.lstrip())
         underlined = bool(line.strip() and _UNDERLINE.fullmatch(following.strip()))
         heading = underlined or _HEADING.fullmatch(line.strip())
-        starts_anew = _BULLET.match(line) or _DIRECTIVE.match(line)
-        if fenced or heading or starts_anew or not line.strip():
+        starts_block = _BULLET.match(line) or _DIRECTIVE.match(line)
+        if fenced or heading or starts_block or not line.strip():
             yield block
             block = []
         if fenced or not line.strip():

@@ -44,7 +44,7 @@ def expand_files(
     """
     if isinstance(files, (str, os.PathLike)):
         files = [files] if paths.exists(files) else str(files).split(",")
-    found: set[str] = set()
+    expanded: set[str] = set()
     for pattern in map(str, files):
         if paths.is_folder(pattern):
             matches = paths.inside(pattern, in_folder)
@@ -58,8 +58,8 @@ def expand_files(
                 f"No TFRecord file matches {pattern!r}. Build records with "
                 "`python -m electra_tf records` or correct the path."
             )
-        found.update(matches)
-    return sorted(found)
+        expanded.update(matches)
+    return sorted(expanded)
 
 
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
@@ -201,39 +201,39 @@ def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
     return together.map(joined).with_options(options)
 
 
-def count_all(found: Iterable[str]) -> dict[str, int]:
+def count_all(files: Iterable[str]) -> dict[str, int]:
     """Counts the records of each file, using manifests if possible.
 
     Raises ``ValueError`` if a file is missing or truncated, or if all are empty.
     """
-    found = sorted(found)
-    known = known_counts(found)
+    files = sorted(files)
+    known = known_counts(files)
     counts = {
         path: known[path] if path in known else records.count_records(path)
-        for path in found
+        for path in files
     }
     if not any(counts.values()):
-        raise UserError(f"The {len(found)} TFRecord files hold no record.")
+        raise UserError(f"The {len(files)} TFRecord files are empty.")
     return counts
 
 
-def known_counts(found: Sequence[str]) -> dict[str, int]:
+def known_counts(files: Sequence[str]) -> dict[str, int]:
     """Returns the record counts of the files that a manifest beside them lists.
 
     Raises ``ValueError`` if a listed file is missing or has another size.
     """
     known: dict[str, int] = {}
-    for folder in {paths.parent(path) for path in found}:
+    for folder in {paths.parent(path) for path in files}:
         if paths.exists(paths.join(folder, records.MANIFEST)):
             manifest = records.verify(folder)
             for shard in (*manifest.train, *manifest.eval):
                 known[paths.join(folder, shard.name)] = shard.records
-    return {path: known[path] for path in found if path in known}
+    return {path: known[path] for path in files if path in known}
 
 
-def _check_first_records(found: Sequence[str]) -> None:
+def _check_first_records(files: Sequence[str]) -> None:
     """Raises ValueError if a file does not start with a pretraining record."""
-    for path in found:
+    for path in files:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
                 parse_batch(batch)
@@ -243,7 +243,7 @@ def _check_first_records(found: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
+def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
     """Raises ValueError with file and record if damaged records stop the block.
 
     TensorFlow's errors lack both. After an error, reads the files up to the first
@@ -254,16 +254,16 @@ def naming_damage(found: Sequence[str], vocab_size: int) -> Iterator[None]:
         yield
     # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
     except (tf.errors.OpError, UnicodeDecodeError) as error:
-        for path in found:
+        for path in files:
             if damage := _damage(path, vocab_size):
                 raise UserError(
                     f"{path}: {damage}. Copy the file again or build the records "
                     "again; the same command then resumes from the last checkpoint."
                 ) from error
-        for path, count in known_counts(found).items():
+        for path, count in known_counts(files).items():
             if (there := records.count_records(path)) != count:
                 raise UserError(
-                    f"{path} holds {there} records, but the manifest beside it says "
+                    f"{path} holds {there} records, but the manifest beside it lists "
                     f"{count}: it was edited. Build the records again."
                 ) from error
         raise
@@ -318,11 +318,11 @@ def parse_batch(
 
 
 def _endless_records(
-    found: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
+    files: Sequence[str], count: int, seed: int, shuffle_buffer: int, start_record: int
 ) -> tf.data.Dataset:
     """Yields (serialized record, pass number) forever; a pass has ``count`` records."""
     first_pass, skipped = divmod(start_record, count)
-    names = tf.constant(list(found))
+    names = tf.constant(list(files))
 
     @tf.autograph.experimental.do_not_convert
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
@@ -332,7 +332,7 @@ def _endless_records(
             tf.data.Dataset.from_tensor_slices(shuffled)
             .interleave(
                 tf.data.TFRecordDataset,
-                cycle_length=min(16, len(found)),
+                cycle_length=min(16, len(files)),
                 block_length=1,
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,

@@ -98,8 +98,8 @@ def given_data(
 
     Raises ``ValueError`` if files are missing or do not match vocabulary or length.
     """
-    found = pipeline.expand_files(patterns)
-    train_files = _for_training(found, patterns)
+    matches = pipeline.expand_files(patterns)
+    train_files = _for_training(matches, patterns)
     groups = [
         _for_training(pipeline.expand_files([pattern]), [pattern])
         for pattern in (patterns if weighted else ())
@@ -109,7 +109,7 @@ def given_data(
             f"--records={','.join(patterns)} names a file twice: --corpus_weights "
             "needs patterns without common files."
         )
-    folders = sorted({paths.parent(path) or "." for path in found})
+    folders = sorted({paths.parent(path) or "." for path in matches})
     held_out = pipeline.HELD_OUT
     if eval_patterns:
         eval_files = pipeline.expand_files(eval_patterns, in_folder=held_out)
@@ -123,16 +123,15 @@ def given_data(
     }
     for folder in folders:
         if folder not in manifests:
-            log(f"{folder} has no manifest: records are taken as they are.")
+            log(f"{folder} has no manifest: its records are not checked.")
     for folder, manifest in manifests.items():
         theirs = manifest.vocabulary["sha256"]
         longest = manifest.settings["max_seq_length"]
         if theirs != vocabulary.sha256:
             raise UserError(
-                f"The records in {folder} were built with another vocabulary than the "
-                f"one given or beside them (sha256 {theirs[:12]} against "
-                f"{vocabulary.sha256[:12]}): pass --vocab_file with theirs, or rebuild "
-                "them."
+                f"The records in {folder} were built with another vocabulary (sha256 "
+                f"{theirs[:12]}, not {vocabulary.sha256[:12]}): pass --vocab_file with "
+                "theirs, or rebuild them."
             )
         manifest.check_vocabulary(vocabulary, folder)
         if longest > max_seq_length:
@@ -157,9 +156,9 @@ def given_data(
     )
 
 
-def _for_training(found: Sequence[str], patterns: Sequence[str]) -> list[str]:
+def _for_training(matches: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """Removes held-out files, which a glob over a folder of records matches, too."""
-    train_files = [path for path in found if not Path(path).name.startswith("eval-")]
+    train_files = [path for path in matches if not Path(path).name.startswith("eval-")]
     if not train_files:
         raise UserError(
             f"--records={','.join(patterns)} names held-out files only "

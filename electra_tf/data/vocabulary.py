@@ -79,8 +79,8 @@ class Vocabulary:
         others = first.keys() - set(self.special_tokens)
         if all(map(_UNUSED.fullmatch, others)):
             raise UserError(
-                "there are no tokens but the special and unused ones: every word of a "
-                f"text would be {self.unk}. Train a vocabulary, or use another file."
+                "all tokens are special or unused: every word would be "
+                f"{self.unk}. Train a vocabulary, or use another file."
             )
 
     def __len__(self) -> int:

@@ -64,7 +64,8 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         if heads and role not in model.towers:
             flag = "generator_num_heads" if role == "generator" else "num_heads"
             raise UserError(
-                f"--{flag} is the {role}'s, and no {role} is taken from {source.path}."
+                f"--{flag} applies to the {role}, which {source.path} lacks or --only "
+                "excludes."
             )
     model = completed(model, options)
     log(f"{model.source} ({model.format})")
@@ -100,8 +101,8 @@ def _check_task(model: Imported, options: ConvertConfig) -> None:
     alone = "or pass --only=discriminator, for its encoder alone."
     if options.format not in ("electra_tf", "hugging_face"):
         raise UserError(
-            f"{model.source} is fine-tuned, and --format={options.format} holds no "
-            f"head of a task: use --format=hugging_face, {alone}"
+            f"{model.source} is fine-tuned, and --format={options.format} has no task "
+            f"heads: use --format=hugging_face, {alone}"
         )
     if options.format == model.format:
         raise UserError(
@@ -110,8 +111,8 @@ def _check_task(model: Imported, options: ConvertConfig) -> None:
         )
     if options.float16 and options.format == "electra_tf":
         raise UserError(
-            "--float16 writes no fine-tuned model of --format=electra_tf: leave it "
-            f"out, {alone}"
+            "--float16 does not apply to fine-tuned models of --format=electra_tf: "
+            f"leave it out, {alone}"
         )
 
 
@@ -120,8 +121,8 @@ def find_format(source: Source) -> ModuleType:
     checkpoints = Path(source.path) / CHECKPOINTS
     if source.checkpoint is not None and not checkpoints.is_dir():
         raise UserError(
-            f"--checkpoint={source.checkpoint} is one of a pretraining run, and there "
-            f"is no folder {checkpoints}: leave the flag out, or correct --from."
+            f"--checkpoint={source.checkpoint} needs a pretraining run, and the folder "
+            f"{checkpoints} does not exist: leave the flag out, or correct --from."
         )
     for module in FORMATS.values():
         if module.detect(source):
@@ -129,8 +130,8 @@ def find_format(source: Source) -> ModuleType:
     path = Path(source.path)
     if not path.exists():
         raise FileNotFoundError(
-            f"{source.path}: there is no such folder or checkpoint. A name on "
-            "the Hugging Face hub is owner/name."
+            f"{source.path} is not a folder or checkpoint. A name on the Hugging Face "
+            "hub is owner/name."
         )
     message = f"{source.path} is not in a known format ({', '.join(FORMATS)})."
     if steps := ", ".join(map(str, checkpoints_in(checkpoints))):
@@ -172,7 +173,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
         casing[name] = getattr(model, name) if given is None else given
         if casing[name] is None:
             casing[name] = True
-            notes.append(f"warning: the source does not say --{name}; assumed true")
+            notes.append(f"warning: the source lacks --{name}; assumed true")
     length = options.trained_length or model.trained_length or sizes.max_positions
     if options.trained_length and length > sizes.max_positions:
         raise UserError(
@@ -201,7 +202,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     if names and not overwrite:
         raise UserError(
             f"--to={folder} is not empty ({_listed(names)}): pass --overwrite to "
-            "replace what is there, or name another folder."
+            "replace it, or name another folder."
         )
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     relative = (path.relative_to(folder).as_posix() for path in inside)

@@ -59,9 +59,8 @@ model = {loaded}.from_pretrained("this/folder")
 _TASK_NOTES = {
     "classification": "",
     "regression": "The logit is the number, on the scale of the training data.",
-    "multilabel": "A label is given where the sigmoid of its logit is at least "
-    "{threshold:g}.",
-    "tagging": "A word's tag is that of its first piece; other pieces have none.",
+    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.",
+    "tagging": "The first piece of a word predicts its tag; other pieces have no tag.",
     "question_answering": "",
 }
 
@@ -91,7 +90,7 @@ def model_card(model: Imported) -> str:
         f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
         f"* position embeddings are trained up to {model.trained_length} tokens",
     ]
-    data = data_lines(model.run) or ["Not known: the source does not say."]
+    data = data_lines(model.run) or ["Unknown."]
     origin, training = "", []
     if "num_train_steps" in model.run.get("config", {}):
         training = recipe_lines(model.run)

@@ -94,7 +94,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         word_finder = "basic" if splitter == "BertPreTokenizer" else splitter
     if word_finder != "basic":
         notes.append(
-            f"words are found by {word_finder!r}; here at spaces and punctuation"
+            f"{word_finder!r} splits the words; here spaces and punctuation do"
         )
     added = {token["content"]: token["id"] for token in whole.get("added_tokens") or ()}
     added |= files.read_json(folder / "added_tokens.json", {}, shape=dict[str, int])
@@ -109,8 +109,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         notes.append(f"special tokens have other names; here {', '.join(renamed)}")
     if words := [token for token in added if token not in special]:
         notes.append(
-            f"{len(words)} added tokens ({', '.join(words[:3])}, ...) are found "
-            "anywhere in the text; here where they are whole words"
+            f"{len(words)} added tokens ({', '.join(words[:3])}, ...) match anywhere "
+            "in the text; here they match whole words only"
         )
     length = config.get("model_max_length")
     if length is not None and not length >= 1:
@@ -151,15 +151,15 @@ def _normalizer(
             settings["strip_accents"] = True
         # Decomposition alone only prepares the removal of accents.
         elif kind != "NFD":
-            notes.append(f"text is normalized by {kind}, which is not done here")
+            notes.append(f"the normalizer {kind} is not supported and skipped")
     return settings
 
 
-def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """Maps a folder's names of the special tokens to ELECTRA's."""
     names = {}
     for key, ours in zip(_NAMES, SPECIAL_TOKENS, strict=True):
-        theirs = said.get(key) or ours
+        theirs = config.get(key) or ours
         names[theirs if isinstance(theirs, str) else theirs["content"]] = ours
     return names
 

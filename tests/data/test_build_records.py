@@ -124,7 +124,7 @@ def test_a_typo_destroys_nothing(corpus, tmp_path):
     before = contents(folder)
     done = command(f"--corpus={corpus}x", f"--output_dir={folder}", "--overwrite")
     assert done.returncode == 1
-    assert "no such file" in done.stderr
+    assert "not a file or folder" in done.stderr
     assert "Traceback" not in done.stderr
     assert contents(folder) == before
 

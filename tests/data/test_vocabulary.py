@@ -159,7 +159,7 @@ LINES = "\n".join(SPECIAL_TOKENS).encode() + b"\n%s\n"
     ("content", "message"),
     [
         (b"", "is empty"),
-        ("\n".join(SPECIAL_TOKENS).encode(), "no tokens but the special and"),
+        ("\n".join(SPECIAL_TOKENS).encode(), "all tokens are special or"),
         (b"\n\n", "is empty"),
         (b"[PAD]\n[UNK]\na\n", r"missing: \[CLS\], \[SEP\], \[MASK\]"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),
@@ -167,7 +167,7 @@ LINES = "\n".join(SPECIAL_TOKENS).encode() + b"\n%s\n"
         (b"[PAD]\t0\n", "not one token per line"),
         (b'{"model": {}}\n', "not one token per line"),
         (b"[PAD]\n\xff\n", "not UTF-8 at byte 6"),
-        (LINES % b"[unused0]\n[unused17]", "no tokens but the special and unused ones"),
+        (LINES % b"[unused0]\n[unused17]", "all tokens are special or unused"),
         (LINES % (b"a" * 201), "token 6, .* is too long"),
         (LINES % (b"##" + b"a" * 201), "token 6, .* is too long"),
         (LINES % ("\u0e01" * 86).encode(), "token 6, .* is too long"),

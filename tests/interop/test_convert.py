@@ -92,7 +92,7 @@ def test_an_imported_folder_looks_like_a_finished_run(tmp_path):
     assert {path.name for path in to.iterdir()} == whole
     assert not [path for path in to.parent.iterdir() if path != to]
     assert "discriminator: 2 layers x 16, 4 heads" in said
-    assert "warning: the source does not say --lower_case; assumed" in said
+    assert "warning: the source lacks --lower_case; assumed" in said
     told = json.loads((to / "config.json").read_text())
     assert told["imported"]["format"] == "hugging_face"
     assert told["imported"]["source"] == str(GOLDEN / "projected")
@@ -209,7 +209,7 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
     # What came from elsewhere has no such history.
     run(GOLDEN / "equal", tmp_path / "other", "--format=hugging_face")
     card = (tmp_path / "other" / "README.md").read_text()
-    assert "Not known: the source does not say." in card
+    assert "## Data\n\nUnknown." in card
     assert "## Scores" not in card
     assert "## Training" not in card
     assert "the weights were read from the format `hugging_face`." in card
@@ -386,7 +386,7 @@ def test_a_vocabulary_is_needed_and_must_fit(tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("/nothing/here", "no such folder or checkpoint"),
+        ("/nothing/here", "is not a folder or checkpoint"),
         ("{tmp}", "not in a known format (electra_tf, "),
         ("{tmp}/file.txt", "not in a known format"),
     ],
