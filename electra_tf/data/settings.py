@@ -45,11 +45,10 @@ class BuildSettings:
 
     def described(self) -> dict[str, Any]:
         """Returns the settings for the manifest, without filters at their defaults."""
-        values = dataclasses.asdict(self)
         return {
-            leaf.name: values[leaf.name]
-            for leaf in dataclasses.fields(self)
-            if leaf.name not in FILTERS or values[leaf.name] != leaf.default
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name not in FILTERS or value != getattr(BuildSettings, name)
         }
 
     @property

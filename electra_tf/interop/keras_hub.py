@@ -112,7 +112,8 @@ def tower(backbone: keras.Model) -> Tower:
         elif name.endswith("attention_output_kernel"):
             parts = [part.reshape([-1, part.shape[-1]]) for part in parts]
         arrays[name] = np.concatenate(parts, axis=-1)
-    return Tower(sizes(backbone), arrays, {})
+    known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
+    return Tower(Sizes(**known, attention_dropout=backbone.dropout), arrays, {})
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
@@ -192,17 +193,10 @@ def _tokenizer_beside(
         return vocabulary, tokenizer.lowercase, tokenizer.strip_accents
     if not (folder / VOCABULARY).is_file():
         return None, None, None
-    flags = casing(folder)
-    vocabulary = Vocabulary.load(folder / VOCABULARY)
-    return vocabulary, flags.get("lower_case", False), flags.get("strip_accents", False)
-
-
-def casing(folder: Path) -> dict[str, bool]:
-    """Returns ``lower_case`` and ``strip_accents``, if the tokenizer has them."""
     config = _json(folder / TOKENIZER).get("config")
     config = config if isinstance(config, dict) else {}
-    names = {"lower_case": "lowercase", "strip_accents": "strip_accents"}
-    return {ours: bool(config[x]) for ours, x in names.items() if x in config}
+    vocabulary = Vocabulary.load(folder / VOCABULARY)
+    return vocabulary, bool(config.get("lowercase")), bool(config.get("strip_accents"))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -259,12 +253,6 @@ def _hub() -> ModuleType:
     import keras_hub
 
     return keras_hub
-
-
-def sizes(backbone: keras.Model) -> Sizes:
-    """Returns the sizes and dropout of a backbone as ``Sizes``."""
-    known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
-    return Sizes(**known, attention_dropout=backbone.dropout)
 
 
 def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:

@@ -35,13 +35,13 @@ def models(imported: Imported) -> dict[str, keras.Model]:
     embeddings = _embeddings(imported.main.sizes)
     built: dict[str, keras.Model] = {}
     if tower := imported.generator:
-        text_encoder = encoder(tower.sizes, "generator", embeddings)
+        text_encoder = _encoder(tower.sizes, "generator", embeddings)
         generator = MaskedLM(text_encoder, name="masked_lm")
         assign(encoder_variables(generator.encoder), tower.encoder)
         assign(head_variables(generator.head), tower.head)
         built |= {"generator": generator, "encoder": generator.encoder}
     if tower := imported.discriminator:
-        built["encoder"] = encoder(tower.sizes, "discriminator", embeddings)
+        built["encoder"] = _encoder(tower.sizes, "discriminator", embeddings)
         assign(encoder_variables(built["encoder"]), tower.encoder)
         if tower.head:
             objective = ReplacedTokenDetection(name="objective")
@@ -50,30 +50,23 @@ def models(imported: Imported) -> dict[str, keras.Model]:
     return built
 
 
-def encoder(
-    sizes: Sizes,
-    name: str,
-    embeddings: TextEmbedding | None = None,
-    *,
-    layer_norm_epsilon: float = _EPSILON,
-) -> TextEncoder:
-    """Returns a float32 encoder with initial weights; creates embeddings if None."""
+def _encoder(sizes: Sizes, name: str, embeddings: TextEmbedding) -> TextEncoder:
     return TextEncoder(
-        embeddings or _embeddings(sizes, layer_norm_epsilon),
+        embeddings,
         **{name: getattr(sizes, name) for name in _OF_ENCODER},
-        layer_norm_epsilon=layer_norm_epsilon,
+        layer_norm_epsilon=_EPSILON,
         dtype="float32",
         name=name,
     )
 
 
-def _embeddings(sizes: Sizes, epsilon: float = _EPSILON) -> TextEmbedding:
+def _embeddings(sizes: Sizes) -> TextEmbedding:
     return TextEmbedding(
         size=sizes.embedding_size,
         **{name: getattr(sizes, name) for name in _OF_EMBEDDINGS},
         dropout=sizes.dropout,
         initializer_range=sizes.initializer_range,
-        layer_norm_epsilon=epsilon,
+        layer_norm_epsilon=_EPSILON,
         dtype="float32",
         name="embeddings",
     )

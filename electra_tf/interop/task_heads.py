@@ -43,6 +43,11 @@ _TEXTS = {
     "multilabel": MultiLabel,
     "regression": Regression,
 }
+# One dense layer in ``TaskHead``, two in ``IndependentSpanHead``.
+_STARTS_AND_ENDS = [
+    Row("output_kernel", ("start_kernel", "end_kernel")),
+    Row("output_bias", ("start_bias", "end_bias")),
+]
 
 # -- Our folders -----------------------------------------------------------------------
 
@@ -102,10 +107,8 @@ def _arrays(head: Any, path: Path) -> Arrays:
             )
         parts = networks.values(networks.head_variables(head))
         return {
-            f"output_{leaf}": np.concatenate(
-                [parts[f"start_{leaf}"], parts[f"end_{leaf}"]], axis=-1
-            )
-            for leaf in ("kernel", "bias")
+            row.ours: row.join(parts[name] for name in row.theirs)
+            for row in _STARTS_AND_ENDS
         }
     if not isinstance(head, ClassificationHead):
         raise UserError(f"{has_no_place} a head of the class {type(head).__name__}.")
@@ -175,23 +178,12 @@ def _task_model(model: Imported, task: Task) -> TaskModel:
         )
     else:
         head = task.head(encoder)
-    built = TaskModel(encoder, head, name=_identifier(task.name))
+    identifier = "".join(c if c.isalnum() else "_" for c in task.name)
+    built = TaskModel(encoder, head, name=identifier)
     if model.task.kind == "question_answering":
-        arrays = {
-            f"{name}_{leaf}": part
-            for leaf in ("kernel", "bias")
-            for name, part in zip(
-                ("start", "end"),
-                np.split(arrays[f"output_{leaf}"], 2, axis=-1),
-                strict=True,
-            )
-        }
+        arrays = scatter(_STARTS_AND_ENDS, arrays)
     networks.assign(networks.head_variables(head), arrays)
     return built
-
-
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)
 
 
 # -- Folders of transformers -----------------------------------------------------------

@@ -76,7 +76,7 @@ def test_shingles():
 
 
 def jaccard(one, other):
-    """By sets, of text in which words are what is between spaces."""
+    """Exact similarity of the sets of 5-grams, for words separated by spaces."""
     sets = []
     for document in (one, other):
         words = " ".join(document).split()

@@ -112,7 +112,7 @@ def test_lines_are_kept_apart(monkeypatch):
 
 
 def test_a_full_table_forgets_and_goes_on(monkeypatch):
-    """16 entries, of which words of more than two characters are none."""
+    """A table of 16 entries, none longer than two characters."""
     monkeypatch.setattr(words, "_MAX_ENTRIES", 16)
     monkeypatch.setattr(words, "_MAX_CHARACTERS", 2)
     monkeypatch.setattr(words, "_LINES_AT_ONCE", 4)

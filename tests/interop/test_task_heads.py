@@ -80,7 +80,7 @@ def batch():
 
 
 def logits(kind, model, task, inputs):
-    """What the model says where its task listens, as transformers does: by name."""
+    """Logits at the positions of the task, under the names of `transformers`."""
     real = inputs["input_mask"] > 0
     tensors = {name: tf.constant(array) for name, array in inputs.items()}
     if kind == "question_answering":
