@@ -282,6 +282,6 @@ def test_tfds_spec(monkeypatch):
     (source,) = open_corpus(["tfds:wiki40b/en:1.3.0:test:text"])
     with pytest.raises(AttributeError):
         source.fingerprint()
-    assert found == [(source.name, "wiki40b/en:1.3.0", None, False)]
+    assert found == [(source.name, "wiki40b/en:1.3.0", None)]
     with pytest.raises(ValueError, match="must be tfds:"):
         open_corpus(["tfds:"])

@@ -328,8 +328,12 @@ def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
         ("run", "--generator=/x", "does not need --generator"),
         ("run", "--num_heads=2", "does not need --num_heads"),
         ("google_tf1", "--generator=/x", "does not need --generator"),
-        ("generator", "--num_heads=2", "--num_heads is the discriminator's"),
-        ("bare", "--generator_num_heads=2", "no generator is taken"),
+        ("generator", "--num_heads=2", "--num_heads applies to the discriminator"),
+        (
+            "bare",
+            "--generator_num_heads=2",
+            "heads applies to the generator",
+        ),
     ],
 )
 def test_flags_without_a_use_are_refused(finished, tmp_path, case, flag, message):
