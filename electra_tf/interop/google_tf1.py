@@ -20,9 +20,8 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.interop import names
-from electra_tf.interop.imported import HEADS, Imported, Source, Tower, encoder_shapes
-from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, encoder_rows
+from electra_tf.interop.imported import Imported, Source, Tower
+from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, scatter
 
 NAME = "google_tf1"
 _PREFIX = "electra"
@@ -36,7 +35,6 @@ OUTPUTS = (
 )
 
 MAIN, GENERATOR = "electra/", "generator/"
-HEAD_ROWS = GOOGLE_TF1.heads("dense_1", "generator_predictions/output_bias")
 # Training state, BERT's pooler, and heads of fine-tuned models.
 _NOT_WEIGHTS = re.compile(
     r"(.*/)?(global_step|temperature|adam_[mv]|(current_)?loss_scale|good_steps|"
@@ -153,11 +151,10 @@ def read(source: Source) -> Imported:
         prefixes = {"embeddings": place.embeddings, "body": place.body}
         heads = source.heads[role] or _num_heads(role, folder, notes)
         sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=heads)
-        rows = encoder_rows(GOOGLE_TF1, sizes, **prefixes)
-        encoder = tensors.read(rows, encoder_shapes(sizes))
+        encoder = tensors.read(GOOGLE_TF1.encoder(sizes, **prefixes))
         # The head is optional for the discriminator only.
         has_head = place.has_head or role == "generator"
-        head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes)) if has_head else {}
+        head = tensors.read(GOOGLE_TF1.head(role, sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
         raise UserError(
@@ -205,10 +202,9 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     arrays: dict[str, np.ndarray] = {}
     for role, tower in model.towers.items():
         body = MAIN if tower is model.main else GENERATOR
-        rows = encoder_rows(GOOGLE_TF1, tower.sizes, MAIN, body)
-        arrays |= names.scatter(rows, tower.encoder)
+        arrays |= scatter(GOOGLE_TF1.encoder(tower.sizes, MAIN, body), tower.encoder)
         if tower.head:
-            arrays |= names.scatter(HEAD_ROWS[role], tower.head)
+            arrays |= scatter(GOOGLE_TF1.head(role, tower.sizes), tower.head)
         size, heads = tower.sizes.hidden_size, tower.sizes.num_heads
         config = {"hidden_size": size, "num_attention_heads": heads}
         files.write_json(folder / _CONFIGS[role], {"hidden_act": "gelu", **config})

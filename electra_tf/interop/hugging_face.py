@@ -17,18 +17,10 @@ import numpy as np
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
-from electra_tf.interop import hub, names, task_heads, tensor_files, tokenizer_files
-from electra_tf.interop.imported import (
-    HEADS,
-    Imported,
-    Sizes,
-    Source,
-    TaskHead,
-    Tower,
-    encoder_shapes,
-)
-from electra_tf.interop.model_card import CLASSES, model_card, task_card
-from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, encoder_rows
+from electra_tf.interop import hub, task_heads, tensor_files, tokenizer_files
+from electra_tf.interop.imported import Imported, Sizes, Source, TaskHead, Tower
+from electra_tf.interop.model_card import CLASSES, model_card
+from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
 
 NAME = "hugging_face"
 GENERATOR = "generator"
@@ -72,8 +64,6 @@ _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 # Older pickles hold the generator's output matrix, a copy of the word table.
 OUTPUT_MATRIX = "generator_lm_head.weight"
-
-HEAD_ROWS = HUGGING_FACE.heads("dense_prediction", "generator_lm_head.bias")
 
 
 class _Half(NamedTuple):
@@ -144,7 +134,6 @@ def _read_half(
     with_task: bool = False,
 ) -> _Half:
     config = read_config(folder)
-    _reject_variants(config, folder)
     tensors = Tensors(tensor_files.read_tensors(folder), str(folder))
     is_generator = tensors.starting_with("generator_")
     role = "generator" if is_generator else "discriminator"
@@ -173,11 +162,10 @@ def _read_half(
             f"{folder / 'config.json'} contradicts the tensors beside it: "
             f"{'; '.join(wrong)}."
         )
-    rows = encoder_rows(HUGGING_FACE, sizes, prefix, prefix)
-    encoder = tensors.read(rows, encoder_shapes(sizes))
+    encoder = tensors.read(HUGGING_FACE.encoder(sizes, prefix, prefix))
     head = {}
     if is_generator or tensors.starting_with(f"{HEAD_SCOPES['discriminator']}."):
-        head = tensors.read(HEAD_ROWS[role], HEADS[role](sizes))
+        head = tensors.read(HUGGING_FACE.head(role, sizes))
     is_tied = config.get("tie_word_embeddings") is not False
     if is_generator and not is_tied and OUTPUT_MATRIX not in tensors:
         raise UserError(
@@ -207,7 +195,7 @@ def _read_half(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Reads config.json and checks the types of the entries in use."""
+    """Reads config.json; raises ValueError if it is damaged or not supported."""
     path = folder / "config.json"
     config = files.read_json(path)
     there = {name: shape for name, shape in _SHAPE.items() if name in config}
@@ -215,10 +203,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     # Another implementation of exact GELU in `transformers`.
     if config.get("hidden_act") == "gelu_python":
         config["hidden_act"] = "gelu"
-    return config
-
-
-def _reject_variants(config: Mapping[str, Any], folder: Path) -> None:
     wrong = [
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
@@ -226,9 +210,9 @@ def _reject_variants(config: Mapping[str, Any], folder: Path) -> None:
     ]
     if wrong:
         raise UserError(
-            f"{folder / 'config.json'} describes a variant that cannot be imported: "
-            f"{'; '.join(wrong)}."
+            f"{path} describes a variant that cannot be imported: {'; '.join(wrong)}."
         )
+    return config
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
@@ -238,10 +222,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     for other in others:
         (folder / GENERATOR).mkdir()
         _write_half(folder / GENERATOR, model, other)
-    card = model_card(model)
-    if model.task:
-        card = task_card(model, task_heads.CLASSES[model.task.kind][0])
-    files.write_text(folder / "README.md", card)
+    files.write_text(folder / "README.md", model_card(model))
     return ()
 
 
@@ -251,10 +232,10 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
 
     tower, task, more = model.towers[role], model.task, {}
     prefix = "electra." if tower.head or task else ""
-    rows = encoder_rows(HUGGING_FACE, tower.sizes, prefix, prefix)
-    arrays = names.scatter(rows, tower.encoder)
+    rows = HUGGING_FACE.encoder(tower.sizes, prefix, prefix)
+    arrays = scatter(rows, tower.encoder)
     if tower.head:
-        arrays |= names.scatter(HEAD_ROWS[role], tower.head)
+        arrays |= scatter(HUGGING_FACE.head(role, tower.sizes), tower.head)
     if task:
         of_head, more = task_heads.to_hugging_face(task, model.source)
         arrays |= of_head

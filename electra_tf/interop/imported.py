@@ -12,13 +12,13 @@ Facts that a source lacks (vocabulary, casing, trained length) are None; ``conve
 fills them in. Functions raise ValueError for damaged sources and models that a format
 cannot hold, and OSError for files that are missing or cannot be written.
 
-Letters: C outputs, D hidden size, E embedding size.
+Letters: C outputs, D hidden size.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,7 +27,6 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
 Arrays = Mapping[str, np.ndarray]
-Shapes = Mapping[str, tuple[int, ...]]
 _T = TypeVar("_T")
 
 EMBEDDINGS = "embeddings/"
@@ -104,66 +103,16 @@ class Sizes:
         )
 
 
-def encoder_shapes(sizes: Sizes) -> Shapes:
-    """Returns the shape of every array of an encoder, by name.
-
-    There is a projection only if E differs from D. Query, key and value form one kernel
-    [D, 3D], for one matrix product instead of three.
-    """
-    width, size, wide = sizes.embedding_size, sizes.hidden_size, sizes.intermediate_size
-    shapes = {
-        f"{EMBEDDINGS}word_embeddings": (sizes.vocab_size, width),
-        f"{EMBEDDINGS}position_embeddings": (sizes.max_positions, width),
-        f"{EMBEDDINGS}segment_embeddings": (sizes.num_segments, width),
-        **_norm_shapes(f"{EMBEDDINGS}layer_norm", width),
-    }
-    if width != size:
-        shapes |= _dense_shapes("embeddings_projection", width, size)
-    for index in range(sizes.num_layers):
-        layer = f"layer_{index}/"
-        shapes |= {
-            **_dense_shapes(f"{layer}qkv", size, 3 * size),
-            **_dense_shapes(f"{layer}attention_output", size, size),
-            **_norm_shapes(f"{layer}attention_layer_norm", size),
-            **_dense_shapes(f"{layer}intermediate", size, wide),
-            **_dense_shapes(f"{layer}output", wide, size),
-            **_norm_shapes(f"{layer}output_layer_norm", size),
-        }
-    return shapes
-
-
-def _dense_shapes(name: str, rows: int, columns: int) -> Shapes:
-    return {f"{name}_kernel": (rows, columns), f"{name}_bias": (columns,)}
-
-
-def _norm_shapes(name: str, size: int) -> Shapes:
-    return {f"{name}_gamma": (size,), f"{name}_beta": (size,)}
-
-
-# Shapes of the heads, by tower. The generator's output matrix is the word table.
-HEADS: dict[str, Callable[[Sizes], Shapes]] = {
-    "discriminator": lambda sizes: {
-        **_dense_shapes("dense", sizes.hidden_size, sizes.hidden_size),
-        **_dense_shapes("prediction", sizes.hidden_size, 1),
-    },
-    "generator": lambda sizes: {
-        **_dense_shapes("dense", sizes.hidden_size, sizes.embedding_size),
-        **_norm_shapes("layer_norm", sizes.embedding_size),
-        "output_bias": (sizes.vocab_size,),
-    },
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Tower:
     """A network: an encoder and its head, which may be empty.
 
-    Both are float32 arrays, see ``encoder_shapes`` and ``HEADS``.
+    Both are float32 arrays, with the names and shapes of ``names.Style``.
 
     Examples:
-        >>> from electra_tf.interop import imported
-        >>> shapes = imported.encoder_shapes(sizes)
-        >>> arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
+        >>> from electra_tf.interop import names
+        >>> rows = names.HUGGING_FACE.encoder(sizes)
+        >>> arrays = {row.ours: np.zeros(row.shape) for row in rows}
         >>> sorted(interop.Tower(sizes, arrays, head={}).embeddings)[-1]
         'embeddings/word_embeddings'
     """
@@ -222,8 +171,7 @@ class Imported:
         task: head of a fine-tuned model; the discriminator then has no head.
 
     Raises:
-        ValueError: if there is no tower, the generator lacks its head, a tower does not
-            fit its sizes, or the shared embeddings of two towers differ.
+        ValueError: if there is no tower, or the shared embeddings of two towers differ.
 
     Examples:
         >>> interop.Imported(format="mine", source="an_empty_folder")
@@ -250,11 +198,6 @@ class Imported:
     def __post_init__(self) -> None:
         if not self.towers:
             raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
-        for name, tower in self.towers.items():
-            what, sizes = f"{self.source}: {name}", tower.sizes
-            _check_shapes(what, tower.encoder, encoder_shapes(sizes))
-            if tower.head or name == "generator":
-                _check_shapes(f"{what} head", tower.head, HEADS[name](sizes))
         if len(self.towers) == 2:
             self._check_shared()
 
@@ -272,7 +215,7 @@ class Imported:
     def _check_shared(self) -> None:
         different = []
         for name, ours in self.discriminator.embeddings.items():
-            theirs = self.generator.embeddings[name]
+            theirs = self.generator.embeddings.get(name, np.zeros(0))
             if ours.shape != theirs.shape:
                 shapes = f"{list(ours.shape)} and {list(theirs.shape)}"
                 different.append(f"{name} ({shapes})")
@@ -286,15 +229,3 @@ class Imported:
                 "are not the two halves of one model (or one trained untied). Import "
                 "one of them alone."
             )
-
-
-def _check_shapes(what: str, arrays: Arrays, needed: Shapes) -> None:
-    got = {name: list(array.shape) for name, array in arrays.items()}
-    needs = {name: list(shape) for name, shape in needed.items()}
-    wrong = [
-        f"{name}: got {got.get(name, 'nothing')}, needs {needs.get(name, 'nothing')}"
-        for name in sorted(got.keys() | needs.keys())
-        if got.get(name) != needs.get(name)
-    ]
-    if wrong:
-        raise UserError(f"{what} does not fit its sizes: {'; '.join(wrong[:5])}.")

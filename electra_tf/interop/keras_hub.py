@@ -102,7 +102,7 @@ def read(source: Source) -> Imported:
 
 
 def tower(backbone: keras.Model) -> Tower:
-    """Returns the arrays of a backbone, under the names of ``encoder_shapes``."""
+    """Returns the arrays of a backbone, under the names of ``names.Style.encoder``."""
     arrays = {}
     for name, variables in _variables(backbone).items():
         # One kernel here holds query, key and value, with the heads side by side.
@@ -256,7 +256,7 @@ def _hub() -> ModuleType:
 
 
 def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:
-    """Maps each array name of ``encoder_shapes`` to the variables that hold it."""
+    """Maps each array name of ``names.Style.encoder`` to the variables that hold it."""
     tables = {
         "word": backbone.token_embedding.embeddings,
         "position": backbone.position_embedding.position_embeddings,

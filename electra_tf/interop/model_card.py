@@ -2,59 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from electra_tf.folders.pretraining_card import data_lines, recipe_lines
 from electra_tf.interop.imported import Imported
 
-CLASSES = {"discriminator": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"}
+# Classes of transformers, by tower and kind of task.
+CLASSES = {
+    "discriminator": "ElectraForPreTraining",
+    "generator": "ElectraForMaskedLM",
+    "classification": "ElectraForSequenceClassification",
+    "multilabel": "ElectraForSequenceClassification",
+    "regression": "ElectraForSequenceClassification",
+    "tagging": "ElectraForTokenClassification",
+    "question_answering": "ElectraForQuestionAnswering",
+}
 
 _CARD = """---
 library_name: transformers
 tags:
-- electra
+- electra{tag}
 ---
 
-# ELECTRA
+# {title}
 
-A text encoder pretrained as ELECTRA (Clark et al., 2020), exported by \
+A text encoder pretrained as ELECTRA (Clark et al., 2020){training}, exported by \
 `electra_tf`{origin}.
 
-{about}
-
-```python
+{about}```python
 from transformers import AutoTokenizer, {loaded}
 
 tokenizer = AutoTokenizer.from_pretrained("this/folder")
 model = {loaded}.from_pretrained("this/folder")
 ```
 
-{data}{training}{scores}## Not in this folder
-
-The state of the optimizer and the training data.
-"""
-
-
-_TASK_CARD = """---
-library_name: transformers
-tags:
-- electra
-- {kind}
----
-
-# {task}, by ELECTRA
-
-A text encoder pretrained as ELECTRA (Clark et al., 2020) and fine-tuned, exported by \
-`electra_tf`.
-
-```python
-from transformers import AutoTokenizer, {loaded}
-
-tokenizer = AutoTokenizer.from_pretrained("this/folder")
-model = {loaded}.from_pretrained("this/folder")
-```
-
-{notes}{facts}"""
+{rest}"""
 # How to decode the logits, by kind of task.
 _TASK_NOTES = {
     "classification": "",
@@ -65,21 +45,24 @@ _TASK_NOTES = {
 }
 
 
-def task_card(model: Imported, loaded: str) -> str:
-    """Returns the card of a fine-tuned model; ``loaded`` is its transformers class."""
-    task = model.task
-    note = _TASK_NOTES[task.kind].format(threshold=task.options.get("threshold", 0.5))
-    return _TASK_CARD.format(
-        kind=task.kind.replace("_", "-"),
-        task=task.options.get("task", task.kind),
-        loaded=loaded,
-        notes=f"{note}\n\n" if note else "",
-        facts=task.facts,
-    )
-
-
 def model_card(model: Imported) -> str:
-    """Returns the card of the main tower's folder; a generator is a subfolder."""
+    """Returns the card of a fine-tuned model, or of the main tower's folder.
+
+    A generator is in a subfolder.
+    """
+    if task := model.task:
+        note = _TASK_NOTES[task.kind].format(
+            threshold=task.options.get("threshold", 0.5)
+        )
+        return _CARD.format(
+            tag=f"\n- {task.kind.replace('_', '-')}",
+            title=f"{task.options.get('task', task.kind)}, by ELECTRA",
+            training=" and fine-tuned",
+            origin="",
+            about="",
+            loaded=CLASSES[task.kind],
+            rest=(f"{note}\n\n" if note else "") + task.facts,
+        )
     main, *others = model.towers
     casing = "lower-cased" if model.lower_case else "cased"
     if model.lower_case and not model.strip_accents:
@@ -90,7 +73,6 @@ def model_card(model: Imported) -> str:
         f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
         f"* position embeddings are trained up to {model.trained_length} tokens",
     ]
-    data = data_lines(model.run) or ["Unknown."]
     origin, training = "", []
     if "num_train_steps" in model.run.get("config", {}):
         training = recipe_lines(model.run)
@@ -101,15 +83,22 @@ def model_card(model: Imported) -> str:
     scores = [f"| {name} | {x:.4g} |" for name, x in sorted(model.scores.items())]
     if scores:
         scores = ["| score | value |", "|---|---|", *scores]
+    sections = {
+        "Data": data_lines(model.run) or ["Unknown."],
+        "Training": training,
+        "Scores on held-out text": scores,
+        "Not in this folder": ["The state of the optimizer and the training data."],
+    }
     return _CARD.format(
+        tag="",
+        title="ELECTRA",
+        training="",
         origin=origin,
-        about="\n".join(about),
+        about="\n".join([*about, "\n"]),
         loaded=CLASSES[main] if model.main.head else "ElectraModel",
-        data=_section("Data", data),
-        training=_section("Training", training),
-        scores=_section("Scores on held-out text", scores),
+        rest="\n".join(
+            "\n".join([f"## {title}\n", *lines, ""])
+            for title, lines in sections.items()
+            if lines
+        ),
     )
-
-
-def _section(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"## {title}\n", *lines, "\n"]) if lines else ""

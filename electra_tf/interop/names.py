@@ -1,4 +1,4 @@
-"""Maps tensor names of Google's TensorFlow 1 code and Hugging Face to ours.
+"""Names and shapes of arrays here, in Google's TensorFlow 1 code and Hugging Face.
 
 Both use the same module names. They differ in the separator, the leaf names and the
 orientation of kernels, which a ``Style`` describes.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from electra_tf.errors import UserError
-from electra_tf.interop.imported import EMBEDDINGS, Arrays, Shapes, Sizes
+from electra_tf.interop.imported import EMBEDDINGS, Arrays, Sizes
 
 # Scopes of the heads in both formats, by tower.
 HEAD_SCOPES = {
@@ -24,7 +24,7 @@ HEAD_SCOPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The name of an array here, and of the arrays that hold it elsewhere.
+    """The name and shape of an array here, and the arrays that hold it elsewhere.
 
     Several arrays are concatenated along the columns. ``flip`` transposes kernels to
     [outputs, inputs], as in PyTorch.
@@ -32,7 +32,14 @@ class Row:
 
     ours: str
     theirs: tuple[str, ...]
+    shape: tuple[int, ...] = ()
     flip: bool = False
+
+    @property
+    def their_shape(self) -> tuple[int, ...]:
+        """The shape of each of their arrays."""
+        part = (*self.shape[:-1], self.shape[-1] // len(self.theirs))
+        return part[::-1] if self.flip else part
 
     def join(self, parts: Iterable[np.ndarray]) -> np.ndarray:
         """Concatenates their arrays to ours."""
@@ -44,115 +51,127 @@ class Row:
         turned = [np.ascontiguousarray(p.T if self.flip else p) for p in parts]
         return dict(zip(self.theirs, turned, strict=True))
 
-    def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the shape of each of their arrays, given the shape of ours."""
-        part = (*shape[:-1], shape[-1] // len(self.theirs))
-        return part[::-1] if self.flip else part
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Style:
     """Names and kernel orientation of a format.
 
     ``kernel``, ``gamma`` and ``beta`` are leaf names; a bias is always "bias".
-    ``table`` is the suffix of embedding tables. ``layer`` is the path of a Transformer
-    block, with {} for its index. ``flip`` as in ``Row``.
+    ``suffix`` ends the names of embedding tables. ``layer`` is the path of a
+    Transformer block, with {} for its index. ``prediction`` is the last layer of the
+    discriminator's head, ``output_bias`` the generator's bias per token. ``flip`` as in
+    ``Row``.
     """
 
     separator: str
     kernel: str
     gamma: str
     beta: str
-    table: str
+    suffix: str
     layer: str
+    prediction: str
+    output_bias: str
     flip: bool
 
-    def dense(self, ours: str, *theirs: str) -> list[Row]:
+    def table(self, name: str) -> str:
+        """Returns the name of an embedding table."""
+        return f"embeddings{self.separator}{name}_embeddings{self.suffix}"
+
+    def dense(self, ours: str, shape: tuple[int, int], *theirs: str) -> list[Row]:
         """Returns the rows of a dense layer, or of several that are one layer here."""
         return [
-            Row(f"{ours}_kernel", self._paths(theirs, self.kernel), self.flip),
-            Row(f"{ours}_bias", self._paths(theirs, "bias")),
+            Row(f"{ours}_kernel", self._paths(theirs, self.kernel), shape, self.flip),
+            Row(f"{ours}_bias", self._paths(theirs, "bias"), shape[1:]),
         ]
 
-    def norm(self, ours: str, theirs: str) -> list[Row]:
+    def norm(self, ours: str, size: int, theirs: str) -> list[Row]:
         """Returns the rows of a LayerNorm."""
         return [
-            Row(f"{ours}_gamma", self._paths([theirs], self.gamma)),
-            Row(f"{ours}_beta", self._paths([theirs], self.beta)),
+            Row(f"{ours}_gamma", self._paths([theirs], self.gamma), (size,)),
+            Row(f"{ours}_beta", self._paths([theirs], self.beta), (size,)),
         ]
 
     def _paths(self, modules: Iterable[str], leaf: str) -> tuple[str, ...]:
         return tuple(f"{m}/{leaf}".replace("/", self.separator) for m in modules)
 
-    def embeddings(self) -> list[Row]:
-        """Returns the rows of the three tables and their LayerNorm."""
-        tables = {"word": "word", "position": "position", "segment": "token_type"}
-        start, end = f"embeddings{self.separator}", f"_embeddings{self.table}"
-        rows = [
-            Row(f"{EMBEDDINGS}{ours}_embeddings", (f"{start}{theirs}{end}",))
-            for ours, theirs in tables.items()
-        ]
-        return rows + self.norm(f"{EMBEDDINGS}layer_norm", "embeddings/LayerNorm")
+    def encoder(self, sizes: Sizes, embeddings: str = "", body: str = "") -> list[Row]:
+        """Returns the rows of all arrays of an encoder.
 
-    def body(self, sizes: Sizes) -> list[Row]:
-        """Returns the rows of the projection, if the widths differ, and the blocks."""
-        rows = []
-        if sizes.embedding_size != sizes.hidden_size:
-            rows += self.dense("embeddings_projection", "embeddings_project")
+        Here and below, ``embeddings`` and ``body`` (projection, blocks) are prefixes of
+        their names. There is a projection only if the widths differ. Query, key and
+        value form one kernel [D, 3D], for one matrix product instead of three.
+        """
+        width, size = sizes.embedding_size, sizes.hidden_size
+        wide = sizes.intermediate_size
+        rows = [
+            Row(f"{EMBEDDINGS}{ours}_embeddings", (embeddings + name,), (count, width))
+            for ours, name, count in (
+                ("word", self.table("word"), sizes.vocab_size),
+                ("position", self.table("position"), sizes.max_positions),
+                ("segment", self.table("token_type"), sizes.num_segments),
+            )
+        ]
+        norm = f"{embeddings}embeddings/LayerNorm"
+        rows += self.norm(f"{EMBEDDINGS}layer_norm", width, norm)
+        if width != size:
+            projection = f"{body}embeddings_project"
+            rows += self.dense("embeddings_projection", (width, size), projection)
         for index in range(sizes.num_layers):
-            ours, theirs = f"layer_{index}/", self.layer.format(index) + "/"
-            parts = [f"{theirs}attention/self/{x}" for x in ("query", "key", "value")]
-            output = f"{theirs}attention/output/"
+            ours, theirs = f"layer_{index}/", f"{body}{self.layer.format(index)}/"
+            qkv = [f"{theirs}attention/self/{x}" for x in ("query", "key", "value")]
+            after, inner = f"{theirs}attention/output/", f"{theirs}intermediate/dense"
+            outer = f"{theirs}output/"
             rows += [
-                *self.dense(f"{ours}qkv", *parts),
-                *self.dense(f"{ours}attention_output", f"{output}dense"),
-                *self.norm(f"{ours}attention_layer_norm", f"{output}LayerNorm"),
-                *self.dense(f"{ours}intermediate", f"{theirs}intermediate/dense"),
-                *self.dense(f"{ours}output", f"{theirs}output/dense"),
-                *self.norm(f"{ours}output_layer_norm", f"{theirs}output/LayerNorm"),
+                *self.dense(f"{ours}qkv", (size, 3 * size), *qkv),
+                *self.dense(f"{ours}attention_output", (size, size), f"{after}dense"),
+                *self.norm(f"{ours}attention_layer_norm", size, f"{after}LayerNorm"),
+                *self.dense(f"{ours}intermediate", (size, wide), inner),
+                *self.dense(f"{ours}output", (wide, size), f"{outer}dense"),
+                *self.norm(f"{ours}output_layer_norm", size, f"{outer}LayerNorm"),
             ]
         return rows
 
-    def heads(self, prediction: str, output_bias: str) -> dict[str, list[Row]]:
-        """Returns the rows of both heads, by tower.
+    def head(self, role: str, sizes: Sizes) -> list[Row]:
+        """Returns the rows of a tower's head.
 
-        ``prediction`` is the last layer of the discriminator's head, ``output_bias``
-        the generator's bias per token.
+        The generator's output matrix is the word table.
         """
-        replaced, masked = (f"{scope}/" for scope in HEAD_SCOPES.values())
-        return {
-            "discriminator": [
-                *self.dense("dense", f"{replaced}dense"),
-                *self.dense("prediction", f"{replaced}{prediction}"),
-            ],
-            "generator": [
-                *self.dense("dense", f"{masked}dense"),
-                *self.norm("layer_norm", f"{masked}LayerNorm"),
-                Row("output_bias", (output_bias,)),
-            ],
-        }
+        scope = f"{HEAD_SCOPES[role]}/"
+        width, size = sizes.embedding_size, sizes.hidden_size
+        if role == "discriminator":
+            return [
+                *self.dense("dense", (size, size), f"{scope}dense"),
+                *self.dense("prediction", (size, 1), f"{scope}{self.prediction}"),
+            ]
+        return [
+            *self.dense("dense", (size, width), f"{scope}dense"),
+            *self.norm("layer_norm", width, f"{scope}LayerNorm"),
+            Row("output_bias", (self.output_bias,), (sizes.vocab_size,)),
+        ]
 
 
 HUGGING_FACE = Style(
-    ".", "weight", "weight", "bias", ".weight", "encoder/layer/{}", True
+    separator=".",
+    kernel="weight",
+    gamma="weight",
+    beta="bias",
+    suffix=".weight",
+    layer="encoder/layer/{}",
+    prediction="dense_prediction",
+    output_bias="generator_lm_head.bias",
+    flip=True,
 )
-GOOGLE_TF1 = Style("/", "kernel", "gamma", "beta", "", "encoder/layer_{}", False)
-
-
-def prefixed(rows: Iterable[Row], prefix: str) -> list[Row]:
-    """Adds ``prefix`` to all tensor names of the rows."""
-    return [
-        dataclasses.replace(row, theirs=tuple(prefix + name for name in row.theirs))
-        for row in rows
-    ]
-
-
-def encoder_rows(style: Style, sizes: Sizes, embeddings: str, body: str) -> list[Row]:
-    """Returns the rows of all arrays of an encoder.
-
-    Here and below, ``embeddings`` and ``body`` (projection, blocks) are name prefixes.
-    """
-    return prefixed(style.embeddings(), embeddings) + prefixed(style.body(sizes), body)
+GOOGLE_TF1 = Style(
+    separator="/",
+    kernel="kernel",
+    gamma="gamma",
+    beta="beta",
+    suffix="",
+    layer="encoder/layer_{}",
+    prediction="dense_1",
+    output_bias="generator_predictions/output_bias",
+    flip=False,
+)
 
 
 def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
@@ -203,17 +222,16 @@ class Tensors:
             raise UserError(f"{self._source}: {name} has values that are not finite.")
         return array
 
-    def read(self, rows: Iterable[Row], shapes: Shapes) -> dict[str, np.ndarray]:
-        """Returns our arrays of the given shapes."""
+    def read(self, rows: Iterable[Row]) -> dict[str, np.ndarray]:
+        """Returns our arrays of the rows."""
         ours = {}
         for row in rows:
-            needed = row.their_shape(tuple(shapes[row.ours]))
             parts = [self.get(name) for name in row.theirs]
             for name, part in zip(row.theirs, parts, strict=True):
-                if part.shape != needed:
+                if part.shape != row.their_shape:
                     raise UserError(
                         f"{self._source}: {name} has the shape {list(part.shape)}, but "
-                        f"the other tensors need {list(needed)}."
+                        f"the other tensors need {list(row.their_shape)}."
                     )
             ours[row.ours] = row.join(parts)
         return ours
@@ -232,16 +250,14 @@ class Tensors:
         ``rates`` are dropout rates and the initializer range. ``num_heads`` of None is
         the original's rule, hidden size // 64 and at least 1.
         """
-        inferred: dict[str, int] = {}
-        for row, names in size_rows(style, embeddings, body):
-            (name,) = row.theirs
-            shape = self.get(name).shape
-            if len(shape) != 2:
-                raise UserError(
-                    f"{self._source}: {name} has the shape {list(shape)}, not two axes."
-                )
-            inferred |= zip(names, shape[::-1] if row.flip else shape, strict=False)
-        hidden_size = inferred["hidden_size"]
+        words, positions, segments = (
+            self._matrix(embeddings + style.table(name))
+            for name in ("word", "position", "token_type")
+        )
+        # The first feed-forward kernel of the first block.
+        inner = f"{body}{style.layer.format(0)}/intermediate/dense"
+        wide = self._matrix(style.dense("", (0, 0), inner)[0].theirs[0])
+        hidden_size, intermediate_size = wide[::-1] if style.flip else wide
         heads = max(1, hidden_size // 64) if num_heads is None else num_heads
         if heads < 1 or hidden_size % heads:
             raise UserError(
@@ -250,35 +266,34 @@ class Tensors:
             )
         if wrong := {name: rate for name, rate in rates.items() if not 0 <= rate < 1}:
             raise UserError(f"{self._source}: not in [0, 1): {wrong}.")
-        # At least one, so that the error for a source without blocks names a tensor.
-        layers = max(1, count_layers(style, body, self._arrays))
-        return Sizes(**inferred, num_layers=layers, num_heads=heads, **rates)
+        return Sizes(
+            vocab_size=words[0],
+            embedding_size=words[1],
+            max_positions=positions[0],
+            num_segments=segments[0],
+            num_layers=self._count_layers(style, body),
+            hidden_size=hidden_size,
+            num_heads=heads,
+            intermediate_size=intermediate_size,
+            **rates,
+        )
 
+    def _matrix(self, name: str) -> tuple[int, int]:
+        shape = self.get(name).shape
+        if len(shape) != 2:
+            raise UserError(
+                f"{self._source}: {name} has the shape {list(shape)}, not two axes."
+            )
+        return shape
 
-def size_rows(
-    style: Style, embeddings: str, body: str
-) -> Iterator[tuple[Row, tuple[str, ...]]]:
-    """Yields the arrays that determine sizes, with the names of their axes."""
-    words, positions, segments = prefixed(style.embeddings()[:3], embeddings)
-    yield words, ("vocab_size", "embedding_size")
-    yield positions, ("max_positions",)
-    yield segments, ("num_segments",)
-    # The first feed-forward kernel of the first block.
-    layer = style.layer.format(0)
-    wide, _ = style.dense("layer_0/intermediate", f"{layer}/intermediate/dense")
-    yield prefixed([wide], body)[0], ("hidden_size", "intermediate_size")
-
-
-def count_layers(style: Style, body: str, names: Iterable[str]) -> int:
-    """Counts the Transformer blocks in the names of all tensors.
-
-    Raises ValueError if a block's index is not below the number of tensors.
-    """
-    names = tuple(names)
-    path = style.layer.replace("/", style.separator)
-    pattern = re.escape(body + path).replace(r"\{\}", r"(\d{1,9})") + r"\D"
-    matches = filter(None, (re.match(pattern, name) for name in names))
-    last, name = max(((int(match[1]), match[0]) for match in matches), default=(-1, ""))
-    if last >= len(names):
-        raise UserError(f"{name} is the last block, but there are {len(names)} tensors")
-    return last + 1
+    def _count_layers(self, style: Style, body: str) -> int:
+        path = style.layer.replace("/", style.separator)
+        pattern = re.escape(body + path).replace(r"\{\}", r"(\d{1,9})") + r"\D"
+        matches = filter(None, (re.match(pattern, name) for name in self._arrays))
+        last = max(int(match[1]) for match in matches)
+        if last >= len(self._arrays):
+            raise UserError(
+                f"{self._source}: block {last} is the last of {len(self._arrays)} "
+                "tensors."
+            )
+        return last + 1

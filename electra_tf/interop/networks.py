@@ -73,7 +73,9 @@ def _embeddings(sizes: Sizes) -> TextEmbedding:
 
 
 def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
-    """Assigns arrays to the variables of the same names."""
+    """Assigns arrays to the variables of the same names; ValueError if they differ."""
+    if different := sorted(variables.keys() ^ arrays.keys()):
+        raise UserError(f"The model differs in {', '.join(different[:5])}.")
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
@@ -108,7 +110,7 @@ def sizes(encoder: TextEncoder) -> Sizes:
 
 
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:
-    """Returns the trainable variables under the names of ``encoder_shapes``."""
+    """Returns the trainable variables under the names of ``names.Style.encoder``."""
     named = {f"{EMBEDDINGS}{v.name}": v for v in encoder.embeddings.trainable_variables}
     for index, block in enumerate(encoder.transformer.blocks):
         named |= {f"layer_{index}/{v.name}": v for v in block.trainable_variables}

@@ -19,6 +19,7 @@ from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.folders.task_card import task_facts
 from electra_tf.interop import networks
 from electra_tf.interop.imported import Arrays, Imported, Source, TaskHead
+from electra_tf.interop.model_card import CLASSES
 from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, scatter
 from electra_tf.serving import export
 from electra_tf.tasks.base import Task
@@ -188,18 +189,7 @@ def _task_model(model: Imported, task: Task) -> TaskModel:
 
 # -- Folders of transformers -----------------------------------------------------------
 
-_SEQUENCE = [
-    *HUGGING_FACE.dense("hidden", "classifier/dense"),
-    *HUGGING_FACE.dense("output", "classifier/out_proj"),
-]
-_TOKENS = HUGGING_FACE.dense("output", "classifier")
-_SPANS = HUGGING_FACE.dense("output", "qa_outputs")
-# Kind of task -> class of transformers, rows of its head.
-CLASSES: dict[str, tuple[str, list[Row]]] = {
-    **dict.fromkeys(_TEXTS, ("ElectraForSequenceClassification", _SEQUENCE)),
-    "tagging": ("ElectraForTokenClassification", _TOKENS),
-    "question_answering": ("ElectraForQuestionAnswering", _SPANS),
-}
+# Kind of task -> problem_type of config.json.
 _PROBLEMS = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
@@ -222,6 +212,18 @@ _CONFIG = {
         },
     ),
 }
+
+
+def _rows(kind: str, width: int, outputs: int) -> list[Row]:
+    """Returns the rows of a head [D, C] in transformers."""
+    if kind == "tagging":
+        return HUGGING_FACE.dense("output", (width, outputs), "classifier")
+    if kind == "question_answering":
+        return HUGGING_FACE.dense("output", (width, outputs), "qa_outputs")
+    return [
+        *HUGGING_FACE.dense("hidden", (width, width), "classifier/dense"),
+        *HUGGING_FACE.dense("output", (width, outputs), "classifier/out_proj"),
+    ]
 
 
 def of_hugging_face(
@@ -256,12 +258,7 @@ def of_hugging_face(
         kind, width = "tagging", len(tensors.get("classifier.weight"))
     else:
         return None
-    rows = CLASSES[kind][1]
-    shapes = {
-        **{"hidden_kernel": (hidden_size, hidden_size), "hidden_bias": (hidden_size,)},
-        **{"output_kernel": (hidden_size, width), "output_bias": (width,)},
-    }
-    arrays = tensors.read(rows, shapes)
+    arrays = tensors.read(_rows(kind, hidden_size, width))
     labels: tuple[str, ...] = ()
     if kind in ("classification", "multilabel", "tagging"):
         named = config.get("id2label") or {}
@@ -286,13 +283,12 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
 
     Scales regression logits to the labels. Raises ValueError if the head is too wide.
     """
-    name, rows = CLASSES[head.kind]
     arrays = dict(head.arrays)
     if head.kind == "regression":
         low, high = head.options["label_range"]
         arrays["output_kernel"] = arrays["output_kernel"] * (high - low)
         arrays["output_bias"] = arrays["output_bias"] * (high - low) + low
-    if rows is _SEQUENCE and "hidden_kernel" not in arrays:
+    if head.kind in _TEXTS and "hidden_kernel" not in arrays:
         arrays = _through_gelu(arrays, source)
     labels = head.labels
     if head.kind in ("regression", "question_answering"):
@@ -300,7 +296,7 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
     of_encoder = ("labels", "kind", "lower_case", "strip_accents", "vocabulary_sha256")
     options = {key: x for key, x in head.options.items() if key not in of_encoder}
     config = {
-        "architectures": [name],
+        "architectures": [CLASSES[head.kind]],
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
         "classifier_dropout": head.dropout,
@@ -309,6 +305,7 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
     }
     if head.kind in _PROBLEMS:
         config["problem_type"] = _PROBLEMS[head.kind]
+    rows = _rows(head.kind, *arrays["output_kernel"].shape)
     return scatter(rows, arrays), config
 
 

@@ -113,7 +113,7 @@ def test_parts_of_a_model(golden):
     for part in (name, "../model/model-1-of-1.safetensors", ".."):
         files.write_json(golden / name, {"weight_map": {**parts, "b": part}})
         with pytest.raises(
-            ValueError, match=r"index\.json is damaged: .* no file of we"
+            ValueError, match=r"index\.json is damaged: .* not a weight file"
         ):
             find_format(Source(str(golden))).read(Source(str(golden)))
 
@@ -135,7 +135,7 @@ def test_settings_of_a_run(tmp_path):
         folder = PretrainingFolder(tmp_path)
         assert folder.flags.keys() <= flags.keys() | {"x"}
         assert all(isinstance(value, bool) for value in folder.casing.values())
-        model_card(dataclasses.replace(imported, run=folder.settings, scores={}))
+        model_card(dataclasses.replace(imported, run=folder.settings, task=None))
         if "config" in folder.settings:
             doctor.examine(doctor.read(tmp_path))
 

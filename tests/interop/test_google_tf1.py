@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.interop import google_tf1
-from electra_tf.interop.imported import HEADS, Sizes, Source, encoder_shapes
-from electra_tf.interop.names import GOOGLE_TF1, encoder_rows
+from electra_tf.interop import google_tf1, networks
+from electra_tf.interop.imported import Sizes, Source
+from electra_tf.interop.names import GOOGLE_TF1
 from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
 from tests.reference import google_tf1 as reference
 
@@ -224,8 +224,8 @@ def test_a_variant_without_a_name_there_is_refused(tmp_path):
     more = dataclasses.replace(
         tower, encoder=dict(tower.encoder) | {"relative": np.zeros(2)}
     )
-    with pytest.raises(ValueError, match="relative: got"):
-        dataclasses.replace(imported, discriminator=more)
+    with pytest.raises(ValueError, match="differs in relative"):
+        networks.models(dataclasses.replace(imported, discriminator=more))
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,7 @@ def test_parameters_of_the_released_sizes(sizes, generator, parameters):
             num_heads=one["hidden"] // 64,
             intermediate_size=one["intermediate"],
         )
-        rows = encoder_rows(GOOGLE_TF1, ours, "electra/", scope)
-        shapes = encoder_shapes(ours)
-        heads = HEADS[role](ours)
-        for row, known in (
-            *((row, shapes) for row in rows),
-            *((row, heads) for row in google_tf1.HEAD_ROWS[role]),
-        ):
-            found |= dict.fromkeys(row.theirs, row.their_shape(known[row.ours]))
+        rows = GOOGLE_TF1.encoder(ours, "electra/", scope)
+        for row in [*rows, *GOOGLE_TF1.head(role, ours)]:
+            found |= dict.fromkeys(row.theirs, row.their_shape)
     assert found == wanted

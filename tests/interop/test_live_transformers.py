@@ -12,8 +12,8 @@ from electra_tf.__main__ import main as command
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.interop import hugging_face, networks, run_folder
-from electra_tf.interop.imported import HEADS, Source, encoder_shapes
-from electra_tf.interop.names import HUGGING_FACE, Tensors, prefixed
+from electra_tf.interop.imported import Source
+from electra_tf.interop.names import HUGGING_FACE, Tensors
 from electra_tf.pretraining import GreedySampler
 from tests.interop.models import assert_agree, outputs, same
 
@@ -248,15 +248,13 @@ def torch_gradients(half):
 
 
 def compare_encoder(half, tower, encoder, gradients):
-    rows = [*HUGGING_FACE.embeddings(), *HUGGING_FACE.body(tower.sizes)]
-    rows = prefixed(rows, "electra.")
-    wanted = torch_gradients(half).read(rows, encoder_shapes(tower.sizes))
+    rows = HUGGING_FACE.encoder(tower.sizes, "electra.", "electra.")
+    wanted = torch_gradients(half).read(rows)
     return compare(wanted, networks.encoder_variables(encoder), gradients)
 
 
 def compare_head(half, tower, role, head, gradients):
-    shapes = HEADS[role](tower.sizes)
-    wanted = torch_gradients(half).read(hugging_face.HEAD_ROWS[role], shapes)
+    wanted = torch_gradients(half).read(HUGGING_FACE.head(role, tower.sizes))
     return compare(wanted, networks.head_variables(head), gradients)
 
 
