@@ -46,21 +46,6 @@ _NO_LOCK = {
     *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
 }
 
-_NAMES = {
-    int: "an integer",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    dict: "an object",
-    list: "a list",
-    tuple: "a list",
-    typing.Literal: "a text",
-}
-_PLURALS = {
-    **{int: "integers", float: "numbers", str: "texts"},
-    **{dict: "objects", list: "lists", tuple: "lists"},
-}
-
 _NONE = type(None)
 # Upper bound on the resolution of file times on common file systems.
 _SETTLED_NS = 3_000_000_000
@@ -240,7 +225,7 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
         # The error concerns the whole file, not a member.
         it = ": it" if where.endswith(" is damaged") else ""
         text = json.dumps(value)[:60]
-        raise UserError(f"{where}{it} is {text}, not {_name_of(shape)}.")
+        raise UserError(f"{where}{it} is {text}, expected {_name_of(shape)}.")
 
 
 def fits(value: Any, shape: Any) -> bool:
@@ -267,18 +252,11 @@ def fits(value: Any, shape: Any) -> bool:
 
 
 def _name_of(shape: Any) -> str:
-    inner = typing.get_args(shape)
-    is_union = typing.get_origin(shape) in (typing.Union, types.UnionType)
-    if is_union or isinstance(shape, tuple):
-        names = (_name_of(each) for each in inner or shape if each not in (None, _NONE))
-        return " or ".join(names)
-    kind = typing.get_origin(shape) or (shape if isinstance(shape, type) else None)
-    kind = kind or (dict if isinstance(shape, Mapping) else list)
-    name = _NAMES.get(kind, "a value of another kind")
-    if kind not in (dict, list) or not inner:
-        return name
-    inside = typing.get_origin(inner[-1]) or inner[-1]
-    return f"{name} of {_PLURALS.get(inside, 'values')}"
+    if isinstance(shape, tuple):
+        return " or ".join(map(_name_of, shape))
+    if isinstance(shape, Mapping | list):
+        return type(shape).__name__
+    return shape.__name__ if isinstance(shape, type) else str(shape)
 
 
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
@@ -366,53 +344,19 @@ def remove(path: AnyPath) -> None:
 
 
 @contextlib.contextmanager
-def waiting_for(folder: AnyPath, log: Callable[[str], None]) -> Iterator[None]:
-    """Creates the folder and holds its lock, waiting for another process if needed.
+def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Creates a folder and holds its lock, which is reentrant.
 
-    Logs which process holds the lock. The system releases the lock of a killed process.
+    With ``log``, waits for another process that holds the lock, and logs which one.
+    Without, raises ValueError, which names it. The system releases the lock of a killed
+    process.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(_held(Path(folder)))
-        except BlockingIOError as error:
-            log(f"{error.strerror}; waiting for it")
-            stack.enter_context(_held(Path(folder), timeout=-1))
-        yield
-
-
-@contextlib.contextmanager
-def owned(folder: AnyPath) -> Iterator[None]:
-    """Holds the lock of a run's folder.
-
-    Raises ValueError, which names the other process, if the folder is locked.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(_held(Path(folder)))
-        except BlockingIOError as error:
-            raise UserError(
-                f"{error.strerror}: wait until it ends, stop it, or name another "
-                "folder."
-            ) from error
-        yield
-
-
-@contextlib.contextmanager
-def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
-    """Holds the lock, or raises BlockingIOError, which names the process that holds it.
-
-    The lock is reentrant: a run may build its records in its own folder.
-    """
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder.resolve() / _LOCK, is_singleton=True)
     owner = folder / _OWNER
     try:
-        lock.acquire(timeout)
-    except filelock.Timeout as error:
-        who = owner.read_text("utf-8") if owner.exists() else "another process"
-        raise BlockingIOError(
-            errno.EWOULDBLOCK, f"{who} is working in {folder}"
-        ) from error
+        _acquire(lock, owner, log)
     except (OSError, NotImplementedError) as error:
         if getattr(error, "errno", errno.ENOSYS) not in _NO_LOCK:
             raise
@@ -427,6 +371,22 @@ def _held(folder: Path, timeout: float = 0) -> Iterator[None]:
         if lock.lock_counter == 1:
             owner.unlink(missing_ok=True)
         lock.release()
+
+
+def _acquire(
+    lock: filelock.FileLock, owner: Path, log: Callable[[str], None] | None
+) -> None:
+    try:
+        lock.acquire(0)
+    except filelock.Timeout as error:
+        who = owner.read_text("utf-8") if owner.exists() else "another process"
+        message = f"{who} is working in {owner.parent}"
+        if log is None:
+            raise UserError(
+                f"{message}: wait until it ends, stop it, or name another folder."
+            ) from error
+        log(f"{message}; waiting for it")
+        lock.acquire(-1)
 
 
 def remove_leftovers(

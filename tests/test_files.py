@@ -267,7 +267,7 @@ def test_waiting_for_a_folder(tmp_path, other):
         other[1].set()
 
     began = time.monotonic()
-    with files.waiting_for(tmp_path, log):
+    with files.owned(tmp_path, log):
         pass
     assert len(said) == 1
     assert f"process {other[0].pid} on" in said[0]

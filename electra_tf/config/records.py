@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from electra_tf.config.fields import MAX_SEED, field
 from electra_tf.config.shared import CorpusFlags
+
+# Flags that determine the records. Filters are settings only if they are used.
+_SETTINGS = (
+    *("max_seq_length", "segmenting", "lower_case", "strip_accents"),
+    *("blank_lines_separate", "eval_fraction", "seed", "shard_megabytes"),
+)
+_FILTERS = (
+    *("dedup", "near_similarity", "min_characters", "max_characters"),
+    *("min_letters", "max_repeated_lines"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,3 +87,17 @@ class RecordsConfig(CorpusFlags):
         "apache-beam.",
     )
     overwrite: bool = field(False, "Delete the records that OUTPUT_DIR already holds.")
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """Document filters and deduplication that differ from the defaults."""
+        return {
+            name: getattr(self, name)
+            for name in _FILTERS
+            if getattr(self, name) != getattr(RecordsConfig, name)
+        }
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that determine the records, as in their manifest."""
+        return {name: getattr(self, name) for name in _SETTINGS} | self.filters

@@ -23,7 +23,6 @@ from electra_tf.cli import Log, note
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, paths, processes, records, units
 from electra_tf.data.selection import KEPT, REASONS, Reader, described, facts
-from electra_tf.data.settings import BuildSettings
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
 
@@ -107,14 +106,14 @@ def build_records(
     have changed. Waits for another process that builds in the same folder. Scripts that
     use several processes need ``if __name__ == "__main__"``.
 
-    ``settings`` are fields of ``BuildSettings``; see ``RecordsConfig``.
+    ``settings`` are other fields of ``RecordsConfig``.
 
     Raises:
         ValueError: if the corpus is empty or unreadable, a setting is invalid, or the
             folder holds records of other settings.
         OSError: if the folder cannot be written or the disk is full.
     """
-    chosen = BuildSettings(**settings)
+    chosen = RecordsConfig(**settings)
     folder = Path(output_dir)
     # Finished records do not need the text, so the error is raised later.
     sources, corpus_sha256, unreadable = [], None, None
@@ -136,11 +135,11 @@ def build_records(
         "format_version": records.FORMAT_VERSION,
         "corpus_sha256": corpus_sha256,
         "vocabulary_sha256": vocabulary.sha256,
-        **chosen.described(),
+        **chosen.settings,
     }
     if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
         raise unreadable
-    with files.waiting_for(folder, log):
+    with files.owned(folder, log):
         finished = _prepare(folder, wanted, corpus, overwrite, log, unreadable)
         if finished:
             return finished
@@ -151,7 +150,7 @@ def build_records(
             log(warning)
         planned = units.plan_units(sources, unit_bytes)
         documents = itertools.chain.from_iterable(u.documents() for u in planned)
-        if chosen.selects:
+        if chosen.filters:
             processes.run(units.READ, job, planned, num_processes, beam, log)
             kept = units.judge_units(job, planned) == KEPT
             documents = itertools.compress(documents, kept)
@@ -166,7 +165,7 @@ def build_records(
             "Separate documents by blank lines, or give other records with "
             "--eval_records."
         )
-    if chosen.selects:
+    if chosen.filters:
         dropped = {r: manifest.corpus[r] for r in REASONS if r in manifest.corpus}
         log(described(dropped, manifest.corpus["documents"]))
     unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
@@ -197,33 +196,30 @@ def _prepare(
     Resumes an unfinished build of the same settings even with ``overwrite``.
     """
     work = folder / WORK
-    begun = None
-    finished = itertools.chain(work.glob("unit-*.json"), work.glob("unit-*.npz"))
-    if (work / _SETTINGS).exists() and any(finished):
-        begun = files.read_json(work / _SETTINGS)
+    finished = [*work.glob("unit-*.json"), *work.glob("unit-*.npz")]
+    begun = files.read_json(work / _SETTINGS, {}) if finished else {}
     manifest = folder / records.MANIFEST
     if overwrite and (manifest.exists() or begun != settings):
         # The manifest first: after an interruption the rest must not look complete.
         for path in (manifest, *_shards(folder), work):
             files.remove(path)
-        begun = None
+        begun = {}
     if manifest.exists():
         there = records.read_manifest(folder)
-        is_same_spec = list(corpus) == there.corpus.get("sources")
-        if unreadable and not is_same_spec:
-            raise unreadable
-        text_then, text_now = there.settings["corpus_sha256"], settings["corpus_sha256"]
-        is_excused = unreadable or (is_same_spec and list(corpus) == ["installed"])
-        if is_excused:
-            settings = {**settings, "corpus_sha256": text_then}
-        _reject_other(folder, there.settings, settings, "holds records")
-        if unreadable:
+        text = there.settings.get("corpus_sha256")
+        if list(corpus) != there.corpus.get("sources"):
+            if unreadable:
+                raise unreadable
+        elif unreadable:
             log(f"warning: the text is missing ({unreadable})")
-        elif is_excused and text_now != text_then:
+            settings = {**settings, "corpus_sha256": text}
+        elif list(corpus) == ["installed"] and text != settings["corpus_sha256"]:
             log(
                 f"warning: the installed packages have changed since {folder} was "
                 "built; --overwrite or another folder makes new records of them"
             )
+            settings = {**settings, "corpus_sha256": text}
+        _reject_other(folder, there.settings, settings, "holds records")
         log(f"{folder} holds these records already; using them")
         # Exists if the build was killed after its last step.
         with contextlib.suppress(OSError):
@@ -335,8 +331,6 @@ def prepare_vocabulary(
     size: int,
     lower_case: bool = True,
     strip_accents: bool = True,
-    min_frequency: int = 2,
-    limit_alphabet: int | None = None,
     overwrite: bool = False,
     tfds_data_dir: str | None = None,
     log: Log = note,
@@ -345,8 +339,7 @@ def prepare_vocabulary(
 
     Compares the training settings and the hash of the text with ``vocab.txt.json``, but
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
-    the corpus is larger. ``overwrite`` retrains if the settings differ. See
-    ``train_vocabulary`` for the other arguments.
+    the corpus is larger. ``overwrite`` retrains if the settings differ.
 
     Raises:
         ValueError: if the file or the corpus is not usable, or the file has more than
@@ -354,19 +347,14 @@ def prepare_vocabulary(
         OSError: if the file cannot be read or written.
     """
     path = Path(path)
-    how = {
-        "lower_case": lower_case,
-        "strip_accents": strip_accents,
-        "min_frequency": min_frequency,
-        "limit_alphabet": limit_alphabet,
-    }
-    settings = {**how, "size": size}
+    casing = {"lower_case": lower_case, "strip_accents": strip_accents}
+    settings = {**casing, "size": size}
     sources = []
     if overwrite or not (path.parent / records.MANIFEST).exists():
         sources = corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir)
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
     about = path.with_name(f"{path.name}.json")
-    with files.waiting_for(path.parent, log):
+    with files.owned(path.parent, log):
         if vocabulary := _existing_vocabulary(path, about, settings, overwrite):
             log(f"using {path} ({len(vocabulary)} tokens)")
             return vocabulary
@@ -374,7 +362,7 @@ def prepare_vocabulary(
         log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
         sources = sources or corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir)
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
-        tokens = train_vocabulary(_SampledLines(sources), size, **how)
+        tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, the vocabulary counts as the user's own.
         content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
@@ -384,8 +372,8 @@ def prepare_vocabulary(
         if len(tokens) < _FEW_TOKENS * size:
             log(
                 f"warning: the vocabulary has {len(tokens)} tokens instead of {size}: "
-                f"no other pair of pieces occurs {min_frequency} times. Give more "
-                "text, or a smaller size."
+                "no other pair of pieces occurs twice. Give more text, or a smaller "
+                "size."
             )
     return vocabulary
 
@@ -398,9 +386,11 @@ def _existing_vocabulary(
         return None
     vocabulary = Vocabulary.load(path)
     shape = {"vocabulary_sha256": str, "settings": dict}
-    content = files.read_json(about, shape=shape) if about.is_file() else {}
-    is_its_own = content.get("vocabulary_sha256") == vocabulary.sha256
-    there = content["settings"] if is_its_own else None
+    content = files.read_json(about, {}, shape=shape)
+    there = None
+    if content.get("vocabulary_sha256") == vocabulary.sha256:
+        # ``settings`` has the hash of the text only if it was read.
+        there = {name: content["settings"].get(name) for name in settings}
     if overwrite and there != settings:
         return None
     if len(vocabulary) > settings["size"]:
@@ -408,15 +398,11 @@ def _existing_vocabulary(
             f"{path} has {len(vocabulary)} tokens, more than {settings['size']}. "
             "Delete the file to train a new one, or raise the size."
         )
-    if there is not None:
-        # ``settings`` has the hash of the text only if it was read.
-        there = {name: there.get(name) for name in settings}
-        if there != settings:
-            raise UserError(
-                f"{path} was trained with other settings: "
-                f"{_differences(there, settings)}. Delete the file to train a new one, "
-                "or give the same settings."
-            )
+    if there not in (None, settings):
+        raise UserError(
+            f"{path} was trained with other settings: {_differences(there, settings)}. "
+            "Delete the file to train a new one, or give the same settings."
+        )
     return vocabulary
 
 

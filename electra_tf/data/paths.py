@@ -99,7 +99,6 @@ class _Remote(io.RawIOBase):
 
     def __init__(self, path: str):
         self._file = _gfile().GFile(path, "rb")
-        self._size = size(path)
 
     def readable(self) -> bool:
         return True
@@ -113,11 +112,7 @@ class _Remote(io.RawIOBase):
         return len(content)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell(), os.SEEK_END: self._size}
-        self._file.seek(start[whence] + offset)
-        return self.tell()
-
-    def tell(self) -> int:
+        self._file.seek(offset, whence)
         return self._file.tell()
 
     def close(self) -> None:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data.corpora import Document
-from electra_tf.data.settings import BuildSettings
 from electra_tf.errors import UserError
 
 # Reasons to drop a document; a verdict is an index of this tuple.
@@ -68,7 +68,7 @@ def facts(document: Document) -> Facts:
 class Reader:
     """Computes hash, verdict and MinHash signature of documents."""
 
-    def __init__(self, settings: BuildSettings):
+    def __init__(self, settings: RecordsConfig):
         self._settings = settings
         self._min_hash = _min_hash() if settings.dedup == "near" else None
 
@@ -173,7 +173,7 @@ def rows_in_a_band(similarity: float) -> int:
 
 
 def judge(
-    settings: BuildSettings,
+    settings: RecordsConfig,
     hashes: np.ndarray,
     verdicts: np.ndarray,
     signatures: np.ndarray,

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf import files
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data import selection
 from electra_tf.data.corpora import Document, Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.records import Shard, write_shard
 from electra_tf.data.selection import facts
-from electra_tf.data.settings import BuildSettings
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.data.words import WordTable
 from electra_tf.errors import UserError
@@ -78,7 +78,7 @@ class Job:
     ``held_out`` has the hashes of held-out documents, ``folder`` the units' files.
     """
 
-    settings: BuildSettings
+    settings: RecordsConfig
     vocabulary: Vocabulary
     folder: str
     held_out: range = range(0)
@@ -226,7 +226,7 @@ class Worker:
         rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         counts = collections.Counter(documents=0, lines=0, characters=0)
         documents, dropped = unit.documents(), {}
-        if job.settings.selects:
+        if job.settings.filters:
             verdicts = np.load(job.file(unit, _VERDICTS))
             documents = itertools.compress(documents, verdicts == selection.KEPT)
             dropped = selection.counted(verdicts)

@@ -133,7 +133,7 @@ def test_a_second_process_waits_and_uses_what_the_first_built(corpus, tmp_path):
     VOCABULARY.save(tmp_path / "vocab.txt")
     build(corpus, tmp_path / "whole")
     folder = tmp_path / "shared"
-    with files.waiting_for(folder, print):
+    with files.owned(folder):
         second = subprocess.Popen(
             [
                 *(sys.executable, "-m", "electra_tf", "records"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data import units
 from electra_tf.data.selection import (
     HASHES,
@@ -18,13 +19,12 @@ from electra_tf.data.selection import (
     rows_in_a_band,
     shingles,
 )
-from electra_tf.data.settings import BuildSettings
 from tests.data.common import WORDS, build, contents, examples, text
 from tests.data.test_building import killed_after
 
 
 def verdicts(documents, **options):
-    chosen = BuildSettings(**options)
+    chosen = RecordsConfig(**options)
     hashes, own, signatures = zip(*map(Reader(chosen), documents), strict=True)
     arrays = np.array(hashes, np.uint64), np.array(own, np.uint8), np.stack(signatures)
     return [REASONS[number] for number in judge(chosen, *arrays)]
