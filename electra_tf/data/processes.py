@@ -6,13 +6,15 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
+import re
+import shlex
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from electra_tf import cli
-from electra_tf.data import beam
 from electra_tf.data.units import Job, Unit, Worker
+from electra_tf.errors import UserError
 
 # Starting a process takes about as long as building this much text.
 _BYTES_WORTH_A_PROCESS = 4 << 20
@@ -35,7 +37,7 @@ def run(
     if len(left) < len(units):
         log(f"{len(units) - len(left)} of {len(units)} units are finished already")
     if left and beam_flags:
-        beam.run(step, job, left, beam_flags)
+        _run_beam(step, job, left, beam_flags)
     elif left:
         size = sum(unit.size for unit in left)
         useful = 1 + size // _BYTES_WORTH_A_PROCESS
@@ -101,3 +103,46 @@ def _exit_with_parent() -> None:
 
 def _run(step: str, unit: Unit) -> int:
     return _worker[0].run(step, unit)
+
+
+def _run_beam(step: str, job: Job, units: Sequence[Unit], flags: str) -> None:
+    """Runs a step on units in a Beam pipeline with one unit per element.
+
+    All workers must share ``job.folder``. File writes are atomic and deterministic, so
+    bundles can be retried or run twice concurrently.
+
+    ``flags`` are Beam's, such as ``--runner=FlinkRunner --parallelism=8``. Raises
+    ``ValueError`` if Beam is not installed or the pipeline failed.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise UserError(
+            "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
+        ) from error
+
+    class Work(beam.DoFn):
+        def setup(self) -> None:
+            self._worker = Worker(job)
+
+        def process(self, element: tuple[int, Iterable[Unit]]) -> None:
+            documents = beam.metrics.Metrics.counter("electra_tf", "documents")
+            for unit in element[1]:
+                documents.inc(self._worker.run(step, unit))
+
+    try:
+        with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(list(enumerate(units)))
+                # Distributes the units. Some runners lack the timestamps for Reshuffle.
+                | beam.GroupByKey()
+                | f"units {step}" >> beam.ParDo(Work())
+            )
+    except Exception as error:
+        # The class depends on the runner; the last line of a trace is the cause.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        causes = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
+        message = f"the pipeline of --beam={flags} failed: {causes[-1]}"
+        raise UserError(message) from error

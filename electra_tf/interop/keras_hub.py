@@ -53,15 +53,15 @@ _MAX_CONFIG_BYTES = 1 << 20
 
 
 def detect(source: Source) -> bool:
-    """Whether the source is a preset (folder or name) or a ``.keras`` backbone."""
-    return is_backbone(source.path)
+    """Whether the source is a preset (folder or name) or a ``.keras`` backbone.
 
-
-def is_backbone(source: str | Path) -> bool:
-    """Implements ``detect`` for a path; reads names and JSON only."""
-    path = Path(source)
+    Reads names and JSON only.
+    """
+    path, name = Path(source.path), source.path
     if not path.exists():
-        return _is_preset_name(str(source))
+        # The prefix first: most names need no import of keras-hub.
+        prefix = name.startswith("electra_")
+        return prefix and name in _hub().models.ElectraBackbone.presets
     config = _json(path / CONFIG if path.is_dir() else path)
     return config.get("class_name") == CLASS_NAME
 
@@ -74,7 +74,7 @@ def read(source: Source) -> Imported:
             "--generator and --only=generator."
         )
     source.reject("num_heads", "generator_num_heads", "pair")
-    backbone = load(source.path)
+    backbone = _load(Path(source.path))
     epsilons = {backbone.embeddings_layer_norm.epsilon}
     epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
     if epsilons != {LAYER_NORM_EPSILON}:
@@ -157,20 +157,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def load(path: str | Path) -> keras.Model:
-    """Loads a backbone from a preset (folder or name) or a ``.keras`` file.
-
-    keras-hub downloads presets by name. Raises OSError if the path does not exist, and
-    ValueError if it is not a backbone or is damaged.
-    """
-    path = Path(path)
-    if not path.exists() and not _is_preset_name(str(path)):
-        raise FileNotFoundError(
-            f"No keras-hub backbone at {path}: give a preset folder, a .keras file or "
-            f"the name of a preset ({', '.join(_preset_names())})."
-        )
-    if not is_backbone(path):
-        raise UserError(f"{path} is not an {CLASS_NAME}.")
+def _load(path: Path) -> keras.Model:
+    """Loads a backbone; keras-hub downloads presets by name."""
     try:
         if path.suffix == ".keras":
             models.check_archive(path)
@@ -237,15 +225,6 @@ def _check_sizes(path: Path, held: int) -> None:
             f"its weights have {held} bytes, but its {CONFIG} describes {weights} "
             "weights"
         )
-
-
-def _preset_names() -> list[str]:
-    return sorted(_hub().models.ElectraBackbone.presets)
-
-
-def _is_preset_name(name: str) -> bool:
-    # The prefix first: most names need no import of keras-hub.
-    return name.startswith("electra_") and name in _preset_names()
 
 
 def _hub() -> ModuleType:

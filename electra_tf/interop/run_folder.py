@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 
 from electra_tf.errors import UserError
-from electra_tf.folders.models import HALVES, KERAS, Model
+from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
     CHECKPOINTS,
     CONFIG,
@@ -172,7 +171,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _config(model: Imported) -> dict[str, Any]:
-    sizes, run = model.main.sizes, model.run
+    sizes, run, sha256 = model.main.sizes, model.run, model.vocabulary.sha256
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
     flags = {**vars(sizes), **casing, "max_seq_length": model.trained_length}
     # There is no flag for the number of segments.
@@ -184,7 +183,6 @@ def _config(model: Imported) -> dict[str, Any]:
         small = model.generator.sizes
         flags["generator_hidden_size"] = small.hidden_size / sizes.hidden_size
         flags["generator_layers"] = small.num_layers / sizes.num_layers
-    packages, sha256 = ("tensorflow", "keras", "numpy"), model.vocabulary.sha256
     return {
         "config": {**run.get("config", {}), **flags},
         "imported": {
@@ -194,5 +192,5 @@ def _config(model: Imported) -> dict[str, Any]:
             "towers": {name: str(tower.sizes) for name, tower in model.towers.items()},
         },
         "data": {**run.get("data", {}), **casing, "vocabulary_sha256": sha256},
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": versions(),
     }

@@ -80,6 +80,23 @@ def examples(folder, split):
     return parse_batch(tf.constant(serialized)).to_list()
 
 
+def original_record(ids, length, sep=3):
+    """A record of the original builder: three int64 lists of one fixed length."""
+    padding = [0] * (length - len(ids))
+    first = ids.index(sep) + 1
+    columns = {
+        "input_ids": ids + padding,
+        "input_mask": [1] * len(ids) + padding,
+        "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
+    }
+    feature = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in columns.items()
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    return example.SerializeToString(), columns
+
+
 def command(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "electra_tf", "records", *map(str, arguments)],

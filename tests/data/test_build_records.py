@@ -84,13 +84,6 @@ def test_command_line_blank_lines(tmp_path):
     assert counts == [2, 1]
 
 
-def test_command_line_help():
-    shown = command("--help").stdout
-    for name in ("corpus", "segmenting", "blank_lines_separate", "eval_fraction"):
-        assert f"--{name}" in shown or f"--[no]{name}" in shown
-    assert "Examples:" in shown
-
-
 def test_command_line_errors_are_one_line(tmp_path):
     (tmp_path / "corpus.txt").write_bytes(b"GIF89a\0\0")
     VOCABULARY.save(tmp_path / "vocab.txt")
@@ -103,30 +96,6 @@ def test_command_line_errors_are_one_line(tmp_path):
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert "corpus.txt: looks binary (a zero byte at byte 6)" in line
-
-
-def test_command_line_unwritable_output(tmp_path, corpus):
-    (tmp_path / "file").write_text("")
-    VOCABULARY.save(tmp_path / "vocab.txt")
-    done = command(
-        f"--corpus={corpus}",
-        f"--vocab_file={tmp_path / 'vocab.txt'}",
-        f"--output_dir={tmp_path / 'file' / 'out'}",
-    )
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "error: [Errno" in done.stderr
-
-
-def test_a_typo_destroys_nothing(corpus, tmp_path):
-    folder = tmp_path / "records"
-    build(corpus, folder)
-    before = contents(folder)
-    done = command(f"--corpus={corpus}x", f"--output_dir={folder}", "--overwrite")
-    assert done.returncode == 1
-    assert "not a file or folder" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert contents(folder) == before
 
 
 def test_a_second_process_waits_and_uses_what_the_first_built(corpus, tmp_path):

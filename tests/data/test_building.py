@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
 import gzip
 import hashlib
 import json
@@ -22,7 +21,6 @@ from tests.data.common import (
     build,
     contents,
     examples,
-    failing_open,
     text,
 )
 
@@ -184,16 +182,6 @@ def test_interrupted_while_shards_get_their_names(corpus, tmp_path, monkeypatch)
     assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
 
 
-def test_full_disk_leaves_no_partial_file(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 10)
-    full = failing_open(errno.ENOSPC, 5)
-    monkeypatch.setattr(records, "open", full, raising=False)
-    with pytest.raises(OSError, match="No space left") as caught:
-        build(corpus, tmp_path / "records")
-    assert caught.value.errno == errno.ENOSPC
-    assert not [path for path in tmp_path.rglob("*") if ".part-" in path.name]
-
-
 def test_text_and_records_with_a_scheme(corpus, tmp_path):
     """Read and written by tf.io.gfile, here in memory."""
     here = build(corpus, tmp_path / "here")
@@ -321,18 +309,6 @@ def test_other_installed_packages_are_a_warning(tmp_path, monkeypatch):
     assert "--overwrite" in told[0]
     with pytest.raises(ValueError, match="max_seq_length is 128 there and 64 here"):
         build("installed", tmp_path / "records", max_seq_length=64)
-
-
-def test_a_byte_in_the_middle_of_a_large_file_is_seen(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text(text(2000))
-    build(path, tmp_path / "records")
-    content = bytearray(path.read_bytes())
-    place = content.index(b"w", len(content) // 3)
-    content[place : place + 3] = b"wjj"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="the text has changed"):
-        build(path, tmp_path / "records")
 
 
 def test_an_interrupted_overwriting_build_goes_on(corpus, tmp_path, monkeypatch):

@@ -1,6 +1,4 @@
-import errno
 import gzip
-import os
 import random
 import sys
 import tracemalloc
@@ -206,17 +204,6 @@ def test_spool_is_the_same_text_in_a_plain_file(write, tmp_path):
     assert list(plain.documents()) == [["a", "b"], ["c"]]
     assert not plain.needs_spool
     assert len(plain.split(2)) > 1
-
-
-def test_a_full_disk_is_named_and_leaves_nothing(write, tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    (source,) = open_corpus([str(write("a.txt.gz", "a\n"))])
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*plain"):
-        spool(source, tmp_path / "plain", lambda message: None)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt.gz"]
 
 
 def test_fingerprint_follows_the_content(write):

@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 
-from electra_tf.data import documents
 from electra_tf.data.documents import ExampleBuilder, split_carry, split_original
 
 CLS, SEP = 1, 2
@@ -202,35 +201,6 @@ def test_carry_keeps_every_token_in_order(length, seed):
     for example in builder(rng, "carry", length).build(documents):
         found += [token for token in example if token not in (CLS, SEP)]
     assert found == [token for lines in documents for line in lines for token in line]
-
-
-def flat_carry(lines, budget, max_seq_length, rng):
-    """The rule of `split_carry` in plain lists: all that is queued is copied."""
-    tokens = [token for line in lines for token in line]
-    wanted = 0
-    for line in lines:
-        crosses = wanted + len(line) >= budget
-        if wanted and crosses and not (wanted < budget and rng.random() < 0.5):
-            break
-        wanted += len(line)
-    if wanted > max_seq_length - 4 and len(tokens) > max_seq_length - 2:
-        wanted = max(budget, (max_seq_length - 3) // 2)
-    cut = min(wanted, max_seq_length - 2)
-    end = min(len(tokens), max(cut, max_seq_length - 3))
-    return tokens[:cut], tokens[cut:end], [tokens[end:]] if tokens[end:] else []
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("length", [5, 16, 128])
-def test_long_lines_give_the_examples_of_plain_lists(length, seed, monkeypatch):
-    monkeypatch.setitem(documents.SEGMENTING, "flat", flat_carry)
-    texts = list(random_documents(random.Random(seed), 1, 5 * length))
-    found, expected = (
-        list(builder(random.Random(seed), rule, length).build(texts))
-        for rule in ("carry", "flat")
-    )
-    assert found == expected
-    assert all(type(token) is int for token in found[0])
 
 
 @pytest.mark.parametrize("segmenting", ["original", "carry"])

@@ -14,6 +14,7 @@ from electra_tf.data.pipeline import (
     pretraining_dataset,
 )
 from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
+from tests.data.common import original_record
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 LENGTH, VOCAB = 16, 200
@@ -152,32 +153,14 @@ def test_segments_change_after_the_first_separator():
     assert segments.numpy().tolist() == [[0, 0, 0, 1, 1, 1, 0], [0] * 7]
 
 
-def write_original_shard(path, examples):
-    """As the original builder: three int64 lists of one fixed length."""
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for ids in examples:
-            first = ids.index(SEP) + 1
-            columns = {
-                "input_ids": ids + [0] * (LENGTH - len(ids)),
-                "input_mask": [1] * len(ids) + [0] * (LENGTH - len(ids)),
-                "segment_ids": [0] * first
-                + [1] * (len(ids) - first)
-                + [0] * (LENGTH - len(ids)),
-            }
-            features = {
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-                for name, value in columns.items()
-            }
-            message = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(message.SerializeToString())
-    return columns
-
-
 def test_shards_of_the_original_builder_read_the_same(tmp_path):
     ours, theirs = tmp_path / "ours.tfrecord", tmp_path / "theirs.tfrecord"
     examples = [example(n) for n in range(4)]
     records.write_shard(ours, examples)
-    last = write_original_shard(theirs, examples)
+    with tf.io.TFRecordWriter(str(theirs)) as writer:
+        for ids in examples:
+            record, last = original_record(ids, LENGTH)
+            writer.write(record)
     first = stream(str(ours), 1, training=False)[0]
     second = stream(str(theirs), 1, training=False)[0]
     for name in ("input_ids", "input_mask", "segment_ids"):

@@ -27,24 +27,6 @@ def read(path):
     return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
 
 
-def original_record(ids, length):
-    """As google-research/electra's builder writes it."""
-    padding = [0] * (length - len(ids))
-    first = ids.index(3) + 1
-    columns = {
-        "input_ids": ids + padding,
-        "input_mask": [1] * len(ids) + padding,
-        "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
-    }
-    feature = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in columns.items()
-    }
-    return tf.train.Example(
-        features=tf.train.Features(feature=feature)
-    ).SerializeToString()
-
-
 def test_written_examples_are_read_back(tmp_path):
     shard = write_shard(tmp_path / "a.tfrecord", iter(EXAMPLES))
     assert (shard.name, shard.records, shard.tokens) == ("a.tfrecord", 3, 11)
@@ -55,25 +37,9 @@ def test_written_examples_are_read_back(tmp_path):
     assert rows.shape.as_list() == [3, None]
 
 
-def test_a_record_holds_input_ids_only(tmp_path):
-    write_shard(tmp_path / "a", [[2, 7, 3]])
-    example = tf.train.Example.FromString(read(tmp_path / "a")[0])
-    assert list(example.features.feature) == ["input_ids"]
-    assert example.features.feature["input_ids"].int64_list.value == [2, 7, 3]
-
-
-def test_original_shards_lose_their_padding(tmp_path):
-    path = str(tmp_path / "pretrain_data.tfrecord-0-of-1000")
-    with tf.io.TFRecordWriter(path) as writer:
-        for ids in EXAMPLES:
-            writer.write(original_record(ids, 16))
-    dataset = tf.data.TFRecordDataset(path).batch(3).map(parse_batch)
-    assert next(iter(dataset)).to_list() == EXAMPLES
-
-
 def test_original_and_own_records_in_one_batch(tmp_path):
     write_shard(tmp_path / "a", [[2, 5, 6, 3]])
-    batch = [original_record([2, 0, 3], 8), *read(tmp_path / "a")]
+    batch = [common.original_record([2, 0, 3], 8)[0], *read(tmp_path / "a")]
     assert parse_batch(tf.constant(batch)).to_list() == [[2, 0, 3], [2, 5, 6, 3]]
 
 
@@ -111,16 +77,6 @@ def test_an_empty_example_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_writer_leaves_nothing(tmp_path):
-    def broken():
-        yield [2, 3]
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        write_shard(tmp_path / "a", broken())
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
 def test_errors_of_the_disk_name_the_file(number, tmp_path, monkeypatch):
     monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 2)
@@ -148,11 +104,6 @@ def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatc
     shard = write_shard(tmp_path / "ours", [row.astype(np.int32) for row in rows])
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     assert (shard.records, shard.tokens) == (len(rows), sum(map(len, rows)))
-
-
-def test_a_missing_folder_is_created(tmp_path):
-    write_shard(tmp_path / "new" / "a", EXAMPLES)
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a"]
 
 
 def test_joined_shards(tmp_path):

@@ -2,10 +2,9 @@
 
 import pytest
 
-from electra_tf.data import units, words
+from electra_tf.data import units
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.selection import facts
-from electra_tf.data.words import WordTable
 from tests.data.common import WORDS, build, contents, examples, text
 
 
@@ -97,24 +96,6 @@ def test_examples_of_a_shard_are_shuffled(tmp_path):
     firsts = [row[1] for row in examples(tmp_path / "records", "train")]
     assert sorted(set(firsts)) == list(range(5, 105))
     assert firsts != sorted(firsts)
-
-
-def test_a_long_document_is_encoded_some_lines_at_a_time(tmp_path, monkeypatch):
-    path = tmp_path / "corpus.txt"
-    path.write_text(text(1, lines=100) + "\n\n" + text(20))
-    build(path, tmp_path / "whole")
-    sizes = []
-    encoded = WordTable._encoded_batch
-
-    def recorded(self, lines):
-        sizes.append(len(lines))
-        return encoded(self, lines)
-
-    monkeypatch.setattr(words, "_LINES_AT_ONCE", 7)
-    monkeypatch.setattr(WordTable, "_encoded_batch", recorded)
-    build(path, tmp_path / "parts")
-    assert max(sizes) == 7
-    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
 
 def test_units_group_small_files_and_cut_big_ones(tmp_path):

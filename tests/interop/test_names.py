@@ -57,15 +57,6 @@ def test_every_array_comes_back_to_the_bit(style, width):
     assert all(np.array_equal(back[name], ours[name]) for name in ours)
 
 
-@pytest.mark.parametrize("style", [HUGGING_FACE, GOOGLE_TF1])
-def test_a_projection_is_there_only_where_the_widths_differ(style):
-    equal = Sizes(**{**vars(SIZES), "embedding_size": 8})
-    with_it = {name for row in style.encoder(SIZES) for name in row.theirs}
-    without = {name for row in style.encoder(equal) for name in row.theirs}
-    assert len(with_it - without) == 2
-    assert all("embeddings_project" in name for name in with_it - without)
-
-
 def test_heads_follow_the_original_rule():
     wide = Sizes(**{**vars(SIZES), "hidden_size": 192, "num_layers": 1})
     theirs = scatter(rows(GOOGLE_TF1, wide), arrays(wide))
