@@ -22,27 +22,25 @@ from electra_tf.interop.imported import Arrays, Imported, Source, TaskHead
 from electra_tf.interop.model_card import CLASSES
 from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, scatter
 from electra_tf.serving import export
+from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.heads import (
     ClassificationHead,
     HiddenClassificationHead,
     TaskModel,
 )
-from electra_tf.tasks.question_answering import QuestionAnswering
-from electra_tf.tasks.sentences import TagSet
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
-from electra_tf.tasks.tagging import Tagging
-from electra_tf.tasks.text import Classification, MultiLabel, Regression
 
 OUTPUTS = (
     *("task.json", "labels.txt", MODEL, "saved_model/saved_model.pb"),
     *("saved_model/fingerprint.pb", "saved_model/variables/variables.index"),
     "saved_model/variables/variables.data-00000-of-00001",
 )
-_TEXTS = {
-    "classification": Classification,
-    "multilabel": MultiLabel,
-    "regression": Regression,
+# Kind of task -> problem_type of transformers.
+_PROBLEMS = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
 }
 # One dense layer in ``TaskHead``, two in ``IndependentSpanHead``.
 _STARTS_AND_ENDS = [
@@ -119,7 +117,10 @@ def _arrays(head: Any, path: Path) -> Arrays:
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
     """Writes a fine-tuning folder with the Keras model and the SavedModel."""
     length = model.task.options.get("max_seq_length") or model.trained_length
-    task = _task(model.task, length)
+    try:
+        task = _task(model.task, length)
+    except ValueError as error:
+        raise UserError(f"{model.source}: {error}") from error
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
     tokenizer = WordPiece(model.vocabulary, **casing)
     task_model = _task_model(model, task)
@@ -134,36 +135,19 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _task(head: TaskHead, length: int) -> Task:
-    options = head.options
-    name = options.get("task") or head.kind
-    if head.kind == "tagging":
-        fallback = options.get("fallback") or "O"
-        if fallback not in head.labels:
-            fallback = head.labels[0]
-        tags = TagSet(head.labels, fallback, bool(options.get("rewritten")))
-        return Tagging(name=name, source=None, tags=tags)
-    if head.kind == "question_answering":
-        known = ("max_query_length", "doc_stride", "max_answer_length", "n_best")
-        given = {"max_query_length": min(64, length // 2 - 4)}
-        given |= {option: options[option] for option in known if options.get(option)}
-        return QuestionAnswering(
-            name=name, source=None, span_head="independent", **given
-        )
-    own = {}
-    if head.kind == "regression":
-        own = {"label_range": tuple(options.get("label_range") or (0.0, 1.0))}
-    else:
-        own = {"labels": head.labels}
-    if head.kind == "multilabel" and options.get("threshold") is not None:
-        own["threshold"] = options["threshold"]
-    return _TEXTS[head.kind](
-        name=name,
-        source=None,
-        pair=len(options.get("text_names") or ()) == 2,
-        dropout=head.dropout,
-        long_texts=options.get("long_texts") or "cut",
-        **own,
-    )
+    options = {name: x for name, x in head.options.items() if x is not None}
+    about = {
+        "task": head.kind,
+        "label_range": [0.0, 1.0],
+        "max_query_length": min(64, length // 2 - 4),
+        **options,
+        "kind": head.kind,
+        "labels": list(head.labels),
+        "span_head": "independent",
+    }
+    if head.kind in _PROBLEMS:
+        about["dropout"] = head.dropout
+    return saved.from_json(about)
 
 
 def _task_model(model: Imported, task: Task) -> TaskModel:
@@ -189,28 +173,11 @@ def _task_model(model: Imported, task: Task) -> TaskModel:
 
 # -- Folders of transformers -----------------------------------------------------------
 
-# Kind of task -> problem_type of config.json.
-_PROBLEMS = {
-    "classification": "single_label_classification",
-    "multilabel": "multi_label_classification",
-    "regression": "regression",
-}
 _CONFIG = {
     "id2label": dict[str, str] | None,
     "problem_type": str | None,
     "classifier_dropout": float | None,
-    "electra_tf": (
-        None,
-        {
-            **dict.fromkeys(("task", "fallback", "long_texts"), str | None),
-            **{"text_names": list[str] | None, "label_range": list[float] | None},
-            **{"threshold": float | None, "rewritten": bool | None},
-            **dict.fromkeys(
-                ("max_seq_length", "max_query_length", "doc_stride"), int | None
-            ),
-            **dict.fromkeys(("max_answer_length", "n_best"), int | None),
-        },
-    ),
+    "electra_tf": (None, {"label_range": tuple[float, float] | None}),
 }
 
 
@@ -288,7 +255,7 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
         low, high = head.options["label_range"]
         arrays["output_kernel"] = arrays["output_kernel"] * (high - low)
         arrays["output_bias"] = arrays["output_bias"] * (high - low) + low
-    if head.kind in _TEXTS and "hidden_kernel" not in arrays:
+    if head.kind in _PROBLEMS and "hidden_kernel" not in arrays:
         arrays = _through_gelu(arrays, source)
     labels = head.labels
     if head.kind in ("regression", "question_answering"):

@@ -287,7 +287,7 @@ def test_configs_that_do_not_fit_their_head_are_refused(tmp_path):
         ({"id2label": {"0": "a"}}, "id2label"),
         ({"problem_type": "regression"}, "problem_type"),
         ({"problem_type": 3}, "problem_type"),
-        ({"electra_tf": {"threshold": "high"}}, "threshold"),
+        ({"electra_tf": {"long_texts": "high"}}, "long_texts"),
     ):
         path.write_text(json.dumps(config | change))
         assert said in refused(tmp_path / "hf", tmp_path / "in")
