@@ -24,62 +24,12 @@ def _from_the_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-SYSTEMS = {
-    "figure3_size": [
-        "eighth",
-        "quarter",
-        "half",
-        "full",
-        "unigram",
-    ],
-    "figure3_training": [
-        "joint",
-        "mlm",
-        "two_stage",
-        "reinforce",
-    ],
-    "grammar": [
-        "electra",
-        "mlm",
-        "electra_15",
-        "replace_mlm",
-        "all_tokens_mlm",
-        "electric",
-    ],
-    "table5": [
-        "electra",
-        "mlm",
-        "electra_15",
-        "replace_mlm",
-        "all_tokens_mlm",
-    ],
-    "table5_finetuned": [
-        "electra",
-        "mlm",
-        "electra_15",
-        "replace_mlm",
-        "all_tokens_mlm",
-    ],
-    "tying": ["tied", "token", "nes", "all", "gdes"],
-}
-TASKS = ["cola", "sst", "pos", "chunking"]
-PROBES = {
-    **dict.fromkeys(SYSTEMS, TASKS),
-    "grammar": ["tags"],
-    "table5": ["pos", "chunking"],
-    "table5_finetuned": ["chunking", "sts", "sick", "cola", "mrpc"],
-}
-
-
-def test_no_comparison_is_missing():
-    assert [path.stem for path in FILES] == sorted(SYSTEMS)
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_resolves(path):
     config = read(f"--flagfile={path}", "--data_root=my")
     found = plan.budgeted(plan.systems(config), config, VOCAB)
-    assert [system.name for system in found] == SYSTEMS[path.stem]
+    given = path.read_text().count("\n--system=")
+    assert len({system.name for system in found}) == len(found) == given > 1
     assert config.seeds >= 5
     assert config.output_dir == f"runs/compare/{path.stem}"
     work = [costs.run_flops(system.config, VOCAB) for system in found]
@@ -91,7 +41,7 @@ def test_resolves(path):
         assert run.optimizer.warmup_steps == round(run.run.num_train_steps / 10)
         assert not run.warnings() or path.stem in ("figure3_size", "tying")
     probes = plan.probes(config)
-    assert [probe.name for probe in probes] == PROBES[path.stem]
+    assert len({probe.name for probe in probes}) == len(probes) > 0
     data = [probe.config.data for probe in probes]
     assert all((given.data_dir or given.train).startswith("my/") for given in data)
     assert config.points[-1] == 1
