@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from tests.test_surface import NAMES
+from tests.test_surface import PACKAGES, public_names
 
 PACKAGE = Path(et.__file__).parent
 # What an example may use without importing it.
@@ -39,10 +39,9 @@ LONG = {
 def public():
     """Public classes and functions by the module that has their examples."""
     homes = {}
-    names = {**NAMES, "electra_tf.serving": et.serving.__all__}
-    for package in names:
-        for name in names[package]:
-            value = getattr(importlib.import_module(package), name)
+    for package in map(importlib.import_module, PACKAGES):
+        for name in public_names(package):
+            value = getattr(package, name)
             if not inspect.ismodule(value) and hasattr(value, "__module__"):
                 homes.setdefault(value.__module__, set()).add(value)
     return homes
