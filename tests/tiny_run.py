@@ -1,6 +1,10 @@
 """The folder of a finished pretraining run, in a second and without training."""
 
+import atexit
+import functools
 import json
+import shutil
+import tempfile
 
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
@@ -41,12 +45,27 @@ def electra(**kwargs):
     return model
 
 
+def save_models(folder, model):
+    for name, part in model.artifacts().items():
+        part.save(f"{folder}/{name}.keras")
+
+
+@functools.cache
+def saved_once():
+    """A folder with the models of `electra()`, for all tests of this process."""
+    folder = tempfile.mkdtemp(prefix="electra_tf_tiny_run_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    save_models(folder, electra())
+    return folder
+
+
 def save(folder, model=None, *, metrics=HEALTHY, tokens=TOKENS, data=None, **flags):
     """Writes what a finished run leaves; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    model = model or electra()
-    for name, part in model.artifacts().items():
-        part.save(folder / f"{name}.keras")
+    if model is None:
+        shutil.copytree(saved_once(), folder, dirs_exist_ok=True)
+    else:
+        save_models(folder, model)
     vocabulary = Vocabulary(tokens)
     vocabulary.save(folder / "vocab.txt")
     known = {

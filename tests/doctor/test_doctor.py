@@ -7,14 +7,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from electra_tf import doctor
 from electra_tf.__main__ import main as command
-from electra_tf.config import fields
-from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.doctor import read_flagfile, report
 from tests import tiny, tiny_run
-from tests.doctor import files
+from tests.interop.models import GOLDEN
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
 
@@ -166,7 +165,7 @@ def test_a_generator_as_large_as_the_discriminator(tmp_path):
 def test_vocabularies_that_do_not_fit(folder, tokens, level, text):
     (folder / "vocab.txt").unlink()
     if tokens:
-        files.save_vocabulary(folder, tokens)
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
     # What cannot be read at all is a finding of the reader.
     trap = "files" if text in ("special tokens missing: [MASK]", "occurs twice") else ""
     check(examine(folder), level, trap or "vocabulary", text)
@@ -248,30 +247,36 @@ def with_metrics(folder, **values):
     return folder
 
 
-def test_a_discriminator_that_collapsed(folder):
-    with_metrics(
-        folder,
-        discriminator_auc=0.51,
-        discriminator_recall=0.0,
-        discriminator_loss=0.303,
-    )
-    check(examine(folder), "PROBLEM", "collapse", "AUC 0.510")
-
-
-def test_a_discriminator_without_recall(folder):
-    with_metrics(folder, discriminator_recall=0.0)
-    check(examine(folder), "WARNING", "collapse", "calls no token replaced")
+@pytest.mark.parametrize(
+    ("values", "level", "trap", "text"),
+    [
+        (
+            {
+                "discriminator_auc": 0.51,
+                "discriminator_recall": 0.0,
+                "discriminator_loss": 0.303,
+            },
+            "PROBLEM",
+            "collapse",
+            "AUC 0.510",
+        ),
+        ({"discriminator_recall": 0.0}, "WARNING", "collapse", "no token replaced"),
+        (
+            {"replaced_fraction": 0.03, "generator_accuracy": 0.8},
+            "WARNING",
+            "generator strength",
+            "3.0% of all tokens",
+        ),
+    ],
+)
+def test_metrics_with_traps(folder, values, level, trap, text):
+    check(examine(with_metrics(folder, **values)), level, trap, text)
 
 
 def test_a_run_that_was_not_finite(folder):
     with_metrics(folder, loss=None, generator_accuracy=None)
     found = said(examine(folder))
     assert "not finite at the end: eval_gen" in found["PROBLEM", "collapse"]
-
-
-def test_a_generator_that_guesses_everything(folder):
-    with_metrics(folder, replaced_fraction=0.03, generator_accuracy=0.8)
-    check(examine(folder), "WARNING", "generator strength", "3.0% of all tokens")
 
 
 def test_a_run_that_has_not_finished(folder):
@@ -335,53 +340,49 @@ def test_configs_that_cannot_be_read(tmp_path):
 # Another format
 
 
-def test_hugging_face_pair(tmp_path):
-    folder = files.hugging_face(tmp_path / "d")
-    check(examine(folder), "WARNING", "heads", "there is no generator")
-    same = files.hugging_face(tmp_path / "g", "generator")
-    findings = doctor.examine(doctor.read(folder, same))
-    check(findings, "WARNING", "generator size", "1 of the width")
-    other = files.hugging_face(
-        tmp_path / "o",
-        "generator",
-        change=lambda tensors: tensors.update(
-            files.values(files.hugging_face_shapes("generator"), seed=1)
-        ),
-    )
-    found = said(doctor.examine(doctor.read(folder, other)))
+@pytest.fixture
+def pair(tmp_path):
+    """Folders of a discriminator and of its generator, as transformers wrote them."""
+    one = Path(shutil.copytree(GOLDEN / "projected", tmp_path / "discriminator"))
+    return one, (one / "generator").rename(tmp_path / "generator")
+
+
+def test_hugging_face_pair(pair):
+    check(examine(pair[0]), "WARNING", "heads", "there is no generator")
+    found = doctor.examine(doctor.read(*pair))
+    check(found, "WARNING", "generator size", "0.75 of the width")
+    tensors = load_file(pair[1] / "model.safetensors")
+    changed = {name: value + 0.5 for name, value in tensors.items()}
+    save_file(changed, pair[1] / "model.safetensors")
+    found = said(doctor.examine(doctor.read(*pair)))
     assert "do not share their embeddings" in found["PROBLEM", "files"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "text"),
+    ("config", "text"),
     [
-        ("discriminator", {"hidden_act": "gelu_new"}, "gelu_new"),
-        ("discriminator", {"layer_norm_eps": 1e-5}, "1e-05"),
-        ("discriminator", {"hidden_size": 64}, "64"),
+        ({"hidden_act": "gelu_new"}, "gelu_new"),
+        ({"layer_norm_eps": 1e-5}, "1e-05"),
+        ({"hidden_size": 64}, "64"),
     ],
 )
-def test_hugging_face_configs(tmp_path, kind, config, text):
-    found = said(examine(files.hugging_face(tmp_path, kind, **config)))
-    assert text in found["PROBLEM", "files"]
+def test_hugging_face_configs(pair, config, text):
+    edit_json(pair[0] / "config.json", lambda x: x.update(config))
+    assert text in said(examine(pair[0]))["PROBLEM", "files"]
 
 
-def test_hugging_face_encoder_without_head(tmp_path):
-    findings = examine(files.hugging_face(tmp_path, "encoder"))
-    check(findings, "WARNING", "heads", "an encoder without a head")
+def test_hugging_face_classifier():
+    found = said(examine(GOLDEN / "classifier"))
+    assert "an encoder without a head" in found["WARNING", "heads"]
+    assert "no token has a capital" in found["PROBLEM", "vocabulary"]
 
 
-def test_hugging_face_files_that_are_cut_off(tmp_path):
-    path = files.hugging_face(tmp_path) / "model.safetensors"
+def test_hugging_face_files_that_are_cut_off(pair):
+    path = pair[0] / "model.safetensors"
     whole = path.read_bytes()
     for size in (0, 5, 100, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert "PROBLEM" in {finding.level for finding in examine(tmp_path)}
-
-
-def test_hugging_face_casing(tmp_path):
-    folder = files.hugging_face(tmp_path)
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert "no token has a capital" in said(examine(folder))["PROBLEM", "vocabulary"]
+        assert "PROBLEM" in {finding.level for finding in examine(pair[0])}
 
 
 def test_other_folders_are_refused(tmp_path, folder):
@@ -426,8 +427,3 @@ def test_wrapped_output():
     assert max(len(line) for line in shown.splitlines()[1:]) <= 80
     assert shown.count("word") == 40
     assert "\x1b[1;31mPROBLEM" in shown
-
-
-def test_flags_are_those_of_the_config():
-    known = fields.to_flat(PretrainConfig())
-    assert tiny_run.SIZES.keys() <= known.keys()
