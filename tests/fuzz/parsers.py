@@ -73,8 +73,9 @@ def _squad(folder):
     other = {"id": "2", "question": "who?", "answers": [], "is_impossible": True}
     paragraph = {"context": "one two", "qas": [question, other]}
     content = json.dumps({"version": "2", "data": [{"paragraphs": [paragraph]}]})
-    source = SquadSource(files={"train": [str(path)]}, unanswerable=True, log=_quiet)
-    return path, content.encode(), lambda: source("train")
+    files = {"train": [str(path)], "test": [str(path)]}
+    source = SquadSource(files=files, unanswerable=True, log=_quiet)
+    return path, content.encode(), lambda: (source("train"), source("test"))
 
 
 def _m2(folder):
@@ -308,6 +309,9 @@ PARSERS = {
     "table.tsv": _table("train.tsv", _CSV.replace(b",", b"\t"), kind="multilabel"),
     "table.jsonl": _table("train.jsonl", _ROW * 2),
     "regression.csv": _table("train.csv", _CSV, label=("score",), kind="regression"),
+    "regression.jsonl": _table(
+        "train.jsonl", _ROW * 2, label=("score",), kind="regression"
+    ),
     "squad.json": _squad,
     "conll": _sentences("train.conll", _CONLL, "0", "-1"),
     "conllu": _sentences("train.conllu", _CONLLU, "1", "3"),

@@ -34,15 +34,12 @@ from electra_tf.tasks import (
     Tagging,
     saved,
 )
-from electra_tf.tasks.sentences import SentenceSource, TagSet
-from electra_tf.tasks.squad import SquadSource
-from electra_tf.tasks.tables import TableSource
+from electra_tf.tasks.sentences import TagSet
 from tests.data.common import save_manifest
-from tests.fuzz import strange
+from tests.fuzz import parsers, strange
 from tests.tasks import common
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden"
-SLOW = pytest.mark.slow
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
 
 
@@ -195,28 +192,23 @@ def test_how_a_vocabulary_was_trained(tmp_path):
     assert survive(read, tmp_path / "vocab.txt.json", value) > 100
 
 
-def test_questions(tmp_path):
-    path = tmp_path / "train.json"
-    answers = [{"text": "one", "answer_start": 0}]
-    question = {"id": "1", "question": "what?", "answers": answers}
-    paragraph = {"context": "one two", "qas": [question]}
-    source = SquadSource(
-        files={"train": [str(path)], "test": [str(path)]},
-        unanswerable=True,
-        log=lambda _: None,
-    )
-    value = {"data": [{"paragraphs": [paragraph]}]}
-    assert survive(lambda: source("train"), path, value) > 100
-    assert survive(lambda: source("test"), path, value) > 100
-
-
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "classification",
-        *(pytest.param(n, marks=SLOW) for n in ("multilabel", "tagging", "squad")),
-    ],
+    "name", ["squad.json", "table.jsonl", "regression.jsonl", "tagging.jsonl"]
 )
+def test_tables_sentences_and_questions(tmp_path, name):
+    path, content, read = parsers.PARSERS[name](tmp_path)
+    assert survive(read, path, json.loads(content.splitlines()[0])) > 30
+
+
+def test_a_row_that_lacks_a_column_of_others(tmp_path):
+    path, content, read = parsers.PARSERS["tagging.jsonl"](tmp_path)
+    path.write_bytes(content + b'{"tags": ["O"]}\n')
+    with pytest.raises(ValueError, match=r"jsonl, line 2: column words must hold"):
+        read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "tagging", "squad"])
 def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     """Read by what loads a model to use it, and by what converts it."""
     given = {"name": "mine", "source": None}
@@ -254,30 +246,6 @@ class TellsTask:
 
     def __call__(self, encoder, head, *, task, **values):
         self.task = saved.from_json(task)
-
-
-@pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
-def test_tables(tmp_path, kind):
-    path = tmp_path / "train.jsonl"
-    label = 1.5 if kind == "regression" else "b"
-    row = {"text": "one", "label": label, "id": 3}
-    source = TableSource(
-        files={"train": str(path)}, text=("text",), label=("label",), kind=kind
-    )
-    assert survive(lambda: source("train"), path, row) > 30
-
-
-def test_sentences(tmp_path):
-    path = tmp_path / "train.jsonl"
-    source = SentenceSource(
-        files={"train": str(path)}, word_column="words", tag_column="tags"
-    )
-    row = {"words": ["one", "two"], "tags": ["O", "B-X"]}
-    assert survive(lambda: source("train"), path, row) > 50
-    # A row that lacks a column which others have.
-    path.write_text(json.dumps(row) + '\n{"tags": ["O"]}\n')
-    with pytest.raises(ValueError, match=r"jsonl, line 2: column words must hold"):
-        source("train")
 
 
 def test_rows_to_predict():
