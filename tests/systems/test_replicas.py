@@ -120,12 +120,6 @@ def assert_same(name, cut, steps, lengths=LENGTHS):
         np.testing.assert_allclose(many[0][path], value, atol=tolerance, err_msg=path)
 
 
-@pytest.mark.slow
-def test_two_devices_and_two_micro_batches_equal_one():
-    # The smallest network; samples in every cut are tested beside the samplers.
-    assert_same("mlm", (2, 2, "none"), steps=2)
-
-
 def test_every_row_is_in_a_system():
     for kind, table in (("sharing", choices.SHARINGS), ("training", choices.TRAININGS)):
         default = {"sharing": "tied", "training": "joint"}[kind]
@@ -150,4 +144,4 @@ def test_devices_with_unequal_numbers_of_rows_equal_one():
 )
 def test_every_system_on_several_devices_equals_one(name, cut):
     # A number that rounds otherwise may draw another token, and in bfloat16 soon does.
-    assert_same(name, cut, steps=5 if cut[2] == "bfloat16" else 20)
+    assert_same(name, cut, steps=5 if cut[2] == "bfloat16" else 10)
