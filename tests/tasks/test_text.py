@@ -169,9 +169,9 @@ def test_the_threshold_is_the_best_one_on_other_examples():
 
 
 def test_verdicts_know_how_many_examples_there_are():
-    """Sixty percent right of two equal classes: of 20 noise, of 2000 more than that."""
+    """Sixty percent right of two equal classes: of 20 noise, of 600 more than that."""
     task = classification(("a", "b"))
-    for count, is_more in ((20, False), (2000, True)):
+    for count, is_more in ((20, False), (600, True)):
         data = examples(*("ab" * (count // 2)))
         right = np.arange(count) % 10 < 6
         given = np.where(right, task.targets(data), 1 - task.targets(data))
