@@ -23,8 +23,6 @@ def cross_entropy(
     table: tf.Tensor,
     bias: tf.Tensor,
     ids: tf.Tensor,
-    *,
-    chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
 
@@ -32,7 +30,7 @@ def cross_entropy(
     in nats, with gradients to ``rows``, ``table`` and ``bias``, and bool [R], whether
     the id is the most probable one.
     """
-    normalizer, best = log_normalizer(rows, table, bias, chunk_size=chunk_size)
+    normalizer, best = log_normalizer(rows, table, bias)
     return normalizer - token_logits(rows, table, bias, ids), best == ids
 
 
@@ -46,15 +44,14 @@ def token_logits(
 
 
 def log_normalizer(
-    rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *, chunk_size: int | None = None
+    rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes logsumexp of the logits ``rows @ table^T + bias`` of each row.
 
-    Rows are float [R, E], the table [V, E], the bias [V]. ``chunk_size`` limits the
-    rows per chunk; None is 2**24 logits. Returns float32 [R], with gradients to
-    ``rows``, ``table`` and ``bias``, and the argmax, int32 [R].
+    Rows are float [R, E], the table [V, E], the bias [V]. Returns float32 [R], with
+    gradients to ``rows``, ``table`` and ``bias``, and the argmax, int32 [R].
     """
-    limit = chunk_size or max(1, CHUNK_LOGITS // table.shape[0])
+    limit = max(1, CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
     # Even chunks minimize the padding of the last one.
     number = -(-count // limit)

@@ -26,65 +26,65 @@ def compiled(function: Callable) -> Callable:
     eager, traced = (
         tf.function(function, jit_compile=True, autograph=False) for _ in range(2)
     )
-    calls: dict[tuple, _Call] = {}
+    calls: dict[tuple, Callable] = {}
     name = re.sub(r"\W", "_", function.__name__)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly():
             return eager(*args, **kwargs)
         tensors = [x for x in tf.nest.flatten((args, kwargs)) if tf.is_tensor(x)]
-        args, kwargs = tf.nest.map_structure(_spec, (args, kwargs))
+        args, kwargs = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype) if tf.is_tensor(x) else x,
+            (args, kwargs),
+        )
         leaves = tf.nest.flatten((args, kwargs))
         key = (*leaves, *map(type, leaves), *kwargs)
         if key not in calls:
-            calls[key] = _Call(name, traced, args, kwargs)
+            concrete = traced.get_concrete_function(*args, **kwargs)
+            calls[key] = _call_by_content(concrete, name)
         return calls[key](tensors)
 
     return call
 
 
-def _spec(leaf: Any) -> Any:
-    return tf.TensorSpec(leaf.shape, leaf.dtype) if tf.is_tensor(leaf) else leaf
+def _call_by_content(concrete: Any, name: str) -> Callable[[list[tf.Tensor]], Any]:
+    """Returns a call of one signature, a function named after its content."""
+    results = concrete.structured_outputs
+    types = [output.dtype for output in concrete.outputs]
+    definition = concrete.function_def
+    definition.signature.name = ""
+    content = definition.SerializeToString(deterministic=True)
+    # TensorFlow's name format; profiles show the part before the number.
+    number = int.from_bytes(hashlib.sha256(content).digest()[:8])
+    definition.signature.name = f"__inference_{name}_{number}"
+    library = tf.compat.v1.GraphDef()
+    library.library.function.append(definition)
+    # Registers the function in the runtime; ``call`` adds it to saved graphs.
+    with tf.init_scope():
+        tf.graph_util.import_graph_def(library)
+    graphs: weakref.WeakSet = weakref.WeakSet()
 
-
-class _Call:
-    """One signature of a compiled function, named after its content."""
-
-    def __init__(self, name: str, traced: Callable, args: tuple, kwargs: dict):
-        concrete = traced.get_concrete_function(*args, **kwargs)
-        self._results = concrete.structured_outputs
-        self._types = [result.dtype for result in concrete.outputs]
-        definition = concrete.function_def
-        definition.signature.name = ""
-        content = definition.SerializeToString(deterministic=True)
-        # TensorFlow's name format; profiles show the part before the number.
-        number = int.from_bytes(hashlib.sha256(content).digest()[:8])
-        self._name = f"__inference_{name}_{number}"
-        definition.signature.name = self._name
-        self._library = tf.compat.v1.GraphDef()
-        self._library.library.function.append(definition)
-        # Registers the function in the runtime; `__call__` adds it to saved graphs.
-        with tf.init_scope():
-            tf.graph_util.import_graph_def(self._library)
-        self._graphs: weakref.WeakSet = weakref.WeakSet()
-
-    def __call__(self, tensors: list[tf.Tensor]) -> Any:
+    def call(tensors: list[tf.Tensor]) -> Any:
         graph = tf.compat.v1.get_default_graph()
-        if graph not in self._graphs:
-            tf.graph_util.import_graph_def(self._library)
-            self._graphs.add(graph)
-        found = tf.raw_ops.PartitionedCall(args=tensors, Tout=self._types, f=self._name)
+        if graph not in graphs:
+            tf.graph_util.import_graph_def(library)
+            graphs.add(graph)
+        outputs = tf.raw_ops.PartitionedCall(
+            args=tensors, Tout=types, f=definition.signature.name
+        )
         # Marks the call as TensorFlow does; no public API accepts a function name.
-        found[0].op._set_attr("_XlaMustCompile", tf.compat.v1.AttrValue(b=True))
-        for tensor, spec in zip(found, tf.nest.flatten(self._results), strict=True):
+        outputs[0].op._set_attr("_XlaMustCompile", tf.compat.v1.AttrValue(b=True))
+        for tensor, spec in zip(outputs, tf.nest.flatten(results), strict=True):
             tensor.set_shape(spec.shape)
-        return tf.nest.pack_sequence_as(self._results, found)
+        return tf.nest.pack_sequence_as(results, outputs)
+
+    return call
 
 
 class TracedForAll:
-    """Calls each layer of a stack through one trace, that of the layer ``pattern``.
+    """Calls each layer of a stack through the trace of one layer, ``pattern``.
 
-    In a graph the trace takes the weights of the other layer as arguments. TensorFlow
+    In a graph the trace takes the weights of each layer as arguments. TensorFlow
     inlines the calls, so results are bit-identical. Eager calls run the layer itself.
     """
 

@@ -146,7 +146,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Encodes word embeddings, float32 [B, S, E], such as those of relaxed samples.
+        """Encodes word embeddings, float32 [B, S, E], such as relaxed samples.
 
         ``encode_words(embeddings.words(input_ids), ...)`` is bit-identical to ``call``,
         whose other arguments it takes.

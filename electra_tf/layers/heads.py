@@ -6,8 +6,6 @@ D hidden size.
 
 from __future__ import annotations
 
-from typing import Self
-
 import keras
 import tensorflow as tf
 
@@ -131,15 +129,6 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         """Returns the logits of all tokens, float32 [R, V], from transformed rows."""
         logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
         return logits + tf.cast(self.output_bias, tf.float32)
-
-    def with_embeddings(self, embeddings: TextEmbedding) -> Self:
-        """Returns this head, or a copy, with the word table of ``embeddings``."""
-        if embeddings is self.embeddings:
-            return self
-        copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
-        copy.build((None, None, self.dense_kernel.shape[0]))
-        weights.copy_own_weights(self, copy)
-        return copy
 
     def compute_output_spec(
         self, hidden: keras.KerasTensor, masked_lm_positions: keras.KerasTensor

@@ -63,8 +63,8 @@ def token_cross_entropy_for(
     float32 models keep TensorFlow's kernel, so that old runs resume bit-identically;
     low-precision models use the faster one, which rounds differently.
     """
-    whole = compute_dtype in ("float32", "float64")
-    return token_cross_entropy if whole else fused.token_cross_entropy
+    is_full = compute_dtype in ("float32", "float64")
+    return token_cross_entropy if is_full else fused.token_cross_entropy
 
 
 def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

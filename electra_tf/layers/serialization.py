@@ -18,7 +18,7 @@ class Serializable:
     """Derives the Keras config from the constructor's arguments.
 
     Mix in before the Keras class or use alone. Each argument must be an attribute of
-    the same name; ``**kwargs`` adds those of the base classes. Layers, encoders and
+    the same name; ``**kwargs`` adds the arguments of base classes. Layers, encoders and
     samplers are serialized; shared objects stay shared in the clone.
     """
 
@@ -54,12 +54,12 @@ class Serializable:
             else value
             for name, value in config.items()
         }
-        made = cls(**parts)
+        instance = cls(**parts)
         if config.get("trainable") is False:
             # Keras freezes sublayers only if the attribute changes after construction.
-            made.trainable = True
-            made.trainable = False
-        return made
+            instance.trainable = True
+            instance.trainable = False
+        return instance
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:
         """Creates the variables, unless the constructor did."""

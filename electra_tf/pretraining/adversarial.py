@@ -230,9 +230,9 @@ class GumbelElectra(_AdversarialElectra):
 
     Not in the paper, which names only REINFORCE. The discriminator reads one-hot
     samples times its word table. The backward pass replaces them by
-    softmax((logits + noise) / tau) and reverses the sign for the generator. The
-    gradient is that of the whole discriminator loss, scaled to a mean over the masked
-    positions as in ``ReinforceElectra``. The word table gets the gradient of the hard
+    softmax((logits + noise) / tau) and reverses the sign for the generator. The whole
+    discriminator loss gives the gradient, scaled to a mean over the masked positions
+    as in ``ReinforceElectra``. The word table gets the gradient of the hard
     lookup. The extra cost is one masked-LM head and some [B, P, V] tensors.
 
     ``gumbel_temperature`` (tau) and ``discriminator_weight`` must be positive, else
@@ -356,9 +356,9 @@ def reverse_gradient(values: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 def put_rows(
     rows: tf.Tensor, positions: tf.Tensor, used: tf.Tensor, into: tf.Tensor
 ) -> tf.Tensor:
-    """Writes rows [B, P, E] into zeros of [B, S, E] at positions [B, P].
+    """Adds rows [B, P, E] to ``into`` [B, S, E], zero at the positions [B, P].
 
-    Only rows marked in ``used`` (bool [B, P]) are written, at distinct positions.
+    Only rows marked in ``used`` (bool [B, P]) are added, at distinct positions.
     """
     batch, slots, size = known_shape(rows)
     kept = tf.where(used[..., tf.newaxis], rows, 0.0)

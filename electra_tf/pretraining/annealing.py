@@ -32,8 +32,8 @@ class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule
         super().__init__()
         if steps < 1 or begin < 0:
             raise ValueError(
-                f"a change over {steps} steps from step {begin} on: it takes at least "
-                "1 step and begins at step 0 or later."
+                f"steps must be at least 1 and begin at least 0, got {steps} and "
+                f"{begin}."
             )
         self.start, self.end, self.steps, self.begin = start, end, steps, begin
 
@@ -81,7 +81,7 @@ def as_schedule(value: float | Schedule) -> Schedule:
 def _elapsed(step: tf.Tensor | None, begin: int) -> tf.Tensor:
     if step is None:
         raise ValueError(
-            "a schedule needs the step: pass step=model.step to what it belongs to."
+            "a schedule needs the step: pass step=model.step to the sampler."
         )
     # Integer subtraction keeps the result exact below 2**24 steps.
     return tf.cast(tf.maximum(tf.cast(step, tf.int64) - begin, 0), tf.float32)

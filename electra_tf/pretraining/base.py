@@ -29,8 +29,8 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
 
     All randomness in a step is a function of (seed, step, global row, stream): resumed
     runs are bit-identical, and the split into replicas and micro-batches does not
-    matter. Losses are sums over local rows divided by *global* counts, so summed
-    gradients are those of the whole batch.
+    matter. Losses are sums over local rows divided by *global* counts, so the sum of
+    the replicas' gradients is the gradient of the whole batch.
 
     Args:
         gradient_accumulation_steps: micro-batches per update; divides the local rows.
@@ -75,7 +75,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             seed: int32 [3], for dropout and samples.
             training: whether dropout is on.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no losses.")
+        raise NotImplementedError(f"{type(self).__name__} does not define losses.")
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Counts the masked slots, real tokens and rows of this replica (float32)."""

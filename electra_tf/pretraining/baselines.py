@@ -29,7 +29,7 @@ class TrivialBaselines:
 
     def __init__(self, counts: np.ndarray, mask_id: int | None = None):
         if counts.sum() == 0:
-            raise ValueError("The training text holds no token to count.")
+            raise ValueError("The training text has no tokens.")
         self._log_probabilities = log_frequencies(counts)
         self._most_common = int(np.argmax(counts))
         self._mask_id = mask_id

@@ -105,9 +105,9 @@ class Electra(PretrainingModel):
         super().__init__(**kwargs)
         if self._learns_from_samples and not sampling_dropout:
             raise UserError(
-                f"{type(self).__name__} learns from the forward pass that is sampled "
-                "from: sampling_dropout=False would draw from another one. Set the "
-                "generator's dropout to 0 instead."
+                f"{type(self).__name__} needs samples from the training forward pass; "
+                "sampling_dropout=False uses a second one. Set the generator's dropout "
+                "to 0 instead."
             )
         self.generator = generator
         self.discriminator = discriminator

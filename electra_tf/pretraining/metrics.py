@@ -61,8 +61,8 @@ class StepValue(_Unsaved, keras.metrics.Metric):
 class BucketAUC(_Unsaved, keras.metrics.Metric):
     """Area under the ROC curve of logits, from counts in buckets of equal width.
 
-    Keras's ``AUC`` has 200 thresholds evenly spaced in probability, of which few
-    resolve rare labels. Logits within a bucket (0.012 wide) count as tied.
+    Keras's ``AUC`` spaces its 200 thresholds evenly in probability, so few resolve
+    rare labels. Logits within a bucket (0.012 wide) count as tied.
     """
 
     _BUCKETS, _LIMIT = 2048, 12.0

@@ -50,7 +50,7 @@ class Objective(Serializable, keras.layers.Layer):
 
         ``inputs`` are the encoder inputs. ``training`` changes only the speed.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no scores.")
+        raise NotImplementedError(f"{type(self).__name__} does not define call.")
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
@@ -60,7 +60,7 @@ class Objective(Serializable, keras.layers.Layer):
         The loss of ``hidden`` [B, S, D], a sum over the local rows, is divided by one
         of the ``totals``, the global counts "masked", "tokens" and "rows".
         """
-        raise NotImplementedError(f"{type(self).__name__} has no loss.")
+        raise NotImplementedError(f"{type(self).__name__} does not define loss.")
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
         """Returns the replaced-token labels, bool [B, S]."""
@@ -136,9 +136,9 @@ class ReplacedTokenDetection(Objective):
     The "replaceable" metrics exclude [CLS] and [SEP], which inflate the AUC.
 
     Examples:
-        >>> question = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
-        >>> model = et.Electra(generator, discriminator, objective=question)
-        >>> question(tf.zeros([1, 4, 32])).shape  # a logit per token
+        >>> objective = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
+        >>> model = et.Electra(generator, discriminator, objective=objective)
+        >>> objective(tf.zeros([1, 4, 32])).shape  # a logit per token
         TensorShape([1, 4])
     """
 
@@ -368,7 +368,7 @@ class _TokenObjective(Objective):
 
     # Metrics of the replaced fraction at the loss's positions, if not all real tokens.
     rates: tuple[str, ...] = ()
-    # Name of the predictions in `answer`.
+    # Key of the predictions in ``answer``.
     answers = "predicted_ids"
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):
@@ -400,8 +400,7 @@ class _TokenObjective(Objective):
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
         """Returns a model of the encoder and this head, tied to the encoder's table."""
-        head = self.head.with_embeddings(encoder.embeddings)
-        if head is self.head:
+        if encoder.embeddings is self.embeddings:
             return Discriminator(encoder, self)
         config = {**self.get_config(), "embeddings": encoder.embeddings}
         copy = type(self).from_config(config)
@@ -421,7 +420,7 @@ class _TokenObjective(Objective):
     def _predict(
         self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the most probable token of each row; `shown` is the input token."""
+        """Returns the most probable token of each row; ``shown`` are the input ids."""
         raise NotImplementedError
 
     def _update_metrics(
@@ -453,8 +452,8 @@ class TokenPrediction(_TokenObjective):
     masked slots, as in the generator's loss.
 
     Examples:
-        >>> question = pretraining.TokenPrediction(table)  # "Replace MLM" of Table 5
-        >>> model = et.Electra(generator, discriminator, objective=question)
+        >>> objective = pretraining.TokenPrediction(table)  # "Replace MLM" of Table 5
+        >>> model = et.Electra(generator, discriminator, objective=objective)
     """
 
     rates = ("replaced_masked_fraction",)
@@ -504,8 +503,8 @@ class CopyingTokenPrediction(_TokenObjective):
     [CLS] and [SEP] included. It computes the logits in chunks (``layers/chunked.py``).
 
     Examples:
-        >>> question = pretraining.CopyingTokenPrediction(table)  # "All-Tokens MLM"
-        >>> model = et.Electra(generator, discriminator, objective=question)
+        >>> objective = pretraining.CopyingTokenPrediction(table)  # "All-Tokens MLM"
+        >>> model = et.Electra(generator, discriminator, objective=objective)
     """
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):

@@ -190,10 +190,10 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     end = tf.gather(before, chunk[:, tf.newaxis], batch_dims=1)
     # Measured from the end of the chunk, so that both sums agree despite rounding.
     target = tf.maximum(target + inside[:, -1:] - end, 0.0)
-    found = tf.reduce_sum(tf.cast(inside <= target, tf.int32), axis=-1)
+    index = tf.reduce_sum(tf.cast(inside <= target, tf.int32), axis=-1)
     last = tf.reduce_sum(tf.cast(inside < inside[:, -1:], tf.int32), axis=-1)
-    found = chunk * width + tf.minimum(found, last)
-    return tf.clip_by_value(found, 0, size - 1)
+    token = chunk * width + tf.minimum(index, last)
+    return tf.clip_by_value(token, 0, size - 1)
 
 
 def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:

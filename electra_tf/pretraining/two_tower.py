@@ -72,11 +72,11 @@ class TwoTowerGenerator(PretrainingModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        found = (left.direction, right.direction)
-        if found != ("left_to_right", "right_to_left"):
+        directions = (left.direction, right.direction)
+        if directions != ("left_to_right", "right_to_left"):
             raise ValueError(
                 "TwoTowerGenerator needs a left tower with direction='left_to_right' "
-                f"and a right tower with direction='right_to_left', got {found}."
+                f"and a right tower with direction='right_to_left', got {directions}."
             )
         if not special_ids:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -62,13 +62,12 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         "log": log,
     }
     if data.records:
-        shared["weighted"] = bool(data.weights)
-        return given_data(data.records, eval_patterns=data.eval_records, **shared)
-    return _built(config, shared)
-
-
-def _built(config: PretrainConfig, shared: Mapping[str, Any]) -> PretrainingData:
-    data = config.data
+        return given_data(
+            data.records,
+            eval_patterns=data.eval_records,
+            weighted=bool(data.weights),
+            **shared,
+        )
     return built_data(
         data.corpus,
         data.data_dir or os.path.join(config.run.model_dir, "data"),
@@ -110,13 +109,6 @@ def masking(
     )
 
 
-def train_dataset(
-    config: PretrainConfig, data: PretrainingData, *, start_step: int = 0
-) -> tf.data.Dataset:
-    """Returns the training batches from ``start_step`` on."""
-    return train_batches(config, data)(start_batch=start_step)
-
-
 def train_batches(
     config: PretrainConfig,
     data: PretrainingData,
@@ -124,7 +116,7 @@ def train_batches(
     worker: int = 0,
     workers: int = 1,
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function from ``start_batch`` to the batches from there on.
+    """Returns a function that maps ``start_batch`` to the dataset from that batch on.
 
     ``--file_sharding`` restricts them to this ``worker``, for ``tf.distribute``.
     """
@@ -149,7 +141,7 @@ def train_batches(
 def eval_dataset(
     config: PretrainConfig, data: PretrainingData
 ) -> tf.data.Dataset | None:
-    """Returns batches of held-out text with a fixed masking, or None without any."""
+    """Returns batches with a fixed masking, or None without held-out text."""
     if not data.eval_files:
         return None
     dataset = pipeline.pretraining_dataset(
@@ -180,10 +172,7 @@ def build_model(
     Two-tower generators need ``special_ids``.
     """
     keras.utils.set_random_seed(config.run.seed)
-    step = {
-        "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
-        "seed": config.run.seed,
-    }
+    step = _step_options(config)
     # Creation draws the initial weights, so its order is fixed.
     if config.objective.objective == "mlm":
         table = make_table(config.encoder, vocab_size)
@@ -229,6 +218,14 @@ def build_model(
     )
 
 
+def _step_options(config: PretrainConfig) -> dict[str, int]:
+    """Returns the arguments of ``PretrainingModel``."""
+    return {
+        "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
+        "seed": config.run.seed,
+    }
+
+
 def make_encoder(
     config: EncoderConfig, embeddings: TextEmbedding, name: str, **options: Any
 ) -> TextEncoder:
@@ -251,7 +248,7 @@ def make_encoder(
 def make_table(
     config: EncoderConfig, vocab_size: int, name: str = "embeddings"
 ) -> TextEmbedding:
-    """Builds embeddings that share no table."""
+    """Builds embeddings with tables of their own."""
     return TextEmbedding(
         vocab_size,
         config.embedding_size,
@@ -300,10 +297,7 @@ def make_generator(
     special_ids: Sequence[int],
 ) -> MaskedLM | TwoTowerGenerator | UnigramGenerator:
     """Builds the generator on its embeddings."""
-    step = {
-        "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
-        "seed": config.run.seed,
-    }
+    step = _step_options(config)
     kind = config.generator_kind
     if kind in ("unigram", "uniform"):
         # Token counts are set from the data when a run begins.
@@ -431,8 +425,8 @@ def compiled_phases(
     Call in the scope of the strategy. Arguments as in ``build_model``.
     """
     keras.mixed_precision.set_global_policy(POLICIES[config.run.mixed_precision])
-    whole = build_model(config, vocab_size, special_ids, make_objective)
-    all_phases = phases(config, whole)
+    model = build_model(config, vocab_size, special_ids, make_objective)
+    all_phases = phases(config, model)
     for phase in all_phases:
         phase.set_trainable()
         phase.model.compile(

@@ -1,7 +1,7 @@
 """FLOPs, parameters and memory of a pretraining run, computed from its config.
 
 Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
-feed-forward size, N heads, L layers. There are two rules of counting FLOPs:
+feed-forward size, N heads, L layers. Two rules count FLOPs:
 
 - "original" reproduces the script behind the paper's numbers: every mathematical
   operation is one, a matrix product 2mn, the embedding lookup a dense one-hot product,
@@ -257,10 +257,8 @@ def _layer_count(e: EncoderConfig) -> int:
 
 def _head_count(network: Network, head: Head) -> int:
     """Returns the parameters of a head; tied tables count as the encoder's."""
-    d, output = (
-        network.encoder.hidden_size,
-        network.towers * network.encoder.hidden_size,
-    )
+    d = network.encoder.hidden_size
+    output = network.towers * d
     if head.name == "masked_lm":
         return (output + 3) * network.encoder.embedding_size + network.vocab_size
     if head.name == "replaced_token":
@@ -310,9 +308,9 @@ def _activations(config: PretrainConfig, phase: Phase) -> int:
         for head in network.heads:
             if head.has_logits:
                 positions = round(head.share(config) * rows * length)
-                whole = positions * network.vocab_size
+                size = positions * network.vocab_size
                 # A head at every position computes its logits in chunks.
-                logits += min(whole, CHUNK_LOGITS) if head.everywhere else whole
+                logits += min(size, CHUNK_LOGITS) if head.everywhere else size
     return width * rows * length * kept + 12 * logits
 
 
@@ -334,18 +332,18 @@ def _kept_per_token(network: Network, length: int, *, remat: bool) -> int:
 def check_fits(config: PretrainConfig, vocab_size: int) -> None:
     """Raises UserError if the weights alone need more memory than the machine has."""
     try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return  # The system does not report its memory.
     layers = config.encoder.num_layers
     if config.has_generator_network:
         layers += config.generator_encoder.num_layers
     needed = memory(config, vocab_size)["weights"] + _BYTES_OF_A_LAYER * layers
-    if needed > there:
+    if needed > available:
         names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")
         flags = [f"--{name}={getattr(config.encoder, name)}" for name in names]
         raise UserError(
             f"the weights of this network need {needed / 1e9:,.0f} GB, and this "
-            f"machine has {there / 1e9:,.0f}: lower {', '.join(flags)} or --vocab_size="
-            f"{vocab_size}."
+            f"machine has {available / 1e9:,.0f}: lower {', '.join(flags)} or "
+            f"--vocab_size={vocab_size}."
         )

@@ -42,5 +42,5 @@ def restore(model: PretrainingModel, prefix: str) -> None:
     if lacking:
         raise UserError(
             f"{prefix} lacks {', '.join(lacking[:3])} of the model of config.json: it "
-            "is of another run, or of a first stage without a discriminator."
+            "belongs to another run, or to a first stage without a discriminator."
         )

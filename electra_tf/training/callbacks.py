@@ -37,7 +37,7 @@ from electra_tf.training.sinks import Sink
 Logs = Mapping[str, Any]
 
 # Message of a run that ``GracefulStop`` ended, after the name of the signal.
-SAVED_AND_STOPPED = "saved and stopped; the same command goes on from here."
+SAVED_AND_STOPPED = "saved and stopped; run the same command again to resume."
 
 
 def named_callbacks(
@@ -56,38 +56,39 @@ def named_callbacks(
 
 
 def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
-    where = f"--callback={name}"
+    flag = f"--callback={name}"
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         raise UserError(
-            f"{where} is not of the form module:Class, such as "
+            f"{flag} is not of the form module:Class, such as "
             "keras.callbacks:TerminateOnNaN."
         )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{where} cannot be imported: {error}.") from error
-    kind = keras.callbacks.Callback
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, kind)):
+        raise UserError(f"{flag} cannot be imported: {error}.") from error
+    base = keras.callbacks.Callback
+    is_other_class = isinstance(factory, type) and not issubclass(factory, base)
+    if not callable(factory) or is_other_class:
         raise UserError(
-            f"{where} is no class of Keras callbacks, and no function that makes one."
+            f"{flag} is not a Keras callback class or a function that returns one."
         )
 
     def make() -> keras.callbacks.Callback:
         try:
-            made = found()
+            callback = factory()
         except TypeError as error:
             raise UserError(
-                f"{where} cannot be made: {error}. Name a function without arguments "
+                f"{flag} cannot be created: {error}. Name a function without arguments "
                 "that returns the callback."
             ) from error
-        if not isinstance(made, kind):
+        if not isinstance(callback, base):
             raise UserError(
-                f"{where} made a {type(made).__name__}, and no Keras callback."
+                f"{flag} returned a {type(callback).__name__}, not a Keras callback."
             )
-        return made
+        return callback
 
     return make
 
@@ -162,10 +163,7 @@ class GracefulStop:
     after ``fit``, also on errors.
     """
 
-    def __init__(
-        self, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
-    ):
-        self.signals = signals
+    def __init__(self):
         self.requested: str | None = None
         self._previous: dict[int, Any] = {}
 
@@ -179,7 +177,7 @@ class GracefulStop:
     def install(self) -> None:
         """Installs the signal handlers; does nothing outside the main thread."""
         if threading.current_thread() is threading.main_thread() and not self._previous:
-            for number in self.signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
                 self._previous[number] = signal.signal(number, self._handle)
 
     def remove(self) -> None:
@@ -268,8 +266,6 @@ class EvaluateEvery(StepCallback):
 
     Keeps the training metrics of the current window. Also evaluates the last step,
     unless training stopped early.
-
-    Each evaluation reads the first ``steps`` batches of ``dataset``; None reads all.
     """
 
     def __init__(
@@ -278,13 +274,11 @@ class EvaluateEvery(StepCallback):
         every: int,
         sinks: Sequence[Sink],
         *,
-        steps: int | None = None,
         first_step: int = 0,
     ):
         super().__init__(every, first_step=first_step)
         self.dataset = dataset
         self.sinks = sinks
-        self.steps = steps
         self._evaluated = first_step
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
@@ -301,9 +295,7 @@ class EvaluateEvery(StepCallback):
         self._evaluated = step
         # ``evaluate`` resets the metrics of the current training window.
         window = [(v, v.numpy()) for v in self.model.metrics_variables]
-        results = self.model.evaluate(
-            self.dataset, steps=self.steps, verbose=0, return_dict=True
-        )
+        results = self.model.evaluate(self.dataset, verbose=0, return_dict=True)
         for variable, value in window:
             variable.assign(value)
         values = {f"eval_{name}": value for name, value in _numbers(results).items()}
@@ -318,21 +310,12 @@ class CheckpointEvery(StepCallback):
     ends; ``stopped_by_signal`` is the name of the signal. A second signal goes to the
     previous handler. Never saves a step that is not finite. With several workers, all
     must receive the signal within the same step.
-
-    ``stop`` is a ``GracefulStop``; None creates one.
     """
 
-    def __init__(
-        self,
-        store: CheckpointStore,
-        every: int,
-        *,
-        first_step: int = 0,
-        stop: GracefulStop | None = None,
-    ):
+    def __init__(self, store: CheckpointStore, every: int, *, first_step: int = 0):
         super().__init__(every, first_step=first_step)
         self.store = store
-        self.stop = stop or GracefulStop()
+        self.stop = GracefulStop()
         self._saved = first_step
 
     @property
@@ -389,10 +372,8 @@ class NonFiniteGuard(StepCallback):
         steps = self.store.steps() if self.store else []
         kept = "no checkpoint was kept."
         if steps:
-            kept = (
-                f"the checkpoint of step {steps[-1]} in {self.store.directory} is from "
-                "before this and was kept."
-            )
+            folder = self.store.directory
+            kept = f"the checkpoint of step {steps[-1]} in {folder} was kept."
         raise FloatingPointError(
             f"step {step}: not finite: {name}. Lower the learning rate (5e-4 is for "
             "small models, 2e-4 for base and large) or lengthen the warm-up, then "

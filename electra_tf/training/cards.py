@@ -45,12 +45,6 @@ def _accuracy(name: str, column: str, label: str, **more: object) -> MetricCard:
     return MetricCard(name, column, label, "{:.2%}", **more)
 
 
-LOSS = MetricCard(
-    "loss",
-    column="loss {:.3f}",
-    panel=Panel("Total loss", "nats, weighted sum"),
-    series="total",
-)
 # Metrics that ``StepLogger`` adds to every run.
 FIT = (
     MetricCard(
@@ -72,25 +66,49 @@ _TOKENS = Panel("Predicted tokens", "%", scale=100.0)
 _SENTENCES = Panel("Sentence level", "%", scale=100.0)
 _REWARD = Panel("Adversarial reward", "nats per masked token")
 _SCHEDULES = Panel("Schedules", "value")
-# In the order of display.
-_CARDS = (
-    LOSS,
-    MetricCard(
-        "generator_loss",
-        column="gen {:.3f}",
-        label="generator loss (nats)",
+
+
+def _likelihood(prefix: str, label: str, column: str) -> tuple[MetricCard, MetricCard]:
+    """Returns the cards of ``pretraining.metrics.Likelihood``."""
+    loss = MetricCard(
+        f"{prefix}_loss",
+        f"{column} {{:.3f}}",
+        f"{label} loss (nats)",
         panel=_GENERATOR_LOSS,
-        series="generator",
+        series=label,
         baseline="unigram frequencies",
-    ),
-    _accuracy(
-        "generator_accuracy",
+    )
+    accuracy = _accuracy(
+        f"{prefix}_accuracy",
         "acc {:.1%}",
-        "generator accuracy",
+        f"{label} accuracy",
         panel=_GENERATOR_ACCURACY,
         series="most likely token",
         baseline="most common token",
+    )
+    return loss, accuracy
+
+
+def _quality(name: str, column: str) -> MetricCard:
+    return MetricCard(
+        f"discriminator_{name}",
+        f"{column} {{:.1%}}",
+        f"discriminator {name}",
+        "{:.1%}",
+        _QUALITY,
+        series=name,
+    )
+
+
+# In the order of display.
+_CARDS = (
+    MetricCard(
+        "loss",
+        column="loss {:.3f}",
+        panel=Panel("Total loss", "nats, weighted sum"),
+        series="total",
     ),
+    *_likelihood("generator", "generator", "gen"),
     MetricCard("sampled_accuracy", panel=_GENERATOR_ACCURACY, series="sampled token"),
     MetricCard(
         "replaced_fraction",
@@ -124,22 +142,8 @@ _CARDS = (
         "discriminator accuracy",
         baseline="majority class",
     ),
-    MetricCard(
-        "discriminator_precision",
-        column="prec {:.1%}",
-        label="discriminator precision",
-        format="{:.1%}",
-        panel=_QUALITY,
-        series="precision",
-    ),
-    MetricCard(
-        "discriminator_recall",
-        column="rec {:.1%}",
-        label="discriminator recall",
-        format="{:.1%}",
-        panel=_QUALITY,
-        series="recall",
-    ),
+    _quality("precision", "prec"),
+    _quality("recall", "rec"),
     MetricCard(
         "discriminator_auc",
         column="auc {:.3f}",
@@ -189,22 +193,7 @@ _CARDS = (
         series="copy gate AUC",
         baseline="chance",
     ),
-    MetricCard(
-        "masked_lm_loss",
-        column="mlm {:.3f}",
-        label="masked LM loss (nats)",
-        panel=_GENERATOR_LOSS,
-        series="masked LM",
-        baseline="unigram frequencies",
-    ),
-    _accuracy(
-        "masked_lm_accuracy",
-        "acc {:.1%}",
-        "masked LM accuracy",
-        panel=_GENERATOR_ACCURACY,
-        series="most likely token",
-        baseline="most common token",
-    ),
+    *_likelihood("masked_lm", "masked LM", "mlm"),
     MetricCard(
         "sentence_loss",
         column="sent {:.3f}",

@@ -107,7 +107,7 @@ class CheckpointStore:
             OSError: if all checkpoints are damaged.
             ValueError: if names or shapes of the variables differ.
         """
-        prefix, damaged = _newest_whole(_prefixes(self.directory))
+        prefix, damaged = _newest_intact(_prefixes(self.directory))
         for each, damage in damaged.items():
             self._log(f"checkpoint {each} is damaged and not used: {damage}")
         if not prefix and damaged:
@@ -155,7 +155,7 @@ class LoadReport:
     def __str__(self) -> str:
         kept = ""
         if self.unfit:
-            kept = f"; of another shape, so it starts anew: {', '.join(self.unfit)}"
+            kept = f"; initialized because shapes differ: {', '.join(self.unfit)}"
         return (
             f"restored {len(self.restored)} variables{kept}; not in the checkpoint and "
             f"kept as initialized: {', '.join(self.missing) or 'none'}; in the "
@@ -183,27 +183,27 @@ def load_weights(
             none of the names.
     """
     path = Path(path)
-    prefix, damaged = _newest_whole(
+    prefix, damaged = _newest_intact(
         _prefixes(path) if path.is_dir() else [str(path).removesuffix(".index")]
     )
     if not prefix:
         why = _listed(damaged) or "the folder has none"
-        raise OSError(f"no whole checkpoint at {path}: {why}.")
+        raise OSError(f"no intact checkpoint at {path}: {why}.")
     shapes = _shapes(prefix)
     stored = {name: name for name in variables}
     for ours, theirs in (aliases or {}).items():
         for name in variables:
             if name not in shapes and name.startswith(ours):
                 stored[name] = theirs + name.removeprefix(ours)
-    found = {name: shapes[stored[name]] for name in variables if stored[name] in shapes}
-    differ = [name for name in found if found[name] != list(variables[name].shape)]
-    lacking = [name for name in variables if name not in found]
+    there = {name: shapes[key] for name, key in stored.items() if key in shapes}
+    differ = [name for name in there if there[name] != list(variables[name].shape)]
+    lacking = [name for name in variables if name not in there]
     unused = sorted(shapes.keys() - {*stored.values()})
     unlike = {optional(name) for name in (*differ, *lacking, *unused)}
-    unfit = (unlike & {optional(name) for name in found}) - {None}
-    shared = [name for name in found if optional(name) not in unfit]
+    unfit = (unlike & {optional(name) for name in there}) - {None}
+    shared = [name for name in there if optional(name) not in unfit]
     wrong = [
-        f"{name}: checkpoint {found[name]}, model {list(variables[name].shape)}"
+        f"{name}: checkpoint {there[name]}, model {list(variables[name].shape)}"
         for name in differ
         if not optional(name)
     ]
@@ -271,7 +271,7 @@ def _prefixes(directory: Path) -> list[str]:
     return [*checkpoints_in(directory).values()][::-1]
 
 
-def _newest_whole(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+def _newest_intact(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     """Returns the first intact checkpoint and the errors of those before it.
 
     Reads all tensors: a restore that fails halfway would mix two checkpoints.
@@ -302,8 +302,8 @@ def _remove_leftovers(directory: Path) -> None:
     """
     for path in directory.glob(f"{_PREFIX}-*_temp"):
         prefix = str(path).removesuffix("_temp")
-        whole, _ = _newest_whole([prefix])
-        if whole is None:
+        intact, _ = _newest_intact([prefix])
+        if intact is None:
             for part in directory.glob(f"{Path(prefix).name}.*"):
                 files.remove(part)
         files.remove(path)
@@ -321,7 +321,7 @@ def _repair_state(directory: Path) -> None:
     The list is missing or out of date if a process died before writing it, or if a user
     copied or deleted checkpoints. The manager never deletes unlisted checkpoints.
     """
-    prefixes = _prefixes(directory)[::-1]
+    prefixes = [*checkpoints_in(directory).values()]
     if prefixes:
         state = tf.compat.v1.train.generate_checkpoint_state_proto(
             str(directory),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -12,17 +12,17 @@ from electra_tf import cli, files
 from electra_tf.errors import UserError
 
 
-def _mirrored(_: str) -> tf.distribute.Strategy:
-    # Local devices: by default MirroredStrategy takes those of the TF_CONFIG cluster.
+def _mirrored() -> tf.distribute.Strategy:
+    # The devices of this machine; the default is all devices of the TF_CONFIG cluster.
     devices = tf.config.list_logical_devices("GPU")
     devices = devices or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
-def _multi_worker(_: str) -> tf.distribute.Strategy:
+def _multi_worker() -> tf.distribute.Strategy:
     # Without TF_CONFIG, TensorFlow silently trains on this machine alone.
-    said = os.environ.get("TF_CONFIG") or "{}"
-    if not files.parse_json(said, "TF_CONFIG", dict).get("cluster"):
+    text = os.environ.get("TF_CONFIG") or "{}"
+    if not files.parse_json(text, "TF_CONFIG", dict).get("cluster"):
         raise UserError(
             "--distribution=multi_worker needs the environment variable TF_CONFIG, a "
             'JSON text such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
@@ -48,14 +48,6 @@ def _tpu(tpu: str) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-STRATEGIES: dict[str, Callable[[str], tf.distribute.Strategy]] = {
-    "none": lambda _: tf.distribute.get_strategy(),
-    "mirrored": _mirrored,
-    "multi_worker": _multi_worker,
-    "tpu": _tpu,
-}
-
-
 def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
     """Returns the strategy ``name``.
 
@@ -63,11 +55,18 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
     name or address of a TPU; empty means a local one. Raises ValueError if the name is
     unknown, ``TF_CONFIG`` is missing, or no TPU is found.
     """
-    if name not in STRATEGIES:
-        raise UserError(
-            f"Unknown distribution {name!r}; choose one of {sorted(STRATEGIES)}."
-        )
-    return STRATEGIES[name](tpu)
+    match name:
+        case "none":
+            return tf.distribute.get_strategy()
+        case "mirrored":
+            return _mirrored()
+        case "multi_worker":
+            return _multi_worker()
+        case "tpu":
+            return _tpu(tpu)
+    raise UserError(
+        f"Unknown distribution {name!r}; choose none, mirrored, multi_worker or tpu."
+    )
 
 
 def place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
@@ -108,7 +107,7 @@ def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise
         raise ConnectionError(
-            f"another worker of this job has stopped ({cli.reason(error)}); see what "
-            "it said last. Run the same command on all workers again: it goes on from "
+            f"another worker of this job has stopped ({cli.reason(error)}); see its "
+            "last message. Run the same command on all workers again to resume from "
             "the last checkpoint."
         ) from error

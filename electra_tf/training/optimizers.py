@@ -127,24 +127,19 @@ class AdamW(keras.optimizers.Optimizer):
         self._momentums, self._velocities = self.add_optimizer_variables(
             variables, ["momentum", "velocity"]
         )
-        scalar = functools.partial(
-            self.add_variable, (), aggregation="only_first_replica"
+        self.gradient_norm = self.add_variable(
+            (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
         )
-        self.gradient_norm = scalar(dtype="float32", name="gradient_norm")
-        # int64, because TensorFlow keeps int32 variables on the host, out of reach for
-        # steps that XLA compiles for a GPU.
+        # Unused, but part of all checkpoints. TensorFlow keeps int32 variables on the
+        # host, out of reach for steps that XLA compiles for a GPU.
+        initial = keras.initializers.Constant(-1)
+        self.add_variable((), initial, dtype="int32", name="first_nonfinite")
+        # Used instead. Keras does not add a TensorFlow variable to checkpoints.
         self.first_nonfinite = tf.Variable(
             -1,
             dtype=tf.int64,
             trainable=False,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            name="first_nonfinite",
-        )
-        # Unused; keeps compatibility with checkpoints that hold an int32 of this name.
-        scalar(
-            dtype="int32",
-            name="first_nonfinite",
-            initializer=keras.initializers.Constant(-1),
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)

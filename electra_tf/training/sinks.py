@@ -15,7 +15,7 @@ from typing import TextIO
 import tensorflow as tf
 
 from electra_tf import cli, files
-from electra_tf.training.cards import FIT, LOSS, MetricCard
+from electra_tf.training.cards import MetricCard
 
 Sink = Callable[[int, dict[str, float]], None]
 
@@ -30,28 +30,22 @@ class Progress:
     The remaining time includes evaluations and checkpoints, but not the first
     execution, which compiles.
 
-    ``cards`` selects and orders the metrics. Plain lines are ``min_seconds`` apart;
-    the first and the last window are always written. Other arguments are those of
-    ``cli.Progress``.
+    ``cards`` selects and orders the metrics; ``stream`` and ``clock`` are arguments of
+    ``cli.Progress``. The first and the last window are always written.
     """
 
     def __init__(
         self,
         total_steps: int,
         *,
-        cards: Iterable[MetricCard] = (LOSS, *FIT),
+        cards: Iterable[MetricCard],
         first_step: int = 0,
         stream: TextIO | None = None,
-        min_seconds: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._cards = [card for card in cards if card.column]
         self._progress = cli.Progress(
-            total_steps,
-            done=first_step,
-            stream=stream,
-            seconds=min_seconds,
-            clock=clock,
+            total_steps, done=first_step, stream=stream, clock=clock
         )
 
     def __call__(self, step: int, values: dict[str, float]) -> None:

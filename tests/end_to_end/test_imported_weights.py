@@ -90,7 +90,7 @@ def reference_losses(variables, model_dir):
     flat = json.loads((model_dir / "config.json").read_text())["config"]
     config = fields.from_flat(flat, PretrainConfig)
     data = build.pretraining_data(config, lambda _: None)
-    batch = next(build.train_dataset(config, data).as_numpy_iterator())
+    batch = next(build.train_batches(config, data)(start_batch=0).as_numpy_iterator())
     networks = reference.Checkpoint(variables, HEADS)
     segments, mask = batch["segment_ids"], batch["input_mask"]
     used = batch["masked_lm_weights"] > 0

@@ -206,7 +206,7 @@ def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path, number):
     said = []
     code = pretraining.run(config, said.append, lambda step: [Notice()])
     assert code == cli.STOPPED
-    assert said[-1].startswith(f"{number.name}: saved and stopped; the same command")
+    assert said[-1].startswith(f"{number.name}: saved and stopped; run the same")
     names = {path.name for path in (folder / "checkpoints").glob("*.index")}
     assert names == {"ckpt-4.index"}
     assert (

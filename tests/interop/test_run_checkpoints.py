@@ -103,7 +103,7 @@ def test_what_cannot_be_taken_is_one_line(tmp_path):
     )
     damaged = source / "checkpoints" / "ckpt-500.data-00000-of-00001"
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert "no whole checkpoint" in refused(source, target, "--checkpoint=500")
+    assert "no intact checkpoint" in refused(source, target, "--checkpoint=500")
     path = source / "config.json"
     settings = json.loads(path.read_text())
     settings["config"]["num_layers"] = 3

@@ -9,6 +9,17 @@ from electra_tf.layers import chunked
 ROWS, VOCAB, SIZE = 23, 50, 6
 
 
+@pytest.fixture
+def chunk(monkeypatch):
+    """Sets the rows of a chunk; None keeps the default."""
+
+    def rows_per_chunk(size):
+        if size:
+            monkeypatch.setattr(chunked, "CHUNK_LOGITS", size * VOCAB)
+
+    return rows_per_chunk
+
+
 def values(seed=0):
     rng = np.random.default_rng(seed)
     shapes = ((ROWS, SIZE), (VOCAB, SIZE), (VOCAB,))
@@ -30,11 +41,11 @@ def with_gradients(function, tensors):
 
 @pytest.mark.parametrize("jit_compile", [None, False, True])
 @pytest.mark.parametrize("chunk_size", [1, 4, ROWS, 1000, None])
-def test_result_and_gradients_equal_the_unchunked_ones(chunk_size, jit_compile):
+def test_result_and_gradients_equal_the_unchunked_ones(chunk, chunk_size, jit_compile):
+    chunk(chunk_size)
+
     def function(*tensors):
-        return with_gradients(
-            lambda *t: chunked.log_normalizer(*t, chunk_size=chunk_size)[0], tensors
-        )
+        return with_gradients(lambda *t: chunked.log_normalizer(*t)[0], tensors)
 
     if jit_compile is not None:
         function = tf.function(function, jit_compile=jit_compile)
@@ -45,7 +56,8 @@ def test_result_and_gradients_equal_the_unchunked_ones(chunk_size, jit_compile):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_result_and_gradients_equal_numpy():
+def test_result_and_gradients_equal_numpy(chunk):
+    chunk(5)
     tensors = values()
     rows, table, bias = (t.numpy().astype(np.float64) for t in tensors)
     slope = np.random.default_rng(1).normal(size=ROWS)
@@ -58,18 +70,19 @@ def test_result_and_gradients_equal_numpy():
         slopes.T @ rows,
         slopes.sum(0),
     )
-    found = with_gradients(
-        lambda *t: chunked.log_normalizer(*t, chunk_size=5)[0], tensors
-    )
-    for got, wanted in zip(found, expected, strict=True):
+    actual = with_gradients(lambda *t: chunked.log_normalizer(*t)[0], tensors)
+    for got, wanted in zip(actual, expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
-    best = chunked.log_normalizer(*tensors, chunk_size=5)[1]
+    best = chunked.log_normalizer(*tensors)[1]
     np.testing.assert_array_equal(best, logits.argmax(1))
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("chunk_size", [1, 4, ROWS, None])
-def test_cross_entropy_equals_the_plain_one_with_its_gradients(chunk_size, jit_compile):
+def test_cross_entropy_equals_the_plain_one_with_its_gradients(
+    chunk, chunk_size, jit_compile
+):
+    chunk(chunk_size)
     ids = tf.constant(np.random.default_rng(2).integers(0, VOCAB, ROWS), tf.int32)
 
     def plain(rows, table, bias):
@@ -78,27 +91,25 @@ def test_cross_entropy_equals_the_plain_one_with_its_gradients(chunk_size, jit_c
 
     @tf.function(jit_compile=jit_compile)
     def run(*tensors):
-        return with_gradients(
-            lambda *t: chunked.cross_entropy(*t, ids, chunk_size=chunk_size)[0], tensors
-        )
+        return with_gradients(lambda *t: chunked.cross_entropy(*t, ids)[0], tensors)
 
     expected = with_gradients(plain, values())
     for got, wanted in zip(run(*values()), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_which_ids_are_the_best():
+def test_which_ids_are_the_best(chunk):
+    chunk(5)
     rows, table, bias = values()
     best = (rows.numpy() @ table.numpy().T + bias.numpy()).argmax(1)
     ids = np.where(np.arange(ROWS) % 2, best, (best + 1) % VOCAB)
-    _, is_best = chunked.cross_entropy(
-        rows, table, bias, tf.constant(ids, tf.int32), chunk_size=5
-    )
+    _, is_best = chunked.cross_entropy(rows, table, bias, tf.constant(ids, tf.int32))
     np.testing.assert_array_equal(is_best, np.arange(ROWS) % 2 == 1)
 
 
-def test_rows_of_unknown_number():
-    function = tf.function(lambda *t: chunked.log_normalizer(*t, chunk_size=4))
+def test_rows_of_unknown_number(chunk):
+    chunk(4)
+    function = tf.function(chunked.log_normalizer)
     rows, table, bias = values()
     concrete = function.get_concrete_function(
         tf.TensorSpec([None, SIZE]), tf.TensorSpec(table.shape), tf.TensorSpec([VOCAB])
@@ -128,8 +139,9 @@ def functions_of(graph):
             yield from functions_of(function.graph)
 
 
-def test_no_tensor_holds_all_logits():
+def test_no_tensor_holds_all_logits(chunk):
     """Forward and backward graph: the largest tensor is one chunk of logits."""
+    chunk(8)
     rows, table, bias = values()
 
     def sizes_of(function):
@@ -137,5 +149,5 @@ def test_no_tensor_holds_all_logits():
         return largest_tensor(traced.get_concrete_function(rows, table, bias).graph)
 
     assert sizes_of(unchunked) == ROWS * VOCAB, "this measure sees all logits"
-    chunk = sizes_of(lambda *t: chunked.log_normalizer(*t, chunk_size=8)[0])
-    assert 8 * VOCAB <= chunk < ROWS * VOCAB / 2
+    largest = sizes_of(lambda *t: chunked.log_normalizer(*t)[0])
+    assert 8 * VOCAB <= largest < ROWS * VOCAB / 2

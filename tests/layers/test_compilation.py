@@ -7,11 +7,11 @@ from tests.strategy import two_cpus
 
 
 def names(function, *arguments):
-    """What the graph of a function calls, and what it can be saved with."""
+    """Names of the functions that a graph calls, which equal those in its library."""
     graph = tf.function(function).get_concrete_function(*arguments).graph
-    found = graph.as_graph_def()
-    called = [node.attr["f"].func.name for node in found.node if "f" in node.attr]
-    assert {f.signature.name for f in found.library.function} == set(called)
+    definition = graph.as_graph_def()
+    called = [n.attr["f"].func.name for n in definition.node if "f" in n.attr]
+    assert {f.signature.name for f in definition.library.function} == set(called)
     return called
 
 
@@ -35,7 +35,7 @@ def test_names_follow_the_content_and_not_the_process():
         names(lambda x: scaled()(x, factor=2.0, terms=(x,)), row),
         names(compiled(lambda x: x * 2.0 + 1.0), row),
     ]
-    assert len({*first, *(name for found in others for name in found)}) == 5
+    assert len({*first, *(name for called in others for name in called)}) == 5
 
 
 def test_a_signature_is_one_function():

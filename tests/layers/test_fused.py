@@ -146,7 +146,7 @@ def test_every_activation(activation):
 
 
 def test_attention_remembers_one_square_tensor():
-    """Of the [B, N, S, S] tensors, backward reads exactly one, made in forward."""
+    """The backward pass reads one [B, N, S, S] tensor of the forward pass."""
     tensors, options = CASES["attention"]
     square = [ROWS, HEADS, LENGTH, LENGTH]
     made = []

@@ -40,7 +40,7 @@ def test_token_cross_entropy_of_a_low_precision(shape):
 
 
 def test_float32_keeps_its_cross_entropy():
-    # Golden runs go on to the bit with this one.
+    # Golden runs resume bit-identically with this kernel.
     assert losses.token_cross_entropy_for("float32") is losses.token_cross_entropy
     assert losses.token_cross_entropy_for("float16") is not losses.token_cross_entropy
 

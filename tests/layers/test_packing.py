@@ -43,7 +43,7 @@ def test_equals_the_path_that_computes_on_padding(direction, name):
     found = encoder.encode_tokens(inputs(mask)).numpy()
     real = mask > 0
     np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
-    # What a row without any token says means nothing, but is a number.
+    # The output of a row without tokens is arbitrary, but finite.
     assert np.isfinite(found).all()
     assert not found[:, 1:][~real[:, 1:]].any()
     first = encoder.encode_first(inputs(mask)).numpy()

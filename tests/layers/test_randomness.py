@@ -120,7 +120,7 @@ def test_rows_beyond_two_to_the_32_elements_draw_anew():
 
 
 def test_the_row_is_no_part_of_compiled_code():
-    """Replicas differ in a tensor, not in a constant they would compile anew for."""
+    """Replicas differ in a tensor, not in a constant, which would compile twice."""
     traces = []
 
     @tf.function(jit_compile=True)

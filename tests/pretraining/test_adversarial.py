@@ -206,7 +206,9 @@ def test_metrics_are_those_of_joint_training(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_from_another_pass_are_refused(kind):
-    with pytest.raises(ValueError, match="learns from the forward pass"):
+    with pytest.raises(
+        ValueError, match="needs samples from the training forward pass"
+    ):
         make(kind, sampling_dropout=False)
     with pytest.raises(ValueError, match="needs a sampler with a distribution"):
         make(kind, sampler=GreedySampler())

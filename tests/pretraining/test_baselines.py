@@ -51,7 +51,7 @@ def test_copying_what_shows_by_hand():
     found = baselines.scores(logs)
     assert found.keys() == {f"{n}{s}" for n in logs for s in ("", "_copying")}
     assert found["masked_lm_loss_copying"] == scores["loss"]
-    # Of a generator that does not read the masked text.
+    # A generator that does not read the masked text.
     blind = TrivialBaselines(counts)
     blind.update(batch)
     assert blind.copying() == {}
@@ -111,7 +111,7 @@ def test_each_held_out_number_gets_its_own_baseline():
     found = baselines.scores({**logs, "replaced_fraction": 0.07})
     assert found["discriminator_accuracy"] == pytest.approx(0.93)
     assert found.keys() == {"generator_loss", "discriminator_accuracy"}
-    # Where the loss is at masked positions, their own share counts.
+    # A loss at masked positions uses the rate at masked positions.
     at_masked = {"replaced_fraction": 0.07, "replaced_masked_fraction": 0.6}
     found = baselines.scores({**logs, **at_masked, "prediction_accuracy": 0.2})
     assert found["discriminator_accuracy"] == pytest.approx(0.6)
@@ -124,5 +124,5 @@ def test_each_held_out_number_gets_its_own_baseline():
 
 
 def test_no_tokens_is_an_error():
-    with pytest.raises(ValueError, match="no token"):
+    with pytest.raises(ValueError, match="no tokens"):
         TrivialBaselines(np.zeros(4, np.int64))

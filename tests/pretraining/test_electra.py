@@ -16,7 +16,7 @@ from tests import tiny
 from tests.layers.helpers import randomize
 from tests.strategy import two_cpus
 
-# What is tested here lies above the encoders, and is traced in half of the time.
+# One layer halves the time of tracing.
 electra = functools.partial(tiny.electra, num_layers=1)
 
 
@@ -480,7 +480,7 @@ def test_save_and_load_keeps_ties_optimizer_and_outputs(tmp_path):
     batch = tiny.batch()
     np.testing.assert_array_equal(loaded(batch), model(batch))
     np.testing.assert_array_equal(loaded.generator(batch), model.generator(batch))
-    # Training goes on exactly as it would have.
+    # Training continues bit-identically.
     model.fit(tiny.dataset(2), verbose=0, shuffle=False)
     loaded.fit(tiny.dataset(2), verbose=0, shuffle=False)
     assert_same_weights(weights(model), weights(loaded), atol=1e-7)

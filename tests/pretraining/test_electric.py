@@ -288,7 +288,7 @@ def test_saved_parts_are_whole(tmp_path):
 
 
 def test_energies_are_not_taken_for_verdicts(tmp_path):
-    """What reads discriminators of runs refuses Electric's by name."""
+    """Readers of discriminators refuse an energy model by name."""
     path = tmp_path / "discriminator.keras"
     make().detector().save(path)
     with pytest.raises(ValueError, match=r"holds a EnergyModel.*Give another"):

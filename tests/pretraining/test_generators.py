@@ -1,4 +1,4 @@
-"""Generators without a network, and what the sampler makes of the step and dropout."""
+"""Generators without a network; samplers with schedules and without dropout."""
 
 import keras
 import numpy as np
@@ -134,7 +134,7 @@ def test_scheduled_sampler_round_trips(schedule):
 
 
 def test_sampling_without_dropout_leaves_the_trained_pass_alone():
-    """Same MLM term; the samples are those of the generator without dropout."""
+    """Same MLM term; the samples come from the generator without dropout."""
     batch = tiny.batch()
     found = {}
     for dropout in (True, False):

@@ -42,7 +42,7 @@ def gradients(model, batch):
 
 
 def test_masking_bookkeeping():
-    """Given positions and what is hidden, NumPy builds the same batch."""
+    """NumPy builds the same batch from positions and masked tokens."""
     batch = numpy(tiny.batch(LENGTHS, mask_rate=0.5))
     positions, used = batch["masked_lm_positions"], batch["masked_lm_weights"] > 0
     shown = np.take_along_axis(batch["masked_input_ids"], positions, axis=1)

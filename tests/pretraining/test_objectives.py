@@ -1,4 +1,4 @@
-"""Every question to a discriminator: definitions, gradients, saving."""
+"""Discriminator objectives: definitions, gradients, saving."""
 
 import functools
 
@@ -25,7 +25,7 @@ from tests.reference import encoder as reference_encoder
 from tests.reference import objectives as reference
 from tests.strategy import two_cpus
 
-# What is tested here lies above the encoders, and is traced in half of the time.
+# One layer halves the time of tracing.
 electra = functools.partial(tiny.electra, num_layers=1)
 
 WIDTH = 8
@@ -36,7 +36,6 @@ QUESTIONS = {
     "replace_mlm": lambda table: TokenPrediction(table, name="objective"),
     "all_tokens_mlm": lambda table: CopyingTokenPrediction(table, name="objective"),
 }
-# Whose hidden states an objective may need: those of masked positions, or all.
 NEW = ["electra_15", "replace_mlm", "all_tokens_mlm"]
 
 
@@ -203,7 +202,7 @@ def test_scores_and_predictions_of_the_copy_gate():
 
 
 def test_metrics_by_hand():
-    """Accuracy, corrections and shares over the positions they are said to be over."""
+    """Accuracy, corrections and fractions over the documented positions."""
     corrupted = corrupted_batch()
     real = corrupted.inputs["input_mask"].numpy() > 0
     masked, replaced = corrupted.is_masked.numpy(), corrupted.is_replaced.numpy()
@@ -260,7 +259,7 @@ def test_no_gradient_from_discriminator_to_generator(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEW)
 def test_trains_saves_and_loads(name, tmp_path):
-    """The loss falls; model and parts come back with ties, and go on alike."""
+    """The loss falls; loaded models and parts keep their ties and train alike."""
     model = electra(question=QUESTIONS[name])
     model.compile(optimizer=et.training.AdamW(3e-3))
     data = tiny.dataset(10)
@@ -312,7 +311,7 @@ def test_two_replicas_equal_one_device(name):
 
 @pytest.mark.parametrize("name", NEW)
 def test_loading_keeps_the_tie(name, tmp_path):
-    """The head comes back on the table of the discriminator that comes back."""
+    """A loaded head uses the table of the loaded discriminator."""
     model = electra(question=QUESTIONS[name])
     model.save(tmp_path / "electra.keras")
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
@@ -350,7 +349,7 @@ def batch_of(changed):
 
 
 def test_sentence_loss_equals_the_definition():
-    """Any replaced token makes the row corrupted; padding is no row."""
+    """Any replaced token makes the row corrupted; padding rows do not count."""
     corrupted = batch_of([False, True, False, True, True])
     objective = SentenceDetection()
     objective.build((None, None, 8))

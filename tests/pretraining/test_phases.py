@@ -1,4 +1,4 @@
-"""Two stages: who is trained when, what is handed over, where a run goes on."""
+"""Two-stage training: trained variables, hand-over of weights, resuming."""
 
 import types
 
@@ -23,11 +23,11 @@ def phase(name, steps, done, called):
     [
         (0, (0, 0), [("one", 0, 3), ("two", 3, 7)], ["one", "two"]),
         (2, (2, 0), [("one", 2, 3), ("two", 3, 7)], ["two"]),
-        # At the border the weights are those before the hand-over.
+        # A checkpoint at the border has the weights before the hand-over.
         (3, (3, 0), [("two", 3, 7)], ["two"]),
         (4, (3, 1), [("two", 4, 7)], []),
         (7, (3, 4), [], []),
-        # Older runs could overshoot the end of a phase: its model tells.
+        # Older runs could overshoot the end of a phase.
         (4, (4, 0), [("two", 4, 7)], ["two"]),
     ],
 )

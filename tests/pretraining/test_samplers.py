@@ -19,7 +19,7 @@ SEED = tf.constant([3, 4])
 
 
 def test_corruption_restores_originals_and_never_leaks_mask():
-    """Discriminator input: the original where not drawn, [MASK] nowhere.
+    """Discriminator input: originals at unmasked positions, without [MASK].
 
     (pitfall 13 of docs/fidelity.md)
     """
@@ -143,7 +143,7 @@ def test_low_temperature_is_greedy():
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1000.0])
 def test_disallow_correct_never_draws_the_original(temperature):
-    """Original tokens are never drawn, even where they have nearly all the mass.
+    """Original tokens are never drawn, even with nearly all the mass.
 
     (pitfall 18 of docs/fidelity.md)
     """

@@ -1,4 +1,4 @@
-"""The two-tower generator: what it sees, its loss, and ELECTRA with it."""
+"""The two-tower generator: visible context, loss, and use in ELECTRA."""
 
 import keras
 import numpy as np
@@ -53,7 +53,7 @@ def test_matches_definition():
     generator = make().generator
     batch = everywhere(tiny.batch(LENGTHS))
     ids = batch["input_ids"].numpy()
-    # The best token at one place: its own logits stay what they are.
+    # The logits at a position do not depend on its own token.
     ids[0, 5] = reference_logits(generator, batch)[0, 5].argmax()
     batch["input_ids"] = tf.constant(ids)
     expected = reference_logits(generator, batch)

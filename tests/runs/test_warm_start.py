@@ -168,8 +168,8 @@ def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
     own = {v.path for v in ours.trainable_variables}
     assert kept == {n for n in before if n.removeprefix("model/") not in own}
     assert not {*report.restored} & kept
-    said = "model/masked_lm_head" if files == "checkpoints" else "generator"
-    assert f"so it starts anew: {said};" in str(report)
+    part = "model/masked_lm_head" if files == "checkpoints" else "generator"
+    assert f"because shapes differ: {part};" in str(report)
 
 
 @pytest.mark.parametrize("files", ["checkpoints", "models"])
@@ -198,14 +198,14 @@ def test_a_generator_of_other_sizes_starts_anew(tmp_path, files, there, here):
         elif not name.startswith("model/masked_lm_head/"):
             np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
     assert not {*report.restored} & {*kept}
-    assert re.search(r"so it starts anew: \S*generator", str(report))
+    assert re.search(r"because shapes differ: \S*generator", str(report))
 
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "encoder.keras").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"encoder\.keras cannot be loaded"):
         warm_start.load(str(tmp_path), tiny.electra())
-    with pytest.raises(OSError, match="no whole checkpoint"):
+    with pytest.raises(OSError, match="no intact checkpoint"):
         warm_start.load(str(tmp_path / "nothing"), tiny.electra())
 
 

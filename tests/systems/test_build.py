@@ -96,7 +96,7 @@ def test_the_second_stage_begins_as_a_copy_of_the_generator(sharing):
     np.testing.assert_array_equal(discriminator(batch), generator(batch))
     if sharing == "gdes":
         assert not np.any(discriminator.embeddings.word_embeddings_delta)
-    # A copy: what the discriminator learns does not reach the generator.
+    # A copy: updates of the discriminator do not reach the generator.
     before = generator(batch).numpy()
     second.set_trainable()
     for variable in second.model.trainable_variables:

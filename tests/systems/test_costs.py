@@ -274,7 +274,13 @@ def count(variables):
 def test_weights_and_slots_are_those_of_the_model(sharing, objective):
     fraction = {"generator_hidden_size": 1.0} if sharing == "all" else {}
     config = config_of(sharing=sharing, objective=objective, **fraction)
-    parameters = count(build.build_model(config, V).trainable_variables)
+    model = build.build_model(config, V)
+    parameters = count(model.trainable_variables)
+    counts = costs.parameters(config, V)
+    assert counts["joint"] == parameters
+    parts = {n: count(p.trainable_variables) for n, p in model.artifacts().items()}
+    assert parts["encoder"] == counts["backbone"]
+    assert parts["discriminator"] == counts["discriminator"]
     memory = costs.memory(config, V)
     assert memory["weights"] == memory["gradients"] == 4 * parameters
     assert memory["slots"] == 8 * parameters

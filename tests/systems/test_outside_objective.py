@@ -25,8 +25,8 @@ CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
 
 @pytest.fixture(scope="module", autouse=True)
 def drawn(tmp_path_factory):
-    """The class of the doc, whose code is imported for the tests of this file."""
-    # From a file: TensorFlow reads the source of what it traces.
+    """Imports the code of the page; returns its class."""
+    # From a file, because TensorFlow reads the source of traced functions.
     path = tmp_path_factory.mktemp("mine") / "my_objective.py"
     path.write_text(CODE)
     spec = importlib.util.spec_from_file_location("my_objective", path)
@@ -53,14 +53,14 @@ def test_it_is_an_argument_of_electra(drawn, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_trains_and_reports_it(text, drawn, tmp_path):  # noqa: F811
-    said = []
+    messages = []
     config = config_of(text, tmp_path, "--eval_steps=3", "--max_eval_batches=2")
-    assert pretraining.run(config, said.append, objective=drawn) == 0
+    assert pretraining.run(config, messages.append, objective=drawn) == 0
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     logged = [json.loads(line) for line in lines]
     assert [row["step"] for row in logged if "drawn_loss" in row] == [1, 2, 3, 4, 5, 6]
     assert any("eval_drawn_right" in row for row in logged)
-    assert re.search(r"\ndrawn_right +\d\.\d{4}\n", "\n".join(said))
+    assert re.search(r"\ndrawn_right +\d\.\d{4}\n", "\n".join(messages))
     assert "P(replaced) %" in (tmp_path / "samples.txt").read_text()
     model = keras.saving.load_model(tmp_path / "discriminator.keras")
     assert type(model.objective) is drawn

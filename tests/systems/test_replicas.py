@@ -36,7 +36,7 @@ SMALL = {
     "clip_norm": 0.1,
 }
 WHOLE_WIDTH = {"generator_hidden_size": 1.0}
-# What an objective or a training has besides, so that every row is in one system.
+# Other flags of an objective or a training, so that every row is in one system.
 BESIDES = {
     "electra_15": {"generator": "two_tower", "sharing": "gdes"},
     "replace_mlm": {"sharing": "all", **WHOLE_WIDTH},

@@ -1,6 +1,5 @@
-"""What generator and discriminator share: objects, gradients, counts, what is saved."""
+"""Weight sharing of generator and discriminator: gradients, counts, saved models."""
 
-import dataclasses
 import math
 
 import keras
@@ -9,48 +8,30 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.config import choices
-from electra_tf.config.pretraining import (
-    DataConfig,
-    EncoderConfig,
-    GeneratorConfig,
-    ObjectiveConfig,
-    PretrainConfig,
-)
+from electra_tf.config import fields
+from electra_tf.config.choices import SHARINGS
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.layers import TextEmbedding
-from electra_tf.systems import build, costs
+from electra_tf.systems import build
 from electra_tf.training.checkpoints import (
     CheckpointStore,
     load_weights,
     named_variables,
 )
 from tests import tiny
+from tests.tiny_run import SIZES
 
-SHARINGS = ["tied", "token", "untied", "nes", "gdes", "all"]
-ENCODER = EncoderConfig(
-    num_layers=1,
-    hidden_size=32,
-    num_heads=2,
-    intermediate_size=48,
-    embedding_size=12,
-    max_positions=40,
-    dropout=0.0,
-    attention_dropout=0.0,
-)
+ONE_LAYER = {"num_layers": 1, "max_positions": 40}
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
-def config_of(sharing, objective="electra", **weights):
-    fraction = 1.0 if sharing == "all" else 0.5
-    return PretrainConfig(
-        data=DataConfig(max_seq_length=tiny.LENGTH),
-        encoder=ENCODER,
-        generator=GeneratorConfig(generator_hidden_size=fraction, sharing=sharing),
-        objective=ObjectiveConfig(objective=objective, **weights),
-    )
-
-
-def make(sharing, *args, **kwargs):
-    return build.build_model(config_of(sharing, *args, **kwargs), tiny.VOCAB)
+def make(sharing, objective="electra", **flags):
+    """A model whose generator has half the width, or is the discriminator."""
+    flags |= {"sharing": sharing, "objective": objective}
+    if sharing == "all":
+        flags["generator_hidden_size"] = 1.0
+    flags = {**SIZES, **ONE_LAYER, **NO_DROPOUT, **flags}
+    return build.build_model(fields.from_flat(flags, PretrainConfig), tiny.VOCAB)
 
 
 def count(variables):
@@ -59,12 +40,7 @@ def count(variables):
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_initial_values_follow_the_config(sharing):
-    encoder = dataclasses.replace(
-        ENCODER, initializer_range=0.1, position_init="sinusoidal"
-    )
-    config = dataclasses.replace(config_of(sharing), encoder=encoder)
-    keras.utils.set_random_seed(0)
-    model = build.build_model(config, tiny.VOCAB)
+    model = make(sharing, initializer_range=0.1, position_init="sinusoidal")
     for network in (model.generator.encoder, model.discriminator):
         block = network.transformer.blocks[0]
         assert 0.18 < np.abs(block.intermediate_kernel).max() <= 0.2
@@ -74,24 +50,6 @@ def test_initial_values_follow_the_config(sharing):
             table.position_embeddings[1, 0], 0.1 * np.sqrt(2) * np.sin(1), rtol=1e-6
         )
         assert 0.15 < np.abs(table.word_embeddings).max() <= 0.2
-
-
-def test_every_sharing_is_tested():
-    assert set(SHARINGS) == set(choices.SHARINGS)
-
-
-@pytest.mark.parametrize("objective", ["electra", "replace_mlm", "all_tokens_mlm"])
-@pytest.mark.parametrize("sharing", SHARINGS)
-def test_parameter_counts_equal_the_arithmetic(sharing, objective):
-    config = config_of(sharing, objective)
-    model = build.build_model(config, tiny.VOCAB)
-    counts = costs.parameters(config, tiny.VOCAB)
-    assert count(model.trainable_variables) == counts["joint"]
-    parts = {
-        name: count(p.trainable_variables) for name, p in model.artifacts().items()
-    }
-    assert parts["encoder"] == counts["backbone"]
-    assert parts["discriminator"] == counts["discriminator"]
 
 
 def test_counts_by_hand():
@@ -162,17 +120,17 @@ def test_each_loss_reaches_its_own_tables_only(sharing, objective):
     """Exactly zero across; the deltas of "gdes" learn, the shared tables do not."""
     (generators,), (discriminators,), suffix = OWN[sharing]
     batch = tiny.batch()
-    alone = {"generator_weight": 0.0, "discriminator_weight": 0.0}
-    asked = reached(
-        make(sharing, objective, **alone | {"discriminator_weight": 1.0}), batch
-    )
-    assert not any(path.startswith(f"{generators}/") for path in asked)
-    assert {f"{discriminators}/{name}{suffix}" for name in TABLES} <= asked
-    taught = reached(
-        make(sharing, objective, **alone | {"generator_weight": 1.0}), batch
-    )
-    assert not any(path.startswith(f"{discriminators}/") for path in taught)
-    assert {f"{generators}/{name}" for name in TABLES} <= taught
+
+    def trained_by(name):
+        weights = {"generator_weight": 0.0, "discriminator_weight": 0.0, name: 1.0}
+        return reached(make(sharing, objective, **weights), batch)
+
+    paths = trained_by("discriminator_weight")
+    assert not any(path.startswith(f"{generators}/") for path in paths)
+    assert {f"{discriminators}/{name}{suffix}" for name in TABLES} <= paths
+    paths = trained_by("generator_weight")
+    assert not any(path.startswith(f"{discriminators}/") for path in paths)
+    assert {f"{generators}/{name}" for name in TABLES} <= paths
 
 
 def test_shared_tables_learn_from_both():
@@ -207,7 +165,7 @@ def test_gdes_begins_as_tied_and_drifts_apart():
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["token", "gdes", "all"])
 def test_save_load_and_standalone_parts(sharing, tmp_path):
-    """Ties survive; what a run saves is plain, gives the same and fine-tunes alike."""
+    """Loaded models keep their ties; saved parts have plain embeddings."""
     model = trained(sharing, "replace_mlm" if sharing == "gdes" else "electra")
     batch = tiny.batch()
     model.save(tmp_path / "electra.keras")
@@ -252,7 +210,7 @@ def test_weight_decay_of_deltas_and_not_of_norms():
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
-    """All state comes back by name; a tied run's tables are found under theirs."""
+    """Restores all state by name, and the tables of a tied run."""
     model = trained(sharing)
     store = CheckpointStore(tmp_path / sharing, named_variables(model, model.optimizer))
     store.save(3)

@@ -60,14 +60,14 @@ def reopen(folder, **kwargs):
 
 
 def test_nothing_is_said_of_a_whole_folder(folder, monkeypatch):
-    """TensorFlow warns once in a process of what it calls deprecated."""
-    said = []
-    monkeypatch.setattr(tf.get_logger(), "handle", said.append)
+    """TensorFlow warns of a deprecated function once in a process."""
+    messages = []
+    monkeypatch.setattr(tf.get_logger(), "handle", messages.append)
     monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})
     (folder / "checkpoint").unlink()
     store, _ = reopen(folder)
     assert store.restore_latest() == 3
-    assert said == []
+    assert messages == []
 
 
 def test_empty_folder(tmp_path):

@@ -1,4 +1,4 @@
-"""What TensorBoard's own readers find in a run's folder."""
+"""The folder of a run, read by TensorBoard's own readers."""
 
 import numpy as np
 import pytest
