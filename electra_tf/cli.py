@@ -241,7 +241,7 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         raise UserError(
             f"Unknown flag --{error.flagname}.{hint} --help lists all flags."
         ) from error
-    found = {leaf.name: values[name].value for name, leaf in own.items()}
+    found = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
     config = fields.from_flat(found, config_class)
     fields.check_dependencies(config)
     return config, rest

@@ -197,9 +197,11 @@ def from_flat(values: dict[str, Any], config_class: type) -> Any:
             built.setdefault(group, {})[leaf.name] = value
     if issubclass(config_class, Group):
         return config_class(**built.get(None, {}))
-    return config_class(
+    config = config_class(
         **{name: group(**built.get(name, {})) for name, group in groups(config_class)}
     )
+    object.__setattr__(config, "given", frozenset(values))
+    return config
 
 
 def resumable_fields(config_class: type) -> frozenset[str]:

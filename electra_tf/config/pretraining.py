@@ -70,9 +70,9 @@ class RunConfig(Group):
     )
     init_from: str | None = field(
         None,
-        "Start from the weights (not the optimizer) of this folder, and with its "
-        "vocabulary: a model_dir of any objective, one of its checkpoints, or what "
-        "electra-tf convert wrote.",
+        "Start from the weights (not the optimizer) of this folder: mini, a model_dir "
+        "of any objective, one of its checkpoints, or what electra-tf convert wrote. "
+        "Its vocabulary, casing and sizes replace flags that are not given.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(
@@ -111,7 +111,7 @@ class RunConfig(Group):
     )
     dry_run: bool = field(
         False,
-        "Build everything, print sizes, FLOPs, memory and data statistics, stop.",
+        "Print sizes, FLOPs, memory and data statistics, and write nothing.",
         resumable=True,
     )
 
@@ -512,6 +512,9 @@ class PretrainConfig:
         "damaged_records": "stop",
         "generator_clip_norm": None,
     }
+
+    # Names of the fields that the user has set, of a config from the command line.
+    given: ClassVar[frozenset[str]] = frozenset()
 
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)

@@ -9,8 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import glob
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -21,8 +20,9 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.data.corpora import open_corpus
+from electra_tf.data.corpora import Source, open_corpus
 from electra_tf.data.prepared import PretrainingData
+from electra_tf.data.records import MANIFEST
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import pretraining as layout
@@ -156,11 +156,11 @@ def prepare(
     Returns the run, whose ``lock`` the caller closes. Returns None after a dry run,
     which leaves the folder unchanged.
     """
-    for warning in config.warnings():
-        log(f"warning: {warning}")
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution, tpu=config.run.tpu)
-    config = warm_start.with_vocabulary(config)
+    config = warm_start.completed(config, log)
+    for warning in config.warnings():
+        log(f"warning: {warning}")
     folder = PretrainingFolder(Path(config.run.model_dir))
     data_dir = None
     if not config.data.records:
@@ -180,9 +180,7 @@ def prepare(
     costs.check_fits(config, config.data.vocab_size)
     warm_start.check(config)
     if config.run.dry_run:
-        with _records_apart(config, folder, data_dir, log) as config:
-            parts = _build(config, strategy, log, objective)
-            log(report.dry_run(config, parts.model, parts.data))
+        _dry_run(config, strategy, folder, data_dir, log, objective)
         return None
 
     with contextlib.ExitStack() as lock:
@@ -218,7 +216,7 @@ def prepare(
         if writes:
             folder.describe(settings, data.vocabulary)
         if first_step < config.run.num_train_steps:
-            log(report.summary(config, model, data))
+            log(report.summary(config, model, len(data.vocabulary), data.manifest))
         else:
             log(f"{folder.path} is trained to its last step, {first_step}; evaluating.")
         return Run(
@@ -259,29 +257,56 @@ def _check_inputs(config: PretrainConfig, folder: PretrainingFolder) -> None:
         for path in glob.glob(pattern, recursive=True) or [pattern]
     )
     if not data.records:
-        open_corpus(
-            data.corpus,
-            blank_lines_separate=data.blank_lines_separate,
-            tfds_data_dir=data.tfds_data_dir,
-        )
+        _open_corpus(config)
         if data.vocab_file:
             Vocabulary.load(data.vocab_file)
 
 
-@contextlib.contextmanager
-def _records_apart(
-    config: PretrainConfig, folder: PretrainingFolder, data_dir: Path | None, log: Log
-) -> Iterator[PretrainConfig]:
-    """Yields the dry run's config, with another data_dir if it must keep records."""
+def _dry_run(
+    config: PretrainConfig,
+    strategy: tf.distribute.Strategy,
+    folder: PretrainingFolder,
+    data_dir: Path | None,
+    log: Log,
+    objective: build.MakeObjective | None,
+) -> None:
+    """Logs what the run would do; reads its records if they exist."""
     doomed = folder.outputs() if config.run.overwrite else []
     if doomed:
         log(f"would delete the run in {folder.path}: {', '.join(doomed)}")
-    if layout.DATA not in doomed or not folder.builds_own_records(data_dir):
-        yield config
+    keeps_records = layout.DATA not in doomed or not folder.builds_own_records(data_dir)
+    options = config.data
+    if data_dir and keeps_records and (data_dir / MANIFEST).exists():
+        options = dataclasses.replace(options, records=(str(data_dir),))
+        config = dataclasses.replace(config, data=options)
+    if options.records:
+        parts = _build(config, strategy, log, objective)
+        vocab_size = len(parts.data.vocabulary)
+        log(report.dry_run(config, parts.model, vocab_size, parts.data))
         return
-    with tempfile.TemporaryDirectory(prefix="electra_tf_dry_run_") as apart:
-        data = dataclasses.replace(config.data, data_dir=apart)
-        yield dataclasses.replace(config, data=data)
+    path = options.vocab_file or data_dir / layout.VOCABULARY
+    # A vocabulary that is trained begins with the special tokens.
+    vocab_size, special_ids, training = options.vocab_size, (2, 3, 4), ""
+    if options.vocab_file or (keeps_records and path.exists()):
+        vocabulary = Vocabulary.load(path)
+        vocab_size, special_ids = len(vocabulary), build.special_ids(vocabulary)
+    else:
+        training = f"train a vocabulary of {vocab_size:,} tokens and "
+    text = ", ".join(options.corpus)
+    if size := sum(source.size for source in _open_corpus(config)):
+        text += f" ({size / 1e6:,.1f} MB)"
+    log(f"would {training}build records of {text} in {data_dir}")
+    with strategy.scope():
+        phases = build.compiled_phases(config, vocab_size, special_ids, objective)
+    log(report.dry_run(config, phases[-1].model, vocab_size, None))
+
+
+def _open_corpus(config: PretrainConfig) -> list[Source]:
+    return open_corpus(
+        config.data.corpus,
+        blank_lines_separate=config.data.blank_lines_separate,
+        tfds_data_dir=config.data.tfds_data_dir,
+    )
 
 
 def _build(

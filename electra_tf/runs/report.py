@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.prepared import PretrainingData
+from electra_tf.data.records import Manifest
 from electra_tf.folders.pretraining import TENSORBOARD, PretrainingFolder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import COPYING
@@ -21,7 +22,10 @@ MOST_PASSES = 40
 
 
 def summary(
-    config: PretrainConfig, model: PretrainingModel, data: PretrainingData
+    config: PretrainConfig,
+    model: PretrainingModel,
+    vocab_size: int,
+    manifest: Manifest | None,
 ) -> str:
     """Summarizes the objective, model and data of a run."""
     encoder = config.encoder
@@ -38,13 +42,13 @@ def summary(
         f"{', '.join([config.objective.objective, *other])}: "
         f"{parameters(model):,} parameters; encoder "
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
-        f"{len(data.vocabulary):,} tokens in the vocabulary"
+        f"{vocab_size:,} tokens in the vocabulary"
     ]
-    if data.manifest:
-        per_pass = data.manifest.num_records
+    if manifest:
+        per_pass = manifest.num_records
         passes = config.run.num_train_steps * config.run.train_batch_size / per_pass
         lines.append(
-            f"{per_pass:,} training records of {data.manifest.num_tokens:,} tokens; "
+            f"{per_pass:,} training records of {manifest.num_tokens:,} tokens; "
             f"{config.run.num_train_steps:,} steps of {config.run.train_batch_size} "
             f"are {passes:.1f} passes"
         )
@@ -95,10 +99,16 @@ def held_out_rows(
 
 
 def dry_run(
-    config: PretrainConfig, model: PretrainingModel, data: PretrainingData
+    config: PretrainConfig,
+    model: PretrainingModel,
+    vocab_size: int,
+    data: PretrainingData | None,
 ) -> str:
-    """Reports parameters, FLOPs, memory and data of a run that was built only."""
-    run, vocab_size = config.run, len(data.vocabulary)
+    """Reports parameters, FLOPs, memory and data of a run that was built only.
+
+    ``data`` is None if the records do not exist.
+    """
+    run = config.run
     rows = run.train_batch_size // run.gradient_accumulation_steps
     memory = costs.memory(config, vocab_size)
     parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
@@ -111,16 +121,18 @@ def dry_run(
         name = f", phase {phase.name} of {phase.steps:,} steps"
         step = [costs.step_flops(config, phase, rule=rule) for rule in rules]
         flops.append(line.format(f"per step{name if len(phases) > 1 else ''}", *step))
+    held_out = "the records do not exist yet"
+    if data:
+        held_out = f"held-out records: {len(data.eval_files)} files"
     totals = [costs.run_flops(config, vocab_size, rule=rule) for rule in rules]
     flops.append(line.format("in total", *totals))
     return "\n".join(
         [
-            summary(config, model, data),
+            summary(config, model, vocab_size, data and data.manifest),
             f"parameters: {counts}",
             *flops,
             f"memory estimate in GiB on one device with {rows} rows at once: {parts}",
-            f"held-out records: {len(data.eval_files)} files; one mask has "
-            f"{config.predictions_per_seq} slots per row",
+            f"{held_out}; one mask has {config.predictions_per_seq} slots per row",
             "dry run: nothing was trained.",
         ]
     )

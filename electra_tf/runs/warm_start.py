@@ -1,12 +1,11 @@
 """Initial weights from a run, an imported model, a generator or token counts.
 
-``--init_from`` also provides the vocabulary. Sizes, vocabulary and casing must match
-those of the run; this is checked before records are built.
+``--init_from`` also provides vocabulary, casing and sizes, unless flags set them. Flags
+must match it; this is checked before records are built.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,24 +38,63 @@ _SIZES = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("embedding_size", "max_positions"),
 )
+# Fractions of sizes of the discriminator.
+_GENERATOR_SIZES = {
+    "generator_hidden_size": "hidden_size",
+    "generator_layers": "num_layers",
+}
 # Prefixes of the main network beside a generator and alone, which are equivalent.
 _MAIN = ("model/discriminator/", "model/encoder/")
 _GENERATOR = "model/generator/"
 _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
 
 
-def with_vocabulary(config: PretrainConfig) -> PretrainConfig:
-    """Returns the config with the vocabulary of ``--init_from``, unless it sets one."""
-    if not config.run.init_from or config.data.vocab_file or config.data.records:
+def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
+    """Returns the config with vocabulary, casing and sizes of ``--init_from``.
+
+    Flags that the user has given stay; ``check`` compares them.
+    """
+    if not config.run.init_from:
         return config
-    # A resumed run does not need the other run.
-    own = () if config.run.overwrite else (Path(config.run.model_dir),)
-    for folder in (_home(config.run.init_from).path, *own):
-        path = folder / VOCABULARY
-        if path.is_file():
-            data = dataclasses.replace(config.data, vocab_file=str(path))
-            return dataclasses.replace(config, data=data)
-    return config
+    homes = [_home(config.run.init_from)]
+    if not config.run.overwrite:
+        # A resumed run does not need the other run.
+        homes.append(PretrainingFolder(Path(config.run.model_dir)))
+    home = next((each for each in homes if each.flags), homes[0])
+    there, here = home.flags | home.casing, fields.to_flat(config)
+    names = [*_SIZES, *(_GENERATOR_SIZES if _same_generator(config, home) else ())]
+    if not config.data.records:
+        names += CASING
+    defaults = fields.to_flat(PretrainConfig())
+    taken = {
+        name: there[name]
+        for name in names
+        if name in there and name not in config.given and here[name] == defaults[name]
+    }
+    taken = {name: value for name, value in taken.items() if value != here[name]}
+    if taken:
+        flags = " ".join(_remedy(name, value) for name, value in taken.items())
+        log(f"--init_from={config.run.init_from} sets {flags}")
+    if not (config.data.vocab_file or config.data.records):
+        paths = [each.path / VOCABULARY for each in homes]
+        if path := next(filter(Path.is_file, paths), None):
+            taken["vocab_file"] = str(path)
+    return fields.from_flat(here | taken, PretrainConfig)
+
+
+def _same_generator(config: PretrainConfig, home: PretrainingFolder) -> bool:
+    """Whether the run starts from a generator of the same kind."""
+    flags = home.flags
+    kind = flags.get("generator", "masked_lm")
+    if flags.get("objective") == "electric":
+        kind = "two_tower"
+    return (
+        config.has_generator_network
+        and not config.training.generator_init_from
+        and flags.get("objective") != "mlm"
+        and kind == config.generator_kind
+        and (home.has_checkpoint() or home.has_model("generator"))
+    )
 
 
 def _home(init_from: str) -> PretrainingFolder:
@@ -91,7 +129,9 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     elif config.data.vocab_file:
         ours = Vocabulary.load(config.data.vocab_file)
     differences, remedies = [], []
-    for flag, value, other in _differences(folder.flags | folder.casing, here):
+    compares_generators = _same_generator(config, folder)
+    there = folder.flags | folder.casing
+    for flag, value, other in _differences(there, here, compares_generators):
         differences.append(f"{flag} is {value} there and {other} here")
         remedies.append(_remedy(flag, value))
     theirs = folder.vocabulary()
@@ -103,6 +143,8 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         raise UserError(
             f"--init_from={config.run.init_from} does not fit this run: "
             f"{'; '.join(differences)}. Pass {' '.join(remedies)}."
+            + _ANOTHER_GENERATOR
+            * any("generator_" in flag for flag in remedies)
         )
 
 
@@ -127,8 +169,14 @@ def _check_weights(init_from: str) -> None:
     )
 
 
+_ANOTHER_GENERATOR = (
+    " To train another generator, start from the discriminator alone (electra-tf "
+    "convert --only=discriminator)."
+)
+
+
 def _differences(
-    there: dict[str, Any], here: dict[str, Any]
+    there: dict[str, Any], here: dict[str, Any], compares_generators: bool
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields (flag, value there, value here) of settings that must match but differ."""
     # Accents are stripped only if text is lower-cased: for cased text one flag
@@ -137,6 +185,12 @@ def _differences(
     for flag in (*_SIZES, *casing):
         if flag in there and flag in here and there[flag] != here[flag]:
             yield flag, there[flag], here[flag]
+    for flag, of in _GENERATOR_SIZES.items() if compares_generators else ():
+        if flag in there and of in there:
+            # Fractions may be rounded differently.
+            sizes = {round(there[of] * flags[flag]) or 1 for flags in (there, here)}
+            if len(sizes) > 1:
+                yield flag, there[flag], here[flag]
 
 
 def _remedy(flag: str, value: Any) -> str:

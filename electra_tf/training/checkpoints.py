@@ -7,6 +7,7 @@ so any process that builds the same model can resume.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 import os
@@ -158,9 +159,15 @@ class LoadReport:
             kept = f"; initialized because shapes differ: {', '.join(self.unfit)}"
         return (
             f"restored {len(self.restored)} variables{kept}; not in the checkpoint and "
-            f"kept as initialized: {', '.join(self.missing) or 'none'}; in the "
-            f"checkpoint and not used: {', '.join(self.unused) or 'none'}"
+            f"kept as initialized: {_parts(self.missing)}; in the checkpoint and not "
+            f"used: {_parts(self.unused)}"
         )
+
+
+def _parts(names: Sequence[str]) -> str:
+    """Counts variables by part, such as "model/generator (31)"."""
+    counts = collections.Counter("/".join(name.split("/")[:2]) for name in names)
+    return ", ".join(f"{part} ({count})" for part, count in counts.items()) or "none"
 
 
 def load_weights(

@@ -188,6 +188,12 @@ def test_dry_run_builds_prints_and_writes_no_run(text, whole, tmp_path):
     for word in ("parameters", "FLOPs", "memory", "records"):
         assert word in output
     assert not (tmp_path / "config.json").exists()
+    # Also of a corpus without records and vocabulary.
+    apart = (f"--data_dir={tmp_path / 'data'}", "--vocab_file=", "--vocab_size=77")
+    output = run_here(text, tmp_path, "--dry_run", *apart)
+    assert "would train a vocabulary of 77 tokens and build records of" in output
+    assert "77 tokens in the vocabulary" in output
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

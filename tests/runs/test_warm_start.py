@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import types
 
 import numpy as np
@@ -270,9 +271,13 @@ def test_a_run_of_the_same_sizes_passes(tmp_path):
         ),
         (
             {"hidden_size": 1024, "generator_hidden_size": 0.25},
-            ["Pass --hidden_size=1024."],
+            ["Pass --hidden_size=1024 --generator_hidden_size=0.25."],
         ),
         ({"hidden_size": 384, "generator_hidden_size": 1 / 3}, ["hidden_size=384."]),
+        (
+            {"generator_layers": 0.5},
+            ["generator_layers is 0.5 there and 1.0 here", "--only=discriminator"],
+        ),
         (
             {"max_positions": 128, "embedding_size": 128},
             ["max_positions is 128", "--embedding_size=128 --max_positions=128"],
@@ -331,20 +336,54 @@ def test_the_generator_of_a_masked_lm_run_is_not_compared(tmp_path):
 
 def test_the_vocabulary_comes_with_the_weights(tmp_path):
     folder = described(tmp_path)
-    chosen = warm_start.with_vocabulary(config(folder))
+    chosen = warm_start.completed(config(folder), print)
     assert chosen.data.vocab_file == str(folder / "vocab.txt")
     checkpoint = folder / "checkpoints" / "ckpt-3"
-    assert warm_start.with_vocabulary(config(checkpoint)) == dataclasses.replace(
+    assert warm_start.completed(config(checkpoint), print) == dataclasses.replace(
         chosen, run=dataclasses.replace(chosen.run, init_from=str(checkpoint))
     )
     # A run that goes on has its own copy.
     gone = config(tmp_path / "gone", model_dir=str(folder))
-    assert warm_start.with_vocabulary(gone).data.vocab_file == chosen.data.vocab_file
+    chosen_again = warm_start.completed(gone, print)
+    assert chosen_again.data.vocab_file == chosen.data.vocab_file
     for flags in ({"vocab_file": "mine.txt"}, {"records": ("x.tfrecord",)}):
         given = config(folder, **flags)
-        assert warm_start.with_vocabulary(given) == given
+        assert warm_start.completed(given, print) == given
     plain = fields.from_flat(SIZES, PretrainConfig)
-    assert warm_start.with_vocabulary(plain) == plain
+    assert warm_start.completed(plain, print) == plain
+
+
+def test_sizes_come_with_the_weights_unless_flags_set_them(tmp_path):
+    sizes = {"num_layers": 3, "num_heads": 6, "generator_layers": 0.5}
+    sizes |= {"lower_case": False, "generator_hidden_size": 0.5}
+    folder, said = described(tmp_path, **sizes), []
+    plain = parse(f"--init_from={folder}")
+    chosen = warm_start.completed(plain, said.append)
+    assert sizes.items() <= fields.to_flat(chosen).items()
+    assert chosen.encoder.hidden_size == 768
+    assert "--num_layers=3" in said[0]
+    assert "--nolower_case" in said[0]
+    # A run that goes on has its own copy; Python has no record of given flags.
+    gone = PretrainConfig(run=RunConfig(init_from="gone", model_dir=str(folder)))
+    again = warm_start.completed(gone, said.append)
+    assert sizes.items() <= fields.to_flat(again).items()
+    # Defaults that are given are given.
+    flags = ("--num_layers=12", "--generator_hidden_size=0.25")
+    given = warm_start.completed(parse(f"--init_from={folder}", *flags), said.append)
+    message = (
+        "num_layers is 3 there and 12 here; "
+        "generator_hidden_size is 0.5 there and 0.25 here"
+    )
+    with pytest.raises(ValueError, match=message):
+        warm_start.check(given)
+    # Records have their own casing, and a discriminator alone has no generator.
+    records = parse(f"--init_from={folder}", "--records=x")
+    assert warm_start.completed(records, said.append).data.lower_case
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "encoder.keras").write_text("")
+    alone = warm_start.completed(plain, said.append)
+    assert alone.generator.generator_hidden_size == 0.25
+    assert alone.encoder.num_layers == 3
 
 
 def test_a_frozen_generator_gets_its_weights(trained):
