@@ -205,7 +205,7 @@ class AdamW(keras.optimizers.Optimizer):
         # Variables instead of logs: they cost nothing until they are read.
         bad = tf.logical_not(tf.math.is_finite(squares))
         first = tf.gather(
-            tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.int32))
+            tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.float32))
         )
         self.gradient_norm.assign(norm)
         self.first_nonfinite.assign(

@@ -1,0 +1,121 @@
+"""The training step and the served encoder run on a GPU, as far as a CPU can tell."""
+
+import functools
+
+import keras
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework.kernels import get_registered_kernels_for_op
+
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.systems import build
+from tests import tiny
+from tests.tiny_run import SIZES
+
+
+@functools.cache
+def kernels(op):
+    return list(get_registered_kernels_for_op(op).kernel)
+
+
+def accepts(kernel, node):
+    """Whether the types of a node are among those of a kernel."""
+    for constraint in kernel.constraint:
+        value = node.attr[constraint.name]
+        types = value.list.type or [value.type]
+        if not {*types} <= {*constraint.allowed_values.list.type}:
+            return False
+    return True
+
+
+def without_gpu_kernel(function):
+    """Operations of a concrete function, and of its callees, that a GPU lacks.
+
+    Functions that XLA must compile need XLA's kernels for the GPU.
+    """
+    graph = function.graph.as_graph_def()
+    functions = {f.signature.name: f for f in graph.library.function}
+    lacking, seen = set(), set()
+
+    def visit(nodes, is_compiled):
+        devices = {"XLA_GPU_JIT"} if is_compiled else {"GPU", "DEFAULT"}
+        for node in nodes:
+            compiles = is_compiled or node.attr["_XlaMustCompile"].b
+            for value in node.attr.values():
+                for callee in (value.func, *value.list.func):
+                    if callee.name and (callee.name, compiles) not in seen:
+                        seen.add((callee.name, compiles))
+                        body = functions[callee.name]
+                        own = compiles or body.attr["_XlaMustCompile"].b
+                        visit(body.node_def, own)
+            # Messages of assertions stay on the host.
+            is_text = node.attr["dtype"].type == tf.string.as_datatype_enum
+            if node.op in functions or (node.op == "Const" and is_text):
+                continue
+            if not any(
+                kernel.device_type in devices and accepts(kernel, node)
+                for kernel in kernels(node.op)
+            ):
+                lacking.add(node.op)
+
+    visit(graph.node, False)
+    return lacking
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _wheel_with_gpu_kernels():
+    if not any(kernel.device_type == "GPU" for kernel in kernels("MatMul")):
+        pytest.skip("this TensorFlow is built without GPU kernels")
+
+
+def step_of(precision, **flags):
+    flags = {**SIZES, "mixed_precision": precision, **flags}
+    config = fields.from_flat(flags, PretrainConfig)
+    try:
+        (phase,) = build.compiled_phases(config, tiny.VOCAB, (2, 3, 4))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    phase.set_trainable()
+    phase.model.optimizer.build(phase.model.trainable_variables)
+    return phase.model.train_step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["none", "bfloat16"])
+@pytest.mark.parametrize("flags", [{}, {"objective": "mlm"}, {"training": "reinforce"}])
+def test_the_training_step(flags, precision):
+    step = tf.function(step_of(precision, **flags))
+    assert without_gpu_kernel(step.get_concrete_function(tiny.batch())) == set()
+
+
+@pytest.mark.parametrize("name", ["encode_tokens", "encode_first"])
+def test_the_served_encoder(name):
+    encoder = tiny.electra(num_layers=1).discriminator
+    served = tf.function(getattr(encoder, name))
+    specs = tensor_specs(ENCODER_INPUTS, {})
+    assert without_gpu_kernel(served.get_concrete_function(specs)) == set()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_cpu_operation_is_found(compiled):
+    @tf.function(jit_compile=compiled)
+    def inner(x):
+        return tf.strings.to_number(tf.strings.as_string(x))
+
+    @tf.function
+    def outer(x):
+        return tf.cond(x > 0, lambda: inner(x), lambda: x)
+
+    found = without_gpu_kernel(outer.get_concrete_function(tf.TensorSpec([])))
+    assert found == {"AsString", "StringToNumber"}
+
+
+@pytest.mark.slow
+def test_the_step_lowers_to_stablehlo_without_custom_calls():
+    step = tf.function(step_of("bfloat16"), jit_compile=True)
+    lower = step.experimental_get_compiler_ir(tiny.batch())
+    text = lower(stage="stablehlo")
+    assert "stablehlo.dot_general" in text
+    assert "custom_call" not in text
