@@ -93,8 +93,9 @@ def corrupt(
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
-    Each position inverts the cumulative softmax at one uniform number, a function of
-    seed, step and row, so the samples do not depend on devices and threads.
+    The distribution is that of ``tf.random.categorical``, but each position inverts the
+    cumulative softmax at one uniform number, a function of seed, step and row, so the
+    samples do not depend on devices and threads. No gradient flows through them.
 
     Args:
         temperature: divisor of the logits; above 1 flattens the distribution. A
