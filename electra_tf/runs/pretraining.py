@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
@@ -28,7 +27,6 @@ from electra_tf.errors import UserError
 from electra_tf.folders import pretraining as layout
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.folders.pretraining_card import pretraining_card
-from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.pretraining.phases import Phase, remaining
@@ -37,7 +35,7 @@ from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
-from electra_tf.training import callbacks, sinks, tensorboard
+from electra_tf.training import callbacks, sinks
 from electra_tf.training.cards import metric_cards
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
@@ -59,9 +57,9 @@ def run(
     """Runs, resumes or completes a pretraining run.
 
     ``callbacks_from`` returns extra callbacks of a phase, given its first step; they
-    run before a checkpoint is saved. ``objective``, a subclass of
-    ``pretraining.Objective`` or a factory, replaces the config's objective. FLOPs and
-    memory still refer to the config's objective.
+    run before a checkpoint is saved, and each evaluation ends an epoch, with ``val_``
+    logs. ``objective``, a subclass of ``pretraining.Objective`` or a factory, replaces
+    the config's objective. FLOPs and memory still refer to the config's objective.
 
     Returns:
         The exit code: 0, or ``cli.STOPPED`` after a signal.
@@ -398,9 +396,9 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
         more = [*callbacks_from(first_step), *(make() for make in run.callbacks)]
         if run.held_out is not None and run.eval_steps:
             evaluate = callbacks.EvaluateEvery(
-                run.held_out, run.eval_steps, receivers, **counted
+                run.held_out, run.eval_steps, receivers, callbacks=more, **counted
             )
-            more.insert(0, evaluate)
+            more = [evaluate]
         if run.profile:
             folder = run.folder.path / layout.PROFILE
             # The first two executions trace and compile.
@@ -421,6 +419,8 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
         )
         if saving.stopped_by_signal:
             return saving.stopped_by_signal
+        if phase.model.stop_training:
+            run.log(f"a callback stopped the training after step {saving.step:,}")
     return None
 
 
@@ -428,7 +428,7 @@ def finish(run: Run) -> None:
     """Evaluates the model and saves models, model card, curves and samples."""
     for phase in run.phases:
         phase.release()
-    folder, last_step = run.folder, run.num_steps
+    folder, last_step = run.folder, run.store.steps()[-1]
     scores, intervals, baselines = _judged(run)
     if not run.is_chief:
         return
@@ -448,14 +448,12 @@ def finish(run: Run) -> None:
     if folder.metrics():
         curves = folder.path / layout.CURVES
         plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)
-    board = folder.path / layout.TENSORBOARD
-    tensorboard.write_settings(board, folder.settings.get("config", {}))
-    _write_words(run, parts["encoder"], board)
     if run.held_out is not None:
         tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
         sample = text_sample(run.model, tokens, run.held_out)
         files.write_text(folder.path / layout.SAMPLES, sample)
-        tensorboard.write_text(board, last_step, "samples", sample)
+        board = sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD)
+        board.write_text(last_step, "samples", sample)
         run.log("held-out text, corrupted and judged (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))
     run.log(report.next_steps(folder))
@@ -476,12 +474,3 @@ def _judged(
     baselines = trivial.scores(scores)
     run.log(report.held_out_table(scores, baselines))
     return scores, intervals, baselines
-
-
-def _write_words(run: Run, encoder: TextEncoder, board: Path) -> None:
-    """Writes embeddings of the most frequent tokens for TensorBoard's projector."""
-    by_count = np.argsort(-np.asarray(run.data.token_counts), kind="stable")
-    frequent = by_count[: tensorboard.MOST_WORDS]
-    names = [cli.visible(run.data.vocabulary.tokens[token]) for token in frequent]
-    vectors = encoder.embeddings.word_table().numpy()[frequent]
-    tensorboard.write_words(board, names, vectors)

@@ -15,9 +15,9 @@ Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -49,31 +49,25 @@ def named_callbacks(
     name.
 
     Raises:
-        ValueError: if a name is malformed, cannot be imported, or is not a callback. A
-            factory raises it if the callback needs arguments.
+        ValueError: if a name cannot be imported or is not a callback. A factory raises
+            it if the callback needs arguments.
     """
     return [_named_callback(name) for name in names]
 
 
 def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
-    flag = f"--callback={name}"
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise UserError(
-            f"{flag} is not of the form module:Class, such as "
-            "keras.callbacks:TerminateOnNaN."
-        )
+    flag, base = f"--callback={name}", keras.callbacks.Callback
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        factory = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"{flag} cannot be imported: {error}.") from error
-    base = keras.callbacks.Callback
     is_other_class = isinstance(factory, type) and not issubclass(factory, base)
     if not callable(factory) or is_other_class:
         raise UserError(
-            f"{flag} is not a Keras callback class or a function that returns one."
+            f"{flag} is not a Keras callback class, such as "
+            "keras.callbacks:TerminateOnNaN, or a function that returns a callback."
         )
 
     def make() -> keras.callbacks.Callback:
@@ -127,33 +121,6 @@ class StepCallback(keras.callbacks.Callback):
     def is_due(self, previous: int, step: int) -> bool:
         """Whether a multiple of ``every`` lies in (previous, step]."""
         return step // self.every > previous // self.every
-
-
-class TrainingClock:
-    """Measures time in executions, except the first one, which traces and compiles."""
-
-    def __init__(self):
-        self._is_warm = False
-        self._started = 0.0
-        self._seconds = 0.0
-        self._steps = 0
-
-    def start(self) -> None:
-        """Starts timing an execution."""
-        self._started = time.perf_counter()
-
-    def stop(self, steps: int) -> None:
-        """Stops timing an execution of ``steps`` steps."""
-        if self._is_warm:
-            self._seconds += time.perf_counter() - self._started
-            self._steps += steps
-        self._is_warm = True
-
-    def rate_and_restart(self) -> float | None:
-        """Returns steps per second since the last call, or None without a timing."""
-        rate = self._steps / self._seconds if self._steps else None
-        self._seconds, self._steps = 0.0, 0
-        return rate
 
 
 class GracefulStop:
@@ -217,13 +184,15 @@ class StepLogger(StepCallback):
         super().__init__(every, first_step=first_step)
         self.sinks = sinks
         self.tokens_per_step = tokens_per_step
-        self._clock = TrainingClock()
+        # Time and steps of the window, without the first execution, which compiles.
+        self._is_warm, self._started = False, 0.0
+        self._seconds, self._steps = 0.0, 0
         self._logs: Logs = {}
         self._reported = first_step
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         """Starts the clock."""
-        self._clock.start()
+        self._started = time.perf_counter()
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Logs the window if it ended."""
@@ -231,7 +200,10 @@ class StepLogger(StepCallback):
         is_due = previous == 0 or self.is_due(previous, step)
         # Reading metrics waits for the device, so it belongs to the training time.
         values = self._values(logs) if is_due else None
-        self._clock.stop(step - previous)
+        if self._is_warm:
+            self._seconds += time.perf_counter() - self._started
+            self._steps += step - previous
+        self._is_warm = True
         if values is not None:
             self._report(step, values)
         for sink in self.sinks:
@@ -250,9 +222,9 @@ class StepLogger(StepCallback):
 
     def _report(self, step: int, values: dict[str, float]) -> None:
         values |= _optimizer_values(self.model.optimizer)
-        rate = self._clock.rate_and_restart()
-        if rate is not None:
-            values["steps_per_second"] = rate
+        if self._steps:
+            rate = values["steps_per_second"] = self._steps / self._seconds
+            self._seconds, self._steps = 0.0, 0
             if self.tokens_per_step:
                 values["tokens_per_second"] = rate * self.tokens_per_step
         self._reported = step
@@ -266,6 +238,9 @@ class EvaluateEvery(StepCallback):
 
     Keeps the training metrics of the current window. Also evaluates the last step,
     unless training stopped early.
+
+    An evaluation ends an epoch of the Keras ``callbacks``, passed here instead of to
+    ``fit``: ``on_epoch_end`` receives the results with the prefix ``val_``.
     """
 
     def __init__(
@@ -274,33 +249,60 @@ class EvaluateEvery(StepCallback):
         every: int,
         sinks: Sequence[Sink],
         *,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
         first_step: int = 0,
     ):
         super().__init__(every, first_step=first_step)
         self.dataset = dataset
         self.sinks = sinks
+        self._callbacks = keras.callbacks.CallbackList(list(callbacks))
         self._evaluated = first_step
+        self._logs: Logs = {}
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Begins training and the first epoch of the callbacks."""
+        self._callbacks.set_params(self.params)
+        self._callbacks.set_model(self.model)
+        self._callbacks.on_train_begin(logs)
+        self._callbacks.on_epoch_begin(self.step // self.every)
+
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        """Forwards the call."""
+        self._callbacks.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Forwards the call, then evaluates if due."""
+        self._callbacks.on_train_batch_end(batch, logs)
+        super().on_train_batch_end(batch, logs)
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Evaluates if due."""
+        self._logs = logs
         if self.is_due(previous, step):
-            self._evaluate(step)
+            epoch = step // self.every
+            self._evaluate(step, epoch - 1)
+            self._callbacks.on_epoch_begin(epoch)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Evaluates the final weights."""
+        """Evaluates the final weights and ends the callbacks."""
         if self.step > self._evaluated and not self.model.stop_training:
-            self._evaluate(self.step)
+            self._evaluate(self.step, self.step // self.every)
+        self._callbacks.on_train_end(logs)
 
-    def _evaluate(self, step: int) -> None:
+    def _evaluate(self, step: int, epoch: int) -> None:
         self._evaluated = step
         # ``evaluate`` resets the metrics of the current training window.
         window = [(v, v.numpy()) for v in self.model.metrics_variables]
-        results = self.model.evaluate(self.dataset, verbose=0, return_dict=True)
+        results = self.model.evaluate(
+            self.dataset, callbacks=self._callbacks, verbose=0, return_dict=True
+        )
         for variable, value in window:
             variable.assign(value)
-        values = {f"eval_{name}": value for name, value in _numbers(results).items()}
+        results = _numbers(results)
         for sink in self.sinks:
-            sink(step, values)
+            sink(step, {f"eval_{name}": value for name, value in results.items()})
+        held_out = {f"val_{name}": value for name, value in results.items()}
+        self._callbacks.on_epoch_end(epoch, {**_numbers(self._logs), **held_out})
 
 
 class CheckpointEvery(StepCallback):

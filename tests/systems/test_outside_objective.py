@@ -1,5 +1,6 @@
 """The objective of docs/extending.md, from outside: in a model, and in a whole run."""
 
+import csv
 import importlib.util
 import io
 import json
@@ -55,7 +56,12 @@ def test_it_is_an_argument_of_electra(drawn, tmp_path):
 def test_a_run_trains_and_reports_it(text, drawn, tmp_path):  # noqa: F811
     messages = []
     config = config_of(text, tmp_path, "--eval_steps=3", "--max_eval_batches=2")
-    assert pretraining.run(config, messages.append, objective=drawn) == 0
+    logger = keras.callbacks.CSVLogger(tmp_path / "epochs.csv")
+    assert pretraining.run(config, messages.append, lambda _: [logger], drawn) == 0
+    with open(tmp_path / "epochs.csv") as file:
+        epochs = [*csv.DictReader(file)]
+    assert [row["epoch"] for row in epochs] == ["0", "1"]
+    assert all(float(row["val_drawn_loss"]) > 0 for row in epochs)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     logged = [json.loads(line) for line in lines]
     assert [row["step"] for row in logged if "drawn_loss" in row] == [1, 2, 3, 4, 5, 6]

@@ -1,3 +1,4 @@
+import csv
 import os
 import re
 import signal
@@ -177,6 +178,70 @@ def test_evaluation_disturbs_neither_window_nor_step(mirrored, strategy):
     held_out = [(s, v["eval_loss"]) for s, v in rows if "eval_loss" in v]
     assert held_out == [(2, 100.5), (4, 100.5), (6, 100.5), (7, 100.5)]
     assert int(model.optimizer.iterations.numpy()) == 7
+
+
+class Log(keras.callbacks.Callback):
+    """Records the training logs that other hooks receive."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches, self.epochs, self.begun, self.ends = [], [], [], 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.begun.append(epoch)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append(batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append((epoch, logs["loss"], logs["val_loss"]))
+
+    def on_train_end(self, logs=None):
+        self.ends += 1
+
+
+def test_an_evaluation_ends_an_epoch_of_the_callbacks(tmp_path):
+    seen = Log()
+    callbacks = [
+        keras.callbacks.CSVLogger(tmp_path / "losses.csv"),
+        keras.callbacks.ModelCheckpoint(
+            tmp_path / "{epoch}-{val_loss}.weights.h5",
+            monitor="val_loss",
+            save_weights_only=True,
+        ),
+        seen,
+    ]
+    evaluate = cb.EvaluateEvery(
+        numbered(100, 101), 2, [], callbacks=callbacks, first_step=4
+    )
+    fit(make_model(), numbered(1, 5), [evaluate])
+    assert seen.epochs == [(2, 1.5, 100.5), (3, 2.5, 100.5), (4, 3.0, 100.5)]
+    assert (seen.begun, seen.batches, seen.ends) == ([2, 3, 4], [0, 1, 2, 3, 4], 1)
+    with open(tmp_path / "losses.csv") as file:
+        rows = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+    assert rows == [
+        {"epoch": epoch, "loss": loss, "val_loss": held_out}
+        for epoch, loss, held_out in seen.epochs
+    ]
+    names = {path.name for path in tmp_path.glob("*.h5")}
+    assert names == {f"{n}-100.5.weights.h5" for n in (3, 4, 5)}
+
+
+def test_early_stopping_ends_the_run_with_the_best_weights():
+    stop = keras.callbacks.EarlyStopping(patience=2, restore_best_weights=True)
+    store, rows, model = Store(), [], make_model()
+    evaluate = cb.EvaluateEvery(numbered(3, 3), 2, [record(rows)], callbacks=[stop])
+    best = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: (
+            batch == 1 and rows.append(("best", model.get_weights()))
+        )
+    )
+    fit(model, numbered(1, 99), [best, evaluate, cb.CheckpointEvery(store, 50)])
+    # The held-out loss is constant, so the first evaluation is the best one.
+    assert store.saved == [6]
+    assert [step for step, _ in rows] == ["best", 2, 4, 6]
+    for weight, expected in zip(model.get_weights(), rows[0][1], strict=True):
+        np.testing.assert_array_equal(weight, expected)
 
 
 @pytest.mark.slow
@@ -370,7 +435,7 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     ]
     assert makers[1]() is not found[1]
     for name, message in {
-        "keras.callbacks": "not of the form module:Class",
+        "keras.callbacks": "not a Keras callback class",
         "no_such_module:X": "cannot be imported",
         "..:X": "cannot be imported",
         "mine_to_watch:None_such": "cannot be imported",

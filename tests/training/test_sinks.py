@@ -137,18 +137,21 @@ def test_a_failed_rewrite_keeps_the_old_file(tmp_path, monkeypatch):
     assert [row["step"] for row in read(path)] == [10]
 
 
-def test_tensorboard_scalars(tmp_path):
+def test_tensorboard(tmp_path):
     sink = sinks.TensorBoardScalars(tmp_path)
     sink(5, {"loss": 1.5, "learning_rate": 0.1})
     sink(5, {"eval_loss": 2.5})
+    sink.write_text(7, "samples", "original  a\n\n* b\u2028 c")
     found = {}
     for path in tmp_path.glob("*/events*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                number = float(tf.make_ndarray(value.tensor))
-                found[path.parent.name, value.tag] = (event.step, number)
+                content = tf.make_ndarray(value.tensor).tolist()
+                found[path.parent.name, value.tag] = (event.step, content)
     assert found == {
         ("train", "loss"): (5, 1.5),
         ("train", "learning_rate"): (5, pytest.approx(0.1)),
         ("eval", "loss"): (5, 2.5),
+        # Verbatim text of Markdown.
+        ("eval", "samples"): (7, b"    original  a\n    \n    * b\n     c"),
     }
