@@ -3,8 +3,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -682,29 +680,6 @@ def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
 def _flags_of(path):
     lines = path.read_text().splitlines()
     return [line for line in lines if line.strip() and not line.startswith("#")]
-
-
-@pytest.mark.slow
-def test_the_command_line(tmp_path, pretrained):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, str(ROOT / "run_finetuning.py"), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
-
-    data = ("--train=no.csv", "--eval=no.csv", "--max_seq_length=32")
-    wrong = run("--task=classification", f"--encoder={pretrained}", *data)
-    assert wrong.returncode == 1
-    assert "Traceback" not in wrong.stderr
-    assert "no.csv" in wrong.stderr.splitlines()[-1]
-    bad_value = run("--seeds=0")
-    assert bad_value.returncode == 1
-    assert "--seeds must be at least 1" in bad_value.stderr
-    helped = run("--help")
-    assert "run_finetuning.py --flagfile=configs/tasks/tiny.cfg" in helped.stdout
 
 
 @pytest.mark.parametrize(
