@@ -101,7 +101,8 @@ def symbols(values):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
-def test_eager_and_symbolic_calls_agree(name):
+def test_calls_files_and_a_step(name, tmp_path):
+    """Eager and symbolic calls agree, a copy answers the same, and a step moves it."""
     part, arguments, named, eager = called(name)
     assert part.built
     assert all(np.isfinite(np.array(x, np.float64)).all() for x in eager)
@@ -112,12 +113,32 @@ def test_eager_and_symbolic_calls_agree(name):
         pairs = zip(found.shape, wanted.shape, strict=True)
         # What follows from a length is not always known symbolically.
         assert all(known in (None, size) for known, size in pairs)
+    # Deltas add to the table of a lender, which is saved with the model of both
+    # (tests/golden/recipes.py, tests/end_to_end/test_objectives.py).
+    if name != "DeltaEmbedding":
+        loaded = saved_and_loaded(part, arguments, named, tmp_path / "saved.keras")
+        found = tf.nest.flatten(loaded(*arguments, **named))
+        for one_, other in zip(found, eager, strict=True):
+            np.testing.assert_array_equal(one_, other)
+    check_step(name, part, arguments, named)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
-def test_a_step_moves_what_is_trained(name):
-    part, arguments, named, _ = called(name)
+def saved_and_loaded(part, arguments, named, path):
+    """A copy: of a model by its file, of a layer by its config and weights."""
+    if isinstance(part, keras.Model):
+        part.save(path)
+        loaded = keras.saving.load_model(path)
+    else:
+        config = keras.saving.serialize_keras_object(part)
+        loaded = keras.saving.deserialize_keras_object(config)
+        loaded(*arguments, **named)
+        loaded.set_weights(part.get_weights())
+    assert type(loaded) is type(part)
+    return loaded
+
+
+def check_step(name, part, arguments, named):
+    """An update moves most of what is trained, to finite values."""
     trained = part.trainable_variables
     if not trained:
         assert name in ("Dropout", "UnigramGenerator")
@@ -154,23 +175,3 @@ def test_mixed_precision(name):
     for found, wanted in zip(mixed, whole, strict=True):
         assert found.shape == wanted.shape
         assert np.isfinite(np.array(tf.cast(found, tf.float32))).all()
-
-
-# Deltas add to the table of a lender, which is saved with the model of both
-# (tests/golden/recipes.py, tests/end_to_end/test_objectives.py).
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in CALLS if n != "DeltaEmbedding"])
-def test_what_is_saved_answers_the_same(name, tmp_path):
-    part, arguments, named, expected = called(name)
-    if isinstance(part, keras.Model):
-        part.save(tmp_path / "saved.keras")
-        loaded = keras.saving.load_model(tmp_path / "saved.keras")
-    else:
-        config = keras.saving.serialize_keras_object(part)
-        loaded = keras.saving.deserialize_keras_object(config)
-        loaded(*arguments, **named)
-        loaded.set_weights(part.get_weights())
-    assert type(loaded) is type(part)
-    found = tf.nest.flatten(loaded(*arguments, **named))
-    for one_, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one_, other)
