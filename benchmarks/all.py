@@ -15,12 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import matplotlib.figure
 from harness import RESULTS
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
-PICTURE = HERE.parent / "docs" / "images" / "performance.png"
 BEGIN = "<!-- written by benchmarks/all.py -->"
 END = "<!-- end of what benchmarks/all.py writes -->"
 # Scripts in the order of the page, each with the arguments of its runs.
@@ -96,34 +94,6 @@ def _by_unit(rows):
     return lines
 
 
-def draw(results):
-    """All ratios in one picture: bars, their ranges, and the ratio to reach."""
-    rows = [row for result in results for row in result["rows"] if row.get("ratio")]
-    figure = matplotlib.figure.Figure(
-        figsize=(9, 0.3 * len(rows) + 1.0), layout="constrained"
-    )
-    axis = figure.subplots()
-    for place, row in enumerate(reversed(rows)):
-        low, high = row["ratio_range"]
-        axis.barh(place, row["ratio"], color="#0B62A4", height=0.6)
-        axis.plot([low, high], [place, place], color="black", linewidth=1.2)
-        if row.get("bar"):
-            axis.plot([row["bar"]] * 2, [place - 0.4, place + 0.4], color="#D1590A")
-    axis.axvline(1, color="gray", linewidth=0.8, linestyle="--")
-    axis.set_yticks(
-        range(len(rows)),
-        [f"{row['what']} / {row['peer_name']}" for row in reversed(rows)],
-        fontsize=8,
-    )
-    axis.set_ylim(-0.7, len(rows) - 0.3)
-    figure.supxlabel(
-        "times as fast as the peer (black: range over rounds; orange: the bar)",
-        fontsize=9,
-    )
-    axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(PICTURE, dpi=110)
-
-
 def _results(name):
     """What the runs of a script have written, in the order of ``SCRIPTS``."""
     paths = RESULTS.glob(f"{name}*.json")
@@ -136,7 +106,7 @@ def _results(name):
 
 
 def collect():
-    """Writes the tables of all results there are into the page, and the picture."""
+    """Writes the tables of all results into the page."""
     by_name = {name: _results(name) for name in SCRIPTS}
     results = [result for found in by_name.values() for result in found]
     machines = {
@@ -152,8 +122,7 @@ def collect():
     tables = [table(name, found) for name, found in by_name.items() if found]
     body = "\n\n".join(["Machine: " + "; ".join(sorted(machines)) + ".", *tables])
     PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
-    draw(results)
-    print(f"written: {PAGE}, {PICTURE}", file=sys.stderr)
+    print(f"written: {PAGE}", file=sys.stderr)
 
 
 def main():

@@ -28,7 +28,7 @@ COMMANDS = {
         "electra_tf.runs.finetuning:main",
     ),
     "predict": Command(
-        "Answers texts or tables with a fine-tuned model",
+        "Predicts texts or tables with a fine-tuned model",
         f"{_CONFIG}.commands:PredictConfig",
         "electra_tf.serving.predictor:main",
         _TEXTS,
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f" Did you mean {close[0]}?" if close else ""
-        sys.exit(cli.visible(f"error: no command {name!r}.{hint} See --help."))
+        sys.exit(cli.visible(f"error: unknown command {name!r}.{hint} See --help."))
     return cli.OK
 
 

@@ -107,7 +107,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         config_class = command.config
         if isinstance(config_class, str):
             config_class = imported(config_class)
-        if text := _asked_for(arguments, config_class, command.arguments):
+        if text := _information(arguments, config_class, command.arguments):
             say(text)
             return OK
         config, rest = _parse(config_class, arguments)
@@ -170,7 +170,7 @@ def clear_errors() -> Iterator[None]:
         note("interrupted")
         sys.exit(INTERRUPTED)
     except _TerminatedError:
-        note("stopped by SIGTERM; the same command goes on where it can")
+        note("stopped by SIGTERM; the same command resumes a run")
         sys.exit(STOPPED)
     except BrokenPipeError:
         # The reader closed the pipe (`| head`): the flush at exit must not fail too.
@@ -193,11 +193,11 @@ _GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", 
 def reason(error: Exception) -> str:
     """Returns the message of a TensorFlow error without graph locations."""
     lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
-    telling = [line for line in lines if line and not line.startswith(_GRAPH)]
-    found = [line for line in telling if not line.startswith(("Node:", "Original"))]
+    lines = [line for line in lines if line and not line.startswith(_GRAPH)]
+    messages = [line for line in lines if not line.startswith(("Node:", "Original"))]
+    message = (messages or lines or [type(error).__name__])[0]
     # Removes the function name before the message and the operation after it.
-    said = (found or telling or [type(error).__name__])[0]
-    return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", said) or said
+    return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", message) or message
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
@@ -227,12 +227,12 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         if name.startswith("-") and len(name) > _LONGEST_FLAG:
             # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
-        written = argument.encode("utf-8", "backslashreplace").decode()
+        escaped = argument.encode("utf-8", "backslashreplace").decode()
         if "\0" in argument:
-            raise UserError(f"{name[:40]} has a NUL character, as no file name does.")
-        if written != argument:
+            raise UserError(f"{name[:40]} has a NUL character.")
+        if escaped != argument:
             # TensorFlow and JSON cannot represent such a path.
-            raise UserError(f"{written} is not UTF-8: convert it, or rename the file.")
+            raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
     try:
         rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -241,8 +241,8 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         raise UserError(
             f"Unknown flag --{error.flagname}.{hint} --help lists all flags."
         ) from error
-    found = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
-    config = fields.from_flat(found, config_class)
+    flat = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
+    config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
     return config, rest
 
@@ -276,7 +276,7 @@ def _expanded(
         try:
             lines = [line.strip() for line in Path(path).read_text("utf-8").split("\n")]
         except UnicodeDecodeError as error:
-            raise UserError(f"flagfile {path} is no UTF-8 text.") from error
+            raise UserError(f"flagfile {path} is not UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
         opened.append(path)
         if len(opened) > _MOST_FLAGFILES:
@@ -294,12 +294,12 @@ def find_flagfile(name: str) -> str:
     for home in _SHIPPED:
         if Path(home, name).is_file() and "configs" in Path(name).parts[:1]:
             return str(home / name)
-    known = [
+    shipped = [
         path.relative_to(home).as_posix()
         for home in _SHIPPED
         for path in home.glob("configs/**/*.cfg")
     ]
-    close = difflib.get_close_matches(name, known, 3)
+    close = difflib.get_close_matches(name, shipped, 3)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     raise FileNotFoundError(f"no flagfile {name!r}.{hint}")
 
@@ -343,16 +343,17 @@ def _definitions(config_class: type) -> flags.FlagValues:
 
 def _define(leaf: dataclasses.Field, hint: Any, values: flags.FlagValues) -> None:
     name, default = fields.flag_name(leaf), leaf.default
-    about = (name, default, leaf.metadata["help"])
+    description = leaf.metadata["help"]
+    about = (name, default, description)
     hint = _without_none(hint)
     origin = typing.get_origin(hint)
     if origin is typing.Literal:
         allowed = list(typing.get_args(hint))
-        flags.DEFINE_enum(name, default, allowed, about[2], flag_values=values)
+        flags.DEFINE_enum(name, default, allowed, description, flag_values=values)
     elif leaf.metadata["repeated"]:
-        flags.DEFINE_multi_string(name, list(default), about[2], flag_values=values)
+        flags.DEFINE_multi_string(name, list(default), description, flag_values=values)
     elif origin is tuple:
-        flags.DEFINE_list(name, list(default), about[2], flag_values=values)
+        flags.DEFINE_list(name, list(default), description, flag_values=values)
     else:
         definers = {
             bool: flags.DEFINE_bool,
@@ -367,11 +368,11 @@ def _without_none(hint: Any) -> Any:
     # ``Literal[...] | None`` is a typing.Union, ``int | None`` a types.UnionType.
     if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return hint
-    (found,) = [each for each in typing.get_args(hint) if each is not type(None)]
-    return found
+    (inner,) = [each for each in typing.get_args(hint) if each is not type(None)]
+    return inner
 
 
-def _asked_for(arguments: Sequence[str], config_class: type, texts: str) -> str:
+def _information(arguments: Sequence[str], config_class: type, texts: str) -> str:
     """Returns the output of ``--help``, ``--helpfull`` or ``--version``, else ""."""
     flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--version" in flags_only:

@@ -3,7 +3,7 @@
 OBJECTIVES = {
     "electra": "replaced token detection",
     "electra_15": "replaced token detection at masked positions only",
-    "replace_mlm": "the original token there, from the corrupted text",
+    "replace_mlm": "the original of masked tokens, from the corrupted text",
     "all_tokens_mlm": "the original of every token, with a copy gate",
     "electric": "energies against the noise of a two-tower generator",
     "mlm": "BERT's masked LM: one network, no discriminator",

@@ -33,39 +33,42 @@ class PredictConfig(Group):
         None, "Folder of a fine-tuning run, or a SavedModel.", required=True
     )
     text_pair: str | None = field(None, "Second text of every pair.")
-    context: str | None = field(None, "Paragraph that the texts are questions on.")
+    context: str | None = field(
+        None, "Paragraph of the questions, which are the texts."
+    )
     jsonl: bool = field(False, "Standard input is JSON Lines.")
     input: str | None = field(
         None,
-        "Table to answer: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
+        "Table to predict: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
     )
     output: str | None = field(
         None,
-        "Table to write, likewise but for .gz; default: JSON Lines on standard output.",
+        "Table to write: .csv, .tsv or .jsonl; default: JSON Lines on standard output.",
         only_with="input",
     )
     text: tuple[str, ...] = field(
         (),
-        "Columns of --input with what the model reads: text, or text and text_pair, or "
-        "question and context. Default: columns of these names.",
+        "Columns of --input: the text, text and text_pair, or question and context. "
+        "Default: columns with these names.",
         only_with="input",
     )
     label: tuple[str, ...] = field(
         (),
-        "Column of --input with right answers, of which scores go to stderr.",
+        "Column of --input with labels; prints scores to standard error.",
         only_with="input",
     )
-    label_separator: str = field("|", "Between several labels in one cell.")
-    batch_size: int = field(32, "Texts at a time.", min=1)
+    label_separator: str = field("|", "Separator of labels in one cell.")
+    batch_size: int = field(32, "Texts per batch.", min=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Group):
-    """Scores a fine-tuned model on a labeled table, or packs GLUE predictions.
+    r"""Scores a fine-tuned model on a labeled table, or packs GLUE predictions.
 
     Examples:
-      electra-tf evaluate --model=runs/topics --input=dev.csv --text=body --label=topic
-      electra-tf evaluate --glue=submission.zip runs/cola runs/sst --allow_missing
+      python -m electra_tf evaluate --model=runs/topics --input=dev.csv --text=body \
+          --label=topic
+      python -m electra_tf evaluate --glue=submission.zip runs/cola runs/sst
 
     The first prints the metrics of the task, as fine-tuning does for --eval. The second
     packs the test predictions of several runs for the GLUE server.
@@ -78,10 +81,10 @@ class EvaluateConfig(Group):
     text: tuple[str, ...] = field(
         (), "Columns with the texts, as in `electra-tf predict`."
     )
-    label: tuple[str, ...] = field(("label",), "Column with the right answers.")
-    label_separator: str = field("|", "Between several labels in one cell.")
-    batch_size: int = field(32, "Texts at a time.", min=1)
-    glue: str | None = field(None, "The zip to write for the GLUE server.")
+    label: tuple[str, ...] = field(("label",), "Column with the labels.")
+    label_separator: str = field("|", "Separator of labels in one cell.")
+    batch_size: int = field(32, "Texts per batch.", min=1)
+    glue: str | None = field(None, "Zip file to write for the GLUE server.")
     allow_missing: bool = field(
         False,
         "Leave out GLUE tasks without a run.",
@@ -124,26 +127,24 @@ class InspectConfig(TokenizerFlags):
     fill: bool = field(False, "Fill each [MASK] with the generator.")
     mask_rate: float | None = field(
         None,
-        "Of --corrupt; default: as in pretraining.",
+        "Mask rate of --corrupt; default: as in pretraining.",
         above=0,
         max=1,
         only_with="corrupt",
     )
     temperature: float | None = field(
         None,
-        "Of --corrupt; 0: the most probable token; default: as in pretraining.",
+        "Temperature of --corrupt; 0: greedy; default: as in pretraining.",
         min=0,
         only_with="corrupt",
     )
-    seed: int = field(0, "Of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
+    seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
-    html: str | None = field(None, "Also write the answers to this file.")
+    html: str | None = field(None, "HTML page to write, too.")
     attention: bool = field(
-        False,
-        "In that file, also what every head of the discriminator looks at.",
-        only_with="html",
+        False, "Add the attention of every head to --html.", only_with="html"
     )
-    overwrite: bool = field(False, "Replace a file that is there.")
+    overwrite: bool = field(False, "Replace an existing file.")
     json: bool = field(False, "Print one JSON object per text.")
     curves: str | None = field(
         None, "Picture (.png, .svg, .pdf) or page (.html) of learning curves to write."
@@ -164,16 +165,15 @@ class InspectConfig(TokenizerFlags):
         super().__post_init__()
         require(
             self.curves is None or self.model is None,
-            "--curves draws the runs that are named after the flags: leave out "
-            "--model.",
+            "--curves plots the runs given as arguments: leave out --model.",
         )
         require(
             not (self.corrupt and self.fill),
-            "--corrupt and --fill exclude each other: ask one thing at a time.",
+            "--corrupt and --fill exclude each other: leave one of them out.",
         )
         require(
             not (self.attention and self.fill),
-            "--attention is of verdicts: leave out --fill.",
+            "--attention and --fill exclude each other: leave one of them out.",
         )
 
 
@@ -183,11 +183,11 @@ class ScoreConfig(TokenizerFlags):
 
     Examples:
       # Accuracy on minimal pairs in BLiMP's format.
-      electra-tf score --model=runs/small --data=blimp/ --method=masked_lm --limit=100
+      python -m electra_tf score --model=runs/small --data=blimp/ --limit=100
 
       # Best hypothesis of each n-best list, compared with other scoring methods.
-      electra-tf score --model=runs/small --input=lists.jsonl --output=best.jsonl \
-          --compare
+      python -m electra_tf score --model=runs/small --input=lists.jsonl \
+          --output=best.jsonl --compare
 
     A line of --data has sentence_good, sentence_bad, UID and field. Prints the accuracy
     by paradigm and by field, with 95 % confidence intervals.
@@ -212,19 +212,19 @@ class ScoreConfig(TokenizerFlags):
         only_with="input",
     )
     report: str | None = field(None, "Also write the numbers to this file, as JSON.")
-    overwrite: bool = field(False, "Replace files that are there.")
+    overwrite: bool = field(False, "Replace existing files.")
     method: Literal["auto", "detection", "energy", "masked_lm"] = field(
         "auto",
-        "detection: log P(original) of the discriminator; energy: Electric's; "
-        "masked_lm: of the generator, or of a masked-LM run, a pass per token; auto: "
-        "what the run was for.",
+        "detection: log P(original) of the discriminator; energy: of Electric; "
+        "masked_lm: log-probabilities of the generator or masked LM, one pass per "
+        "token; auto: by the objective of the run.",
     )
     by: Literal["sum", "mean", "worst"] = field(
-        "sum", "Score of a sentence: sum, mean or (for --input) least of its tokens'."
+        "sum", "Aggregate of the token scores: sum, mean or, for --input, the minimum."
     )
     limit: int | None = field(
         None,
-        "Most pairs of each file of --data; default: all.",
+        "Pairs to read of each file of --data; default: all.",
         min=1,
         only_with="data",
     )
@@ -236,17 +236,17 @@ class ScoreConfig(TokenizerFlags):
     )
     compare: bool = field(
         False,
-        "Also score --input in the other ways that the folder has models for.",
+        "Also score --input with all other methods that the folder supports.",
         only_with="input",
     )
     seed: int = field(
         0,
-        "Of the halves of --input and of the bootstrap.",
+        "Seed of the split of --input and of the bootstrap.",
         min=0,
         max=MAX_SEED,
         only_with="input",
     )
-    batch_size: int = field(64, "Rows at a time.", min=1)
+    batch_size: int = field(64, "Rows per batch.", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -256,11 +256,11 @@ class ScoreConfig(TokenizerFlags):
         )
         require(
             not self.data or self.by != "worst",
-            "--by=worst goes with --input; minimal pairs are compared by sum or mean.",
+            "--by=worst needs --input; minimal pairs are compared by sum or mean.",
         )
         require(
             self.input is None or self.output is not None,
-            "--input needs --output, where to write the best hypotheses.",
+            "--input needs --output, the file for the best hypotheses.",
         )
 
 
@@ -283,7 +283,7 @@ class AnalyzeConfig(TokenizerFlags):
 
     inspect: predictions and attention of every head on a few texts.
     calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
-    by its generator, a unigram, a uniform one, and those of --generators.
+    by its generator, a unigram, a uniform one, and the generators of --generators.
     errors: detection of the wrong words of --errors.
     bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency,
     length, piece and position, beside the generator's accuracy.
@@ -300,25 +300,25 @@ class AnalyzeConfig(TokenizerFlags):
         required=True,
     )
     output: str | None = field(None, "Folder to write the report to.", required=True)
-    overwrite: bool = field(False, "Replace a report that is there.")
+    overwrite: bool = field(False, "Replace an existing report.")
     only: tuple[str, ...] = field(
         (), f"Parts: {', '.join(PARTS)}. Default: all that have their data."
     )
     text: tuple[str, ...] = field(
         (),
-        "Files and folders of plain text, or installed; default: what the run held "
-        "out.",
+        "Files and folders of plain text, or installed; default: the run's held-out "
+        "text.",
     )
     inspect: tuple[str, ...] = field(
         (),
-        "A text to show verdicts and attention of; may be given again. Default: some "
+        "Text for predictions and attention; may be given several times. Default: "
         "sentences of --tagged, else of --text.",
         repeated=True,
     )
     generators: tuple[str, ...] = field(
         (), "Folders of other runs whose generators corrupt the text too."
     )
-    limit: int = field(1_000, "Most rows of text.", min=2)
+    limit: int = field(1_000, "Maximum rows of text.", min=2)
     errors: tuple[str, ...] = field(
         (),
         "Sentences with marked errors: M2 (.m2), columns of words and c or i, parallel "
@@ -326,7 +326,7 @@ class AnalyzeConfig(TokenizerFlags):
     )
     agreement: float = field(
         0.5,
-        "Least share of M2's annotators who mark a wrong word.",
+        "Minimum share of M2's annotators who mark a wrong word.",
         above=0,
         max=1,
         only_with="errors",
@@ -343,9 +343,9 @@ class AnalyzeConfig(TokenizerFlags):
     encoders: tuple[str, ...] = field(
         (), "Folders of other encoders, or of a comparison, beside the model's."
     )
-    sentences: int = field(300, "Most sentences of each of these files.", min=4)
-    seed: int = field(0, "Of corruptions and splits.", min=0, max=MAX_SEED)
-    batch_size: int = field(32, "Rows at a time.", min=1)
+    sentences: int = field(300, "Maximum sentences of each of these files.", min=4)
+    seed: int = field(0, "Seed of corruptions and splits.", min=0, max=MAX_SEED)
+    batch_size: int = field(32, "Rows per batch.", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -371,9 +371,9 @@ class ConvertConfig(Group):
       python -m electra_tf convert --from=disc_dir --generator=gen_dir --to=imported
 
       # Fine-tune it, or continue pretraining on your own text.
-      python run_finetuning.py --flagfile=configs/tasks/mrpc.cfg --data_dir=glue/MRPC \
-          --encoder=imported/encoder.keras
-      python run_pretraining.py --flagfile=configs/small_plus_plus.cfg \
+      python -m electra_tf finetune --flagfile=configs/tasks/mrpc.cfg \
+          --data_dir=glue/MRPC --encoder=imported/encoder.keras
+      python -m electra_tf pretrain --flagfile=configs/small_plus_plus.cfg \
           --init_from=imported --corpus=my_domain/
 
       # Export for transformers (or TensorFlow 1, or keras-hub).
@@ -399,7 +399,7 @@ class ConvertConfig(Group):
 
     source: str | None = field(
         None,
-        "What to read: a folder of transformers or owner/name on its hub, a TensorFlow "
+        "Source: a folder of transformers or owner/name on its hub, a TensorFlow "
         "1 checkpoint or its folder, a preset or backbone of keras-hub, a finished run "
         "or an imported folder.",
         flag="from",
@@ -407,56 +407,58 @@ class ConvertConfig(Group):
     )
     checkpoint: int | None = field(
         None,
-        "Of a pretraining run, finished or not: take the weights after this step, one "
-        "of those in its checkpoints/.",
+        "Step of a checkpoint in checkpoints/ of a pretraining run, finished or not; "
+        "default: the finished run.",
         min=1,
     )
     to: str | None = field(None, "Folder to write.", required=True)
     format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
-        "electra_tf", "What to write."
+        "electra_tf", "Format to write."
     )
     generator: str | None = field(None, "The generator's folder (hugging_face).")
     only: Literal["discriminator", "generator"] | None = field(
         None,
-        "Leave the other tower out; of a fine-tuned model, and of another objective "
-        "than replaced tokens, the discriminator is the encoder, without its head.",
+        "Leave the other tower out. Of a fine-tuned model, and of objectives other "
+        "than replaced tokens, discriminator is the encoder without its head.",
     )
     pair: bool | None = field(
         None,
-        "Whether a fine-tuned model of hugging_face reads two texts; its files do not "
-        "say so. Default: one.",
+        "Whether a fine-tuned Hugging Face model reads pairs, which its files do not "
+        "state. Default: single texts.",
     )
     num_heads: int | None = field(
         None,
-        "Attention heads, which no shape tells; default: config file, or hidden size "
-        "// 64.",
+        "Attention heads, which shapes do not determine; default: config file, or "
+        "hidden size // 64.",
         min=1,
     )
-    generator_num_heads: int | None = field(None, "Likewise, of the generator.", min=1)
+    generator_num_heads: int | None = field(
+        None, "Attention heads of the generator, likewise.", min=1
+    )
     vocab_file: str | None = field(
         None, "Vocabulary, one token per line; default: the source's."
     )
     trained_length: int | None = field(
         None,
-        "Positions that were trained; fine-tuning warns beyond. Default: what the "
-        "source says, or the whole position table.",
+        "Positions that were trained; fine-tuning warns beyond. Default: by the "
+        "source, or the whole position table.",
         min=1,
     )
-    lower_case: bool | None = field(None, "Overrides the source.")
-    strip_accents: bool | None = field(None, "Overrides the source.")
+    lower_case: bool | None = field(None, "Override the source.")
+    strip_accents: bool | None = field(None, "Override the source.")
     float16: bool = field(
         False,
-        "Write weights with 16 bits, in half the space (electra_tf, hugging_face).",
+        "Store 16-bit weights, in half the space (electra_tf, hugging_face).",
     )
     overwrite: bool = field(False, "Replace an earlier conversion.")
     push_to_hub: str | None = field(
         None,
-        "owner/name: upload what was written (hugging_face) to this repository on the "
-        "Hugging Face hub, with the token of its client (HF_TOKEN, hf auth login).",
+        "owner/name: repository on the Hugging Face hub to upload the export to "
+        "(hugging_face), with the token of its client (HF_TOKEN, hf auth login).",
     )
     private: bool = field(
         False,
-        "A repository that --push_to_hub makes is private.",
+        "Create the repository of --push_to_hub as private.",
         only_with="push_to_hub",
     )
 
@@ -470,12 +472,11 @@ class ConvertConfig(Group):
         name = self.push_to_hub or "owner/name"
         require(
             bool(re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)),
-            f"--push_to_hub={name} is no repository: give owner/name.",
+            f"--push_to_hub={name} is not a repository: give owner/name.",
         )
         require(
             not self.float16 or self.format in ("electra_tf", "hugging_face"),
-            "--float16 goes with --format=electra_tf or hugging_face, got "
-            f"{self.format}.",
+            f"--float16 needs --format=electra_tf or hugging_face, got {self.format}.",
         )
 
 
@@ -501,7 +502,7 @@ class DoctorConfig(Group):
     flagfile: str | None = field(None, "Pretraining config to examine.")
     generator: str | None = field(
         None,
-        "Folder of the generator, where --model holds only one.",
+        "Folder of the generator, if --model holds only one network.",
         only_with="model",
     )
     json: bool = field(False, "One JSON object per line.")
@@ -510,5 +511,5 @@ class DoctorConfig(Group):
         super().__post_init__()
         require(
             (self.model is None) != (self.flagfile is None),
-            "name what to examine: either --model or --flagfile.",
+            "give either --model or --flagfile.",
         )

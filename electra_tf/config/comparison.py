@@ -13,7 +13,7 @@ class CompareConfig(Group):
     r"""Pretrains systems at equal FLOPs, probes their encoders, and tests differences.
 
     Examples:
-      # Print steps, FLOPs, time and disk space without training.
+      # Print steps, FLOPs and parameters of each system without training.
       python -m electra_tf compare --flagfile=configs/compare/table5.cfg --dry_run \
           --data_root=data --pretrain=--corpus=data/text.txt
 
@@ -36,19 +36,19 @@ class CompareConfig(Group):
 
     pretrain: tuple[str, ...] = field(
         (),
-        "Flags of run_pretraining.py that all systems share, as on its command line; "
-        "may be given several times, later ones win.",
+        "Flags of electra-tf pretrain that all systems share. May be given several "
+        "times; later flags win.",
         repeated=True,
     )
     system: tuple[str, ...] = field(
         (),
-        "A system: 'NAME: FLAGS', the flags of run_pretraining.py in which it differs. "
-        "Once for each system.",
+        "A system: 'NAME: FLAGS', with its own flags of electra-tf pretrain. Once for "
+        "each system.",
         repeated=True,
     )
     probe: tuple[str, ...] = field(
         (),
-        "A fine-tuning task for every encoder: 'NAME: FLAGS' of run_finetuning.py. "
+        "A fine-tuning task for every encoder: 'NAME: FLAGS' of electra-tf finetune. "
         "Once for each probe.",
         repeated=True,
     )
@@ -59,23 +59,20 @@ class CompareConfig(Group):
         repeated=True,
     )
     data_root: str = field(
-        "data",
-        "Folder that {data} in --pretrain, --system, --probe and --pairs stands for.",
+        "data", "Folder that replaces {data} in --pretrain, --system, --probe, --pairs."
     )
-    output_dir: str = field("runs/compare", "Folder for everything.")
+    output_dir: str = field("runs/compare", "Output folder.")
     budget: str = field(
-        "electra:1000", "SYSTEM:STEPS: every run gets what this system's steps cost."
+        "electra:1000", "SYSTEM:STEPS: every run gets the FLOPs of these steps."
     )
-    budget_flops: float = field(
-        0.0, "Or the FLOPs of a run, in place of --budget.", min=0
-    )
+    budget_flops: float = field(0.0, "FLOPs of a run, in place of --budget.", min=0)
     equal: Literal["flops", "steps"] = field(
         "flops",
-        "What is equal: FLOPs, or (as in Figure 3, left, of the paper) steps.",
+        "Equal quantity of all runs: FLOPs, or steps as in the paper's Figure 3, left.",
     )
     flops_rule: Literal["matmul", "original"] = field(
         "matmul",
-        "How FLOPs are counted: matmul: matrix products, backward twice forward; "
+        "Rule for counting FLOPs. matmul: matrix products, backward twice forward; "
         "original: as the paper's script, look-ups as dense products.",
     )
     seeds: int = field(
@@ -96,14 +93,14 @@ class CompareConfig(Group):
     )
     threshold_auc: float = field(
         0.65,
-        "Least AUC over replaceable held-out tokens of a discriminator that is ranked; "
-        "0: none.",
+        "Minimum AUC over replaceable held-out tokens of a ranked discriminator; 0: "
+        "none.",
         min=0,
         below=1,
     )
     threshold_nats: float = field(
         0.3,
-        "Likewise of a masked LM: least nats below the best trivial predictor.",
+        "Minimum gain of a ranked masked LM over the best trivial predictor, in nats.",
         min=0,
     )
     workers: int = field(
@@ -113,14 +110,14 @@ class CompareConfig(Group):
     )
     keep: Literal["results", "models", "all"] = field(
         "models",
-        "What stays of a finished run beside its results: nothing, its models, or "
-        "checkpoints and fine-tuned models too.",
+        "Files of a finished run to keep: its results, its models too, or also its "
+        "checkpoints and fine-tuned models.",
     )
     overwrite: bool = field(
         False, "Delete the results of systems and probes whose settings changed."
     )
     dry_run: bool = field(
-        False, "Build data, print steps, FLOPs and parameters of each system, stop."
+        False, "Build data and print steps, FLOPs and parameters of each system."
     )
 
     def __post_init__(self) -> None:
@@ -142,12 +139,12 @@ class CompareConfig(Group):
     def points(self) -> tuple[float, ...]:
         """Fractions of a run to probe, ascending to 1; ValueError unless in (0, 1]."""
         try:
-            found = {float(text) for text in self.checkpoints}
+            shares = {float(text) for text in self.checkpoints}
         except ValueError:
-            found = {0.0}
+            shares = {0.0}
         require(
-            all(0 < point <= 1 for point in found),
+            all(0 < point <= 1 for point in shares),
             "--checkpoints must be shares in (0, 1], such as 0.25,0.5,1; got "
             f"{','.join(self.checkpoints)}.",
         )
-        return tuple(sorted(found | {1.0}))
+        return tuple(sorted(shares | {1.0}))

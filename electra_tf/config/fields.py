@@ -147,7 +147,7 @@ def check_dependencies(config: Any) -> None:
         else:
             require(
                 given != other.default,
-                f"--{shown} goes with --{flag_name(other)}: give that, too.",
+                f"--{shown} needs --{flag_name(other)}.",
             )
 
 

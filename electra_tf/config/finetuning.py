@@ -34,39 +34,37 @@ class FinetuneRunConfig(Group):
         "classification",
         "A GLUE task (cola, sst, mrpc, qqp, sts, mnli, qnli, rte, wnli); "
         "squad1, squad2; chunking, ner, pos, tagging; classification, multilabel or "
-        "regression of your own table; or documentation, the embedded one.",
+        "regression of your own table; or documentation, the embedded task.",
     )
     encoder: str = field(
         "runs/tiny/encoder.keras",
-        "Encoder to start from: an encoder.keras, the folder that holds it, the folder "
-        "of a fine-tuning run (whose encoder goes on), or mini, the small one that "
-        "comes with the package.",
+        "Encoder to start from: an encoder.keras or its folder, the folder of a "
+        "fine-tuning run, or mini, the small encoder that comes with the package.",
         resumable=True,
     )
     output_dir: str | None = field(
         None,
-        "Folder for everything the run leaves; default: runs/TASK.",
+        "Output folder; default: runs/TASK.",
         resumable=True,
     )
     overwrite: bool = field(
         False,
-        "Start anew where output_dir holds a finished run, or an interrupted one, "
-        "which is resumed otherwise.",
+        "Delete the run in output_dir, finished or interrupted, and start again.",
         resumable=True,
     )
-    seeds: int = field(1, "How many runs, with seeds seed, seed + 1, ...", min=1)
+    seeds: int = field(1, "Number of runs, with seeds seed, seed + 1, ...", min=1)
     seed: int = field(
-        0, "First seed: of head, data order and dropout.", min=0, max=MAX_SEED
+        0, "First seed, of head, data order and dropout.", min=0, max=MAX_SEED
     )
     init: Literal["pretrained", "random"] = field(
         "pretrained",
-        "random: forget what the encoder has learned, to see what it was worth.",
+        "random: random weights, to measure the effect of pretraining.",
     )
     frozen: bool = field(
         False,
-        "Leave the encoder as it is and train linear layers on its states, to "
-        "convergence: on each layer, and on a learned mixture, whose score decides. "
-        "Writes results.json and no model.",
+        "Train linear layers on the states of the frozen encoder: one per layer, and "
+        "one on a learned mixture, whose score is the main score. Writes results.json "
+        "and no model.",
     )
     mixed_precision: Literal["none", "bfloat16"] = field(
         "none", "Compute dtype of training; scores are always float32."
@@ -84,8 +82,8 @@ class FinetuneRunConfig(Group):
     )
     export_precision: Literal["float32", "bfloat16"] = field(
         "float32",
-        "Of the encoder in saved_model/; bfloat16 takes half the memory, is faster "
-        "where the processor has it, and answers a little differently.",
+        "Precision of the encoder in saved_model/. bfloat16 takes half the memory, is "
+        "faster on processors that support it, and changes answers slightly.",
         resumable=True,
     )
     export_litert: bool = field(
@@ -137,12 +135,11 @@ class FinetuneDataConfig(TokenizerFlags):
         ("label",),
         "Column with the label; for multilabel also several columns of 0 and 1.",
     )
-    label_separator: str = field("|", "Between several labels in one cell.")
+    label_separator: str = field("|", "Separator of labels in one cell.")
     threshold: float | None = field(
         None,
-        "Probability from which on a label of multilabel is given; default: the one "
-        "with the best main score on a tenth of the training data, which is not "
-        "trained on. It is stored with the model.",
+        "Minimum probability of a predicted label; default: the one with the best main "
+        "score on a held-out tenth of the training data. Stored with the model.",
         above=0,
         max=1,
         only_with="task=multilabel",
@@ -160,14 +157,13 @@ class FinetuneDataConfig(TokenizerFlags):
     )
     max_seq_length: int | None = field(
         None,
-        "Most tokens of an example; longer ones are cut. Default: of the task.",
+        "Maximum tokens of an example; longer ones are cut. Default: by the task.",
         min=8,
     )
     long_texts: Literal["cut", "windows"] = field(
         "cut",
-        "What becomes of a single text beyond max_seq_length, in training and ever "
-        "after. cut: its beginning is read. windows: all of it, in several rows; "
-        "their logits are averaged.",
+        "Single texts beyond max_seq_length, in training and predictions. cut: keep "
+        "the beginning. windows: split into rows and average their logits.",
     )
     pair_doubling: bool = field(
         True, "Train MRPC and STS-B in both orders, as the original code."
@@ -197,7 +193,7 @@ class TaggingConfig(Group):
     word_column: str | None = field(
         None,
         "Column of the words: its number from 0 (negative: from the end), or its name "
-        "in CoNLL-U and tables; default: of the task.",
+        "in CoNLL-U and tables; default: by the task.",
         only_with=_TAGGING,
     )
     tag_column: str | None = field(
@@ -207,22 +203,22 @@ class TaggingConfig(Group):
     )
     tag_metric: Literal["task", "f1", "accuracy"] = field(
         "task",
-        "f1: of the spans of B- and I- (E-, S-) tags. accuracy: of words.",
+        "f1: F1 of spans of B- and I- (E-, S-) tags. accuracy: accuracy of words.",
         only_with=_TAGGING,
     )
     tag_encoding: Literal["given", "bioes"] = field(
         "given",
-        "bioes: learn spans as BIOES, as the original code, answer in IOB2.",
+        "bioes: train on BIOES, as the original code, and predict IOB2.",
         only_with=_TAGGING,
     )
     long_sentences: Literal["split", "truncate"] = field(
         "split",
-        "What becomes of the words that do not fit into max_seq_length.",
+        "Words beyond max_seq_length: continue in another row, or drop them.",
         only_with=_TAGGING,
     )
     unknown_tags: Literal["error", "allow"] = field(
         "error",
-        "Tags in evaluation data that the training data lacks: stop, or wrong.",
+        "Tags in evaluation data that the training data lacks: stop, or count wrong.",
         only_with=_TAGGING,
     )
 
@@ -233,19 +229,19 @@ class QuestionAnsweringConfig(Group):
 
     max_query_length: int = field(
         64,
-        "Most word pieces of a question.",
+        "Maximum word pieces of a question.",
         min=1,
         only_with=_QUESTIONS,
     )
     doc_stride: int = field(
         128,
-        "Word pieces between the beginnings of neighboring windows of a paragraph.",
+        "Word pieces between the starts of neighboring windows of a paragraph.",
         min=1,
         only_with=_QUESTIONS,
     )
     max_answer_length: int = field(
         30,
-        "Most word pieces of an answer.",
+        "Maximum word pieces of an answer.",
         min=1,
         only_with=_QUESTIONS,
     )
@@ -257,21 +253,21 @@ class QuestionAnsweringConfig(Group):
     )
     beam_size: int = field(
         20,
-        "Starts, and ends per start, that are looked at.",
+        "Candidate starts, and candidate ends per start.",
         min=1,
         only_with=_QUESTIONS,
     )
     span_head: Literal["joint", "independent"] = field(
         "joint",
         "joint: the end of an answer is predicted given its start, as in the original "
-        "(XLNet's head). independent: one linear layer each, as BERT's, which is what "
-        "transformers has (electra-tf convert).",
+        "(XLNet's head). independent: one linear layer each, as in BERT and "
+        "transformers (electra-tf convert).",
         only_with=_QUESTIONS,
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",
-        "Whether the model says if there is an answer; default: for squad2. The "
-        "original code has it on for squad1 too.",
+        "Whether the model predicts if a question has an answer; default: for squad2. "
+        "The original code does for squad1, too.",
         only_with=_QUESTIONS,
     )
     answerable_weight: float = field(
@@ -282,7 +278,7 @@ class QuestionAnsweringConfig(Group):
     )
     null_threshold: float = field(
         -2.75,
-        "Logit of no answer above which none is given.",
+        'Logit of "no answer" above which the answer is empty.',
         only_with=_QUESTIONS,
     )
 
@@ -298,9 +294,11 @@ class RecipeConfig(Group):
         "1e-4, 5e-5 large; weight decay 0.01; summed loss; one power more).",
     )
     learning_rate: float | None = field(
-        None, "Peak; default: preset and size.", above=0
+        None, "Peak learning rate; default: by preset and size.", above=0
     )
-    weight_decay: float | None = field(None, "Decoupled; default: preset.", min=0)
+    weight_decay: float | None = field(
+        None, "Decoupled weight decay; default: by preset.", min=0
+    )
     layerwise_decay: float | None = field(
         None,
         "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
@@ -311,11 +309,11 @@ class RecipeConfig(Group):
     )
     loss_reduction: Literal["preset", "sum", "mean"] = field(
         "preset",
-        "Over the batch, before the clip to norm 1: sum clips nearly every step.",
+        "Loss over the batch, before the clip to norm 1: sum clips nearly every step.",
     )
     epochs: float | None = field(
         None,
-        "Passes over the data; default: of the task (10 for RTE and STS-B, 3).",
+        "Passes over the data; default: 3, and 10 for RTE and STS-B.",
         above=0,
     )
     train_batch_size: int = field(32, "Rows per update.", min=1)
@@ -326,7 +324,7 @@ class RecipeConfig(Group):
         "product", "As in pretraining: warm-up times decay, or one after the other."
     )
     clip_norm: float = field(
-        1.0, "Joint norm that gradients are clipped to.", above=0, max=math.inf
+        1.0, "Maximum global norm of the gradients.", above=0, max=math.inf
     )
     adam_bias_correction: bool = field(
         False,
@@ -334,7 +332,7 @@ class RecipeConfig(Group):
         "larger. The correction leaves epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     dropout: float = field(
-        0.1, "Dropout of the encoder, whatever pretraining had.", min=0, below=1
+        0.1, "Dropout of the encoder, independent of pretraining.", min=0, below=1
     )
     attention_dropout: float = field(
         0.1, "Dropout of attention probabilities, likewise.", min=0, below=1
@@ -342,15 +340,14 @@ class RecipeConfig(Group):
     head_dropout: float = field(0.1, "Dropout before the linear layer.", min=0, below=1)
     pooling: Literal["cls", "mean", "layers"] = field(
         "cls",
-        "What the linear layer of a text task reads: cls: [CLS] of the last layer, as "
-        "the original; mean: of all tokens; layers: their mean, from a learned mixture "
-        "of all layers.",
+        "Input of the linear layer of a text task. cls: [CLS] of the last layer, as "
+        "the original; mean: mean of all tokens; layers: mean of a learned mixture of "
+        "all layers.",
     )
     head_init: Literal["random", "probe"] = field(
         "random",
-        "What the linear layer starts from: random: as the original; probe: trained to "
-        "convergence on the states of the encoder before fine-tuning begins, so that "
-        "this starts with what the encoder knows.",
+        "Initial linear layer. random: as the original; probe: trained to convergence "
+        "on the states of the frozen encoder.",
     )
     early_stopping_patience: int = field(
         0,
@@ -370,16 +367,16 @@ class SearchConfig(Group):
 
     search: tuple[str, ...] = field(
         (),
-        "Flags to try values of, such as learning_rate,epochs, each maybe with two "
-        "ends (learning_rate=1e-4:1e-3) or values (epochs=2/4/8); also dropout, "
+        "Hyperparameters to search, such as learning_rate,epochs, each optionally with "
+        "a range (learning_rate=1e-4:1e-3) or values (epochs=2/4/8); also dropout, "
         "attention_dropout, head_dropout, layerwise_decay, weight_decay, "
-        "warmup_proportion and seed. Chosen on a fifth of the training data, never on "
-        "the evaluation data; the best then trains on all of it. Needs Optuna.",
+        "warmup_proportion and seed. A held-out fifth of the training data selects the "
+        "best values, which then train on all of it. Needs Optuna.",
     )
     search_trials: int = field(
         20,
-        "Trials of --search, the first with the flags as they are. A search that was "
-        "killed goes on with the same command.",
+        "Trials of --search, the first with the given flags. The same command resumes "
+        "a killed search.",
         min=2,
         resumable=True,
         only_with="search",
@@ -407,25 +404,25 @@ class FinetuneConfig:
 
     Examples:
       # An embedded task, after pretraining with configs/tiny.cfg.
-      python run_finetuning.py --flagfile=configs/tasks/tiny.cfg
+      python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg
 
       # A GLUE task with five seeds.
-      python run_finetuning.py --flagfile=configs/tasks/cola.cfg --data_dir=glue/CoLA \
-          --encoder=runs/small/encoder.keras --seeds=5
+      python -m electra_tf finetune --flagfile=configs/tasks/cola.cfg \
+          --data_dir=glue/CoLA --encoder=runs/small/encoder.keras --seeds=5
 
       # Your own table: one text column, or two for pairs.
-      python run_finetuning.py --task=classification --train=my.csv --eval=my_dev.csv \
-          --text=title,body --label=topic --encoder=runs/small/encoder.keras
+      python -m electra_tf finetune --task=classification --train=my.csv \
+          --eval=my_dev.csv --text=title,body --label=topic --encoder=mini
 
       # The same task without pretraining.
-      python run_finetuning.py --flagfile=configs/tasks/tiny.cfg --init=random \
+      python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg --init=random \
           --output_dir=runs/tiny_random
 
     Writes model.keras, saved_model/, labels.txt, predictions.tsv, submission files,
     figures, metrics.jsonl, results.json and config.json to --output_dir.
     Predict with: python -m electra_tf predict --model=OUTPUT_DIR "a text".
-    The same command resumes an interrupted run. Exit codes: 0 done, 1 error, 75 stopped
-    by a signal after saving a checkpoint.
+    The same command resumes an interrupted run at its last finished epoch. Exit codes:
+    0 done, 1 error, 75 stopped by SIGTERM or SIGINT.
     """
 
     run: FinetuneRunConfig = dataclasses.field(default_factory=FinetuneRunConfig)
@@ -442,8 +439,7 @@ class FinetuneConfig:
             return
         require(
             not self.run.frozen,
-            "--search trains the encoder and --frozen does not: leave one of them out. "
-            "(The probes of --frozen choose their own strength.)",
+            "--search trains the encoder and --frozen does not: leave one of them out.",
         )
         for name, numbers, _ in self.search.parsed():
             require(

@@ -21,9 +21,7 @@ from electra_tf.errors import UserError
 class RunConfig(Group):
     """Output, steps, batch size and devices."""
 
-    model_dir: str = field(
-        "runs/electra", "Folder for everything the run leaves.", resumable=True
-    )
+    model_dir: str = field("runs/electra", "Output folder of the run.", resumable=True)
     num_train_steps: int = field(1_000_000, "Optimizer updates in total.", min=1)
     train_batch_size: int = field(
         128,
@@ -32,7 +30,7 @@ class RunConfig(Group):
     )
     gradient_accumulation_steps: int = field(
         1,
-        "Micro-batches per update: the memory of one, the result of all.",
+        "Micro-batches per update, which save memory and keep the result.",
         min=1,
     )
     eval_batch_size: int = field(
@@ -66,13 +64,16 @@ class RunConfig(Group):
         min=1,
     )
     seed: int = field(
-        0, "Of weights, data order, masks, samples and dropout.", min=0, max=MAX_SEED
+        0,
+        "Seed of weights, data order, masks, samples and dropout.",
+        min=0,
+        max=MAX_SEED,
     )
     init_from: str | None = field(
         None,
-        "Start from the weights (not the optimizer) of this folder: mini, a model_dir "
-        "of any objective, one of its checkpoints, or what electra-tf convert wrote. "
-        "Its vocabulary, casing and sizes replace flags that are not given.",
+        "Initial weights, without the optimizer: mini, a model_dir of any objective, one "
+        "of its checkpoints, or an import of electra-tf convert. Its vocabulary, casing "
+        "and sizes replace flags that are not given.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(
@@ -106,7 +107,7 @@ class RunConfig(Group):
     )
     overwrite: bool = field(
         False,
-        "Start anew although model_dir holds a run: deletes that run.",
+        "Delete the run in model_dir and start again.",
         resumable=True,
     )
     dry_run: bool = field(
@@ -150,13 +151,13 @@ class DataConfig(CorpusFlags):
 
     records: tuple[str, ...] = field(
         (),
-        "TFRecord files, globs or folders made earlier; the corpus is then not read.",
+        "Existing TFRecord files, globs or folders, in place of the corpus.",
         resumable=True,
     )
     corpus_weights: tuple[str, ...] = field(
         (),
-        "Shares of the rows that come from each of --records, such as 0.7,0.3; "
-        "default: every record as often as any other.",
+        "Share of the rows from each of --records, such as 0.7,0.3; default: every "
+        "record equally often.",
         only_with="records",
     )
     file_sharding: bool = field(
@@ -172,7 +173,7 @@ class DataConfig(CorpusFlags):
     )
     data_dir: str | None = field(
         None,
-        "Where vocabulary and records are kept; default: model_dir/data.",
+        "Folder of vocabulary and records; default: model_dir/data.",
         resumable=True,
     )
     shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
@@ -190,15 +191,15 @@ class DataConfig(CorpusFlags):
     def weights(self) -> tuple[float, ...]:
         """Sampling weights of ``records``; raises ValueError unless positive."""
         try:
-            found = tuple(map(float, self.corpus_weights))
+            weights = tuple(map(float, self.corpus_weights))
         except ValueError:
-            found = (0.0,)
+            weights = (0.0,)
         require(
-            all(0 < weight < math.inf for weight in found),
+            all(0 < weight < math.inf for weight in weights),
             "--corpus_weights must be numbers above 0, such as 0.7,0.3; got "
             f"{','.join(self.corpus_weights)}.",
         )
-        return found
+        return weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,7 +209,7 @@ class MaskingConfig(Group):
     masking: Literal["static", "dynamic"] = field(
         "static",
         "static: a record is masked in the same mask_variants ways, pass after pass; "
-        "dynamic: anew in every pass.",
+        "dynamic: differently in every pass.",
     )
     mask_variants: int = field(
         10,
@@ -216,16 +217,14 @@ class MaskingConfig(Group):
         min=1,
         only_with="masking=static",
     )
-    mask_rate: float = field(
-        0.15, "Share of a row's tokens that is chosen.", above=0, max=1
-    )
+    mask_rate: float = field(0.15, "Share of a row's tokens to mask.", above=0, max=1)
     mask_rule: Literal["electra", "bert"] = field(
         "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
     final_mask_rate: float | None = field(
         None,
-        "Rate that mask_rate goes to, linearly; default: it stays.",
+        "Mask rate after a linear change; default: constant.",
         above=0,
         max=1,
     )
@@ -239,12 +238,12 @@ class MaskingConfig(Group):
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
     ] = field(
         "tokens",
-        "Exactly the asked number of tokens, whole words, spans of words (SpanBERT), "
+        "Exactly mask_rate of the tokens, whole words, spans of words (SpanBERT), "
         "rare tokens more often, or the original's draws with replacement.",
     )
     mask_rarity_power: float = field(
         0.5,
-        "rare_tokens: a token that occurs n times weighs n to the minus this.",
+        "rare_tokens: weight (n + 1)^-power of a token that occurs n times.",
         only_with="mask_select=rare_tokens",
     )
     max_predictions_per_seq: int | None = field(
@@ -265,20 +264,22 @@ class EncoderConfig(Group):
     embedding_size: int = field(128, "Width of the embedding tables.", min=1)
     max_positions: int = field(512, "Rows of the position table.", min=1)
     dropout: float = field(
-        0.1, "Of embeddings, attention output, feed-forward.", min=0, below=1
+        0.1, "Dropout of embeddings and the outputs of sub-layers.", min=0, below=1
     )
-    attention_dropout: float = field(0.1, "Of attention probabilities.", min=0, below=1)
+    attention_dropout: float = field(
+        0.1, "Dropout of attention probabilities.", min=0, below=1
+    )
     initializer_range: float = field(
         0.02,
-        "Standard deviation of tables and layers at the start (truncated normal); of "
-        "heads it is 0.02. The paper's 0.02 leaves narrow networks with uniform "
-        "attention; about sqrt(1 / hidden_size) does not (docs/experiments.md).",
+        "Standard deviation of initial tables and layers (truncated normal); heads "
+        "have 0.02. The paper's 0.02 leaves narrow networks with uniform attention; "
+        "about sqrt(1 / hidden_size) does not (docs/experiments/archive.md).",
         above=0,
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(
         "truncated_normal",
-        "Start of the position table, which is trained in any case. sinusoidal: sines "
-        "and cosines, which tell from the first step how far tokens are apart.",
+        "Initial position table, which is trained in any case. sinusoidal: sines and "
+        "cosines, which encode distances from the first step.",
     )
     remat: bool = field(
         False,
@@ -306,9 +307,11 @@ class EncoderConfig(Group):
 class GeneratorConfig(Group):
     """Generator: sizes relative to the discriminator, and sampling."""
 
-    generator: str = field("masked_lm", "What fills the masks.", choices=GENERATORS)
+    generator: str = field(
+        "masked_lm", "Source of the replacements.", choices=GENERATORS
+    )
     sharing: str = field(
-        "tied", "What generator and discriminator share.", choices=SHARINGS
+        "tied", "Variables that both networks share.", choices=SHARINGS
     )
     generator_hidden_size: float = field(
         0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
@@ -316,13 +319,13 @@ class GeneratorConfig(Group):
     generator_layers: float = field(1.0, "Depth as a fraction.", above=0, max=1)
     temperature: float = field(
         1.0,
-        "Divides the logits that are sampled from.",
+        "Divisor of the logits before sampling.",
         above=0,
         only_with="objective!=mlm",
     )
     final_temperature: float | None = field(
         None,
-        "Where the temperature goes; default: it stays.",
+        "Temperature at the end of a schedule; default: constant.",
         above=0,
         only_with="objective!=mlm",
     )
@@ -335,7 +338,7 @@ class GeneratorConfig(Group):
     )
     temperature_shape: Literal["linear", "exponential"] = field(
         "linear",
-        "How the temperature changes; exponential as in Fast-ELECTRA.",
+        "Shape of the schedule; exponential as in Fast-ELECTRA.",
         only_with="final_temperature",
     )
     disallow_correct: bool = field(
@@ -364,9 +367,7 @@ class GeneratorConfig(Group):
 class ObjectiveConfig(Group):
     """Objective and loss weights."""
 
-    objective: str = field(
-        "electra", "What the discriminator is asked.", choices=OBJECTIVES
-    )
+    objective: str = field("electra", "Pretraining objective.", choices=OBJECTIVES)
     generator_weight: float = field(
         1.0,
         "Weight of the generator's loss.",
@@ -378,8 +379,8 @@ class ObjectiveConfig(Group):
     )
     sentence_weight: float = field(
         0.0,
-        "Above 0: also ask whether the input was corrupted at all, and leave a fifth "
-        "of the rows as they are; weight beside the discriminator's token loss.",
+        "Weight of a sentence-level loss beside the discriminator's token loss. Above "
+        "0, a fifth of the rows stays uncorrupted, and [CLS] detects the others.",
         min=0,
         only_with="objective!=mlm",
     )
@@ -390,7 +391,7 @@ class TrainingConfig(Group):
     """Training of the two networks: joint, two-stage or adversarial."""
 
     training: str = field(
-        "joint", "How the two networks learn beside each other.", choices=TRAININGS
+        "joint", "Training algorithm of the two networks.", choices=TRAININGS
     )
     generator_steps: int | None = field(
         None,
@@ -425,7 +426,7 @@ class TrainingConfig(Group):
     )
     gumbel_temperature: float = field(
         1.0,
-        "gumbel: of the softmax that gradients take for the samples.",
+        "gumbel: temperature of the softmax that relaxes the samples.",
         above=0,
         only_with="training=gumbel",
     )
@@ -434,8 +435,8 @@ class TrainingConfig(Group):
     )
     generator_init_from: str | None = field(
         None,
-        "Start the generator from this: the model_dir of a finished run, of either "
-        "objective, or its generator.keras.",
+        "Initial weights of the generator: the model_dir of a finished run of ELECTRA "
+        "or masked LM, or its generator.keras.",
         resumable=True,
     )
 
@@ -444,9 +445,7 @@ class TrainingConfig(Group):
 class OptimizerConfig(Group):
     """AdamW of the original code."""
 
-    learning_rate: float = field(
-        5e-4, "Peak, before the product with the decay.", above=0
-    )
+    learning_rate: float = field(5e-4, "Peak learning rate.", above=0)
     warmup_steps: int = field(10_000, "Steps of linear warm-up.", min=0)
     lr_decay_power: float = field(
         1.0, "Power of the polynomial decay; 1: linear.", min=0
@@ -456,22 +455,26 @@ class OptimizerConfig(Group):
         "product: warm-up times decay, as the original code; sequential: decay "
         "begins after the warm-up.",
     )
-    weight_decay: float = field(0.01, "Decoupled; not on biases and LayerNorm.", min=0)
+    weight_decay: float = field(
+        0.01, "Decoupled weight decay, not on biases and LayerNorm.", min=0
+    )
     adam_beta_1: float = field(0.9, "Decay of the first moment.", min=0, below=1)
     adam_beta_2: float = field(0.999, "Decay of the second moment.", min=0, below=1)
-    adam_epsilon: float = field(1e-6, "Added outside the root.", above=0)
+    adam_epsilon: float = field(
+        1e-6, "Epsilon of Adam, added outside the root.", above=0
+    )
     adam_bias_correction: bool = field(
         False,
         "Bias-corrected moments; the original has none. As in TensorFlow's kernel the "
         "correction leaves adam_epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     clip_norm: float = field(
-        1.0, "Joint norm that gradients are clipped to.", above=0, max=math.inf
+        1.0, "Maximum global norm of the gradients.", above=0, max=math.inf
     )
     generator_learning_rate: float | None = field(
         None,
-        "Peak rate of the generator's own variables; default: learning_rate. What both "
-        "networks share goes with the discriminator.",
+        "Peak learning rate of the generator's own variables, without shared ones; "
+        "default: learning_rate.",
         above=0,
     )
     clipping: Literal["after_reduction", "per_replica"] = field(
@@ -490,18 +493,19 @@ class PretrainConfig:
 
     Examples:
       # About five minutes on two CPU cores, without a download.
-      python run_pretraining.py --flagfile=configs/tiny.cfg
+      python -m electra_tf pretrain --flagfile=configs/tiny.cfg
 
       # ELECTRA-Small on your own text.
-      python run_pretraining.py --flagfile=configs/small.cfg --corpus=my_text/ \
+      python -m electra_tf pretrain --flagfile=configs/small.cfg --corpus=my_text/ \
           --model_dir=runs/mine --mixed_precision=bfloat16
 
       # Existing records, on all GPUs of this machine.
-      python run_pretraining.py --flagfile=configs/base.cfg --distribution=mirrored \
-          --records='data/train-*.tfrecord' --vocab_file=data/vocab.txt
+      python -m electra_tf pretrain --flagfile=configs/base.cfg \
+          --distribution=mirrored --records='data/train-*.tfrecord' \
+          --vocab_file=data/vocab.txt
 
       # Print sizes, FLOPs, memory and data statistics without training.
-      python run_pretraining.py --flagfile=configs/large.cfg --dry_run
+      python -m electra_tf pretrain --flagfile=configs/large.cfg --dry_run
 
     The same command resumes an interrupted run. Exit codes: 0 done, 1 error, 75 stopped
     by SIGTERM or SIGINT after saving a checkpoint.
@@ -586,7 +590,7 @@ class PretrainConfig:
         except ValueError as error:
             raise UserError(
                 f"--generator_hidden_size={fraction:g} makes a generator of width "
-                f"{hidden_size} with {changed['num_heads']} heads, which cannot be: "
+                f"{hidden_size} with {changed['num_heads']} heads: "
                 f"{error} Choose another fraction."
             ) from error
 
@@ -600,7 +604,7 @@ class PretrainConfig:
 
     @property
     def last_mask_rate(self) -> float:
-        """The final mask rate, also that of evaluations."""
+        """The final mask rate, also used in evaluations."""
         final = self.masking.final_mask_rate
         return self.masking.mask_rate if final is None else final
 

@@ -45,20 +45,20 @@ class RecordsConfig(CorpusFlags):
     seed: int = field(0, "Seed of all random choices.", min=0, max=MAX_SEED)
     shard_megabytes: float = field(
         48.0,
-        "Size of a shard, about; small corpora get smaller ones.",
+        "Approximate size of a shard; small corpora get smaller ones.",
         min=0.01,
         max=65_536,
     )
     dedup: Literal["none", "exact", "near"] = field(
         "none",
-        "Documents that are left out because of earlier ones. exact: with the same "
-        "lines. near: also with nearly the same words (MinHash of every five words in "
-        "a row; needs datasketch).",
+        "Duplicates of earlier documents to leave out. exact: with the same lines. "
+        "near: also with nearly the same words (MinHash of five-word sequences; needs "
+        "datasketch).",
     )
     near_similarity: float = field(
         0.8,
-        "Share of five-word sequences, of all that two documents have, that both must "
-        "have for --dedup=near (Jaccard; estimated from 128 hashes).",
+        "Minimum Jaccard similarity of the five-word sequences of near duplicates, "
+        "estimated from 128 hashes.",
         above=0,
         max=1,
         only_with="dedup=near",
@@ -67,26 +67,25 @@ class RecordsConfig(CorpusFlags):
     max_characters: int | None = field(None, "Leave out longer documents.", min=1)
     min_letters: float = field(
         0.0,
-        "Leave out documents with a smaller share of letters among what is no space: "
-        "tables, logs, code. 0.6 keeps prose.",
+        "Leave out documents with a smaller share of letters among their characters "
+        "without spaces: tables, logs, code. 0.6 keeps prose.",
         min=0,
         max=1,
     )
     max_repeated_lines: float = field(
         1.0,
-        "Leave out documents that have a larger share of their characters in lines "
-        "that were there before: menus, templates. 0.3 is usual.",
+        "Leave out documents with a larger share of their characters in lines of "
+        "earlier documents: menus, templates. 0.3 is usual.",
         min=0,
         max=1,
     )
     beam: str = field(
         "",
-        "Flags of Apache Beam, in one: --beam='--runner=FlinkRunner --parallelism=8'. "
-        "A pipeline then builds the records, the same ones, instead of processes here; "
-        "its workers must see the text and OUTPUT_DIR under the same paths. Needs "
-        "apache-beam.",
+        "Flags of Apache Beam in one string: '--runner=FlinkRunner --parallelism=8'. "
+        "A pipeline builds the same records; its workers must see the text and "
+        "OUTPUT_DIR under the same paths. Needs apache-beam.",
     )
-    overwrite: bool = field(False, "Delete the records that OUTPUT_DIR already holds.")
+    overwrite: bool = field(False, "Delete existing records in OUTPUT_DIR.")
 
     @property
     def filters(self) -> dict[str, Any]:

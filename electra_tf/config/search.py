@@ -62,8 +62,8 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     require(
         name in _DEFAULTS,
-        f"--search={text}: {name} is none of the flags that can be searched.{hint} "
-        f"They are {', '.join(_DEFAULTS)}.",
+        f"--search={text}: {name} cannot be searched.{hint} Allowed are "
+        f"{', '.join(_DEFAULTS)}.",
     )
     if not equals:
         return name, (), True
@@ -73,21 +73,23 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
     except ValueError:
         numbers = ()
     least = 0 if name in ("learning_rate", "epochs") else -math.inf
-    wanted = len(numbers) == 2 if is_range else len(set(numbers)) == len(numbers) > 1
+    has_length = (
+        len(numbers) == 2 if is_range else len(set(numbers)) == len(numbers) > 1
+    )
     require(
-        wanted
+        has_length
         and all(least < number < math.inf for number in numbers)
         and (not is_range or numbers[0] < numbers[1])
         and (name != "seed" or all(number % 1 == 0 for number in numbers)),
-        f"--search={text}: after {name}= come two ends, the smaller one first, such as "
-        "1e-4:1e-3, or several values with slashes between them, such as 2/4/8.",
+        f"--search={text}: {name}= needs a range with the smaller end first, such as "
+        "1e-4:1e-3, or several values, such as 2/4/8.",
     )
     return name, numbers, is_range
 
 
 def axes(texts: tuple[str, ...], own: Mapping[str, Any]) -> list[Axis]:
     """Returns the axes of ``--search``; ``own`` holds the values without a search."""
-    found = []
+    result = []
     for text in texts:
         name, numbers, is_range = parse_axis(text)
         axis = dataclasses.replace(_DEFAULTS[name](own[name]), name=name)
@@ -97,5 +99,5 @@ def axes(texts: tuple[str, ...], own: Mapping[str, Any]) -> list[Axis]:
             axis = Axis(name, low, high, is_log=axis.is_log, is_whole=whole)
         elif numbers:
             axis = dataclasses.replace(axis, values=numbers)
-        found.append(axis)
-    return found
+        result.append(axis)
+    return result

@@ -19,10 +19,9 @@ class TokenizerFlags(Group):
         None, "Vocabulary; default: vocab.txt beside the model.", resumable=True
     )
     lower_case: bool | None = field(
-        None,
-        "Lower-case the text; default: as config.json beside the model says.",
+        None, "Lower-case the text; default: by config.json beside the model."
     )
-    strip_accents: bool | None = field(None, "Strip accents; default likewise.")
+    strip_accents: bool | None = field(None, "Strip accents; default: likewise.")
 
     @property
     def tokenization(self) -> dict[str, Any]:
@@ -50,7 +49,7 @@ class CorpusFlags(Group):
         "the records, which is trained on the corpus if it does not exist.",
         resumable=True,
     )
-    vocab_size: int = field(30522, "Tokens of a vocabulary that is trained.", min=1)
+    vocab_size: int = field(30522, "Entries of a trained vocabulary.", min=1)
     lower_case: bool = field(True, "Lower-case the text.")
     strip_accents: bool = field(True, "Strip accents (only with lower_case).")
     blank_lines_separate: bool = field(
@@ -64,15 +63,15 @@ class CorpusFlags(Group):
     max_seq_length: int = field(128, "Tokens per example, with special tokens.", min=8)
     eval_fraction: float = field(
         0.01,
-        "Share of the documents to hold out for evaluation, chosen by their text. 0 "
-        "holds out none; of few documents one, if it has at most this share, or 5 %, "
-        "of the text.",
+        "Share of the documents to hold out for evaluation, by a hash of their text; "
+        "0: none. A small corpus holds out one document, if it has at most this share, "
+        "or 5 %, of the text.",
         min=0,
         max=0.999,
     )
     num_processes: int = field(
         0,
-        "Processes that build records, which do not depend on it; 0: one per core.",
+        "Processes that build records, with the same result; 0: one per core.",
         resumable=True,
         min=0,
     )
@@ -82,9 +81,8 @@ def callbacks() -> Any:
     """Returns the field of the flag ``callback``."""
     return field(
         (),
-        "module:Class, a Keras callback of yours or of a library, made without "
-        "arguments (or module:function, which returns one). May be given several "
-        "times.",
+        "module:Class of a Keras callback without arguments, or module:function that "
+        "returns a callback. May be given several times.",
         repeated=True,
         resumable=True,
     )

@@ -87,18 +87,18 @@ def _without_chatter() -> Iterator[None]:
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "") < "2":
         yield
         return
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as log:
         sys.stderr.flush()
         stderr = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        os.dup2(log.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            said.seek(0)
-            for line in said:
+            log.seek(0)
+            for line in log:
                 if not _CHATTER.match(line):
                     os.write(2, line)
 

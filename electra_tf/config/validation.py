@@ -118,8 +118,8 @@ def _validate_objective(c: PretrainConfig) -> None:
         or c.samples_apart
     ):
         raise UserError(
-            "--objective=electric compares tokens with the very distribution the noise "
-            "is drawn from: leave --temperature=1 and --nodisallow_correct, and leave "
+            "--objective=electric needs noise from the distribution that its loss "
+            "contains: leave --temperature=1 and --nodisallow_correct, and leave "
             "out --final_temperature, --nosampling_dropout and --sentence_weight."
         )
 
@@ -139,9 +139,8 @@ def _validate_generator(c: PretrainConfig) -> None:
         towers = "two towers (--generator=two_tower, --objective=electric)"
         if c.training.training != "joint":
             raise UserError(
-                f"--training={c.training.training} is there for a generator that reads "
-                f"masked text, and {towers} read the whole text but for each token: "
-                "use --training=joint."
+                f"--training={c.training.training} needs a generator of masked text, "
+                f"and {towers} read unmasked text: use --training=joint."
             )
         if generator.sharing == "all":
             raise UserError(
@@ -198,8 +197,8 @@ def _validate_two_stage(c: PretrainConfig) -> None:
             "--training=two_stage starts the discriminator from the generator's "
             "weights, so both need one size, tables included: add "
             "--generator_hidden_size=1 --generator_layers=1 --sharing=nes (or gdes), "
-            "or --notwo_stage_copy to start it from fresh ones (which the paper saw "
-            "fail)."
+            "or --notwo_stage_copy to start it from fresh ones (which failed "
+            "in the paper)."
         )
     if c.training.freeze_generator or c.training.generator_init_from is not None:
         raise UserError(
@@ -224,8 +223,8 @@ def _validate_adversarial(c: PretrainConfig) -> None:
         )
     if c.samples_apart:
         raise UserError(
-            f"--training={name} learns from the very forward pass that is sampled "
-            "from: drop --nosampling_dropout, or set --dropout=0 and "
+            f"--training={name} needs samples of the forward pass that has the "
+            "gradient: drop --nosampling_dropout, or set --dropout=0 and "
             "--attention_dropout=0."
         )
     if c.masking.mask_select == "with_replacement":

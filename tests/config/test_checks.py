@@ -64,7 +64,10 @@ def test_what_fits_is_allowed(arguments):
         (["--freeze_generator", "--sharing=nes"], "sample noise"),
         ([*FROZEN, "--training=reinforce"], "nothing to train in the generator"),
         ([*FROZEN, "--generator_learning_rate=1"], "nothing to train in the generator"),
-        (["--training=reinforce", "--nosampling_dropout"], "very forward pass"),
+        (
+            ["--training=reinforce", "--nosampling_dropout"],
+            "samples of the forward pass",
+        ),
         (
             ["--training=gumbel", "--mask_select=with_replacement"],
             "rewards each sample at its own position",
@@ -95,7 +98,7 @@ def test_what_fits_is_allowed(arguments):
         (["--objective=mlm", "--discriminator_weight=3"], "--discriminator_weight has"),
         (["--masking=dynamic", "--mask_variants=3"], "setting of --masking=static"),
         (["--mask_rarity_power=2"], "setting of --mask_select=rare_tokens"),
-        (["--temperature_shape=exponential"], "goes with --final_temperature"),
+        (["--temperature_shape=exponential"], "needs --final_temperature"),
         (["--tpu=local"], "setting of --distribution=tpu"),
         (["--file_sharding"], "setting of --distribution=multi_worker"),
         (["--adversarial_weight=2"], r"must be in \[0, 1\]"),

@@ -65,7 +65,7 @@ def test_differs_from_tiny_only_in_flags_of_the_file(name):
 def test_headers_have_one_style(name):
     text = (FOLDER / f"{name}.cfg").read_text()
     header = [line for line in text.splitlines() if line.startswith("#")]
-    command = f"python run_pretraining.py --flagfile=configs/objectives/{name}.cfg"
+    command = f"python -m electra_tf pretrain --flagfile=configs/objectives/{name}.cfg"
     assert header[-2] == f"#   {command}"
     assert header[-1] == (
         "# Sizes, data and optimizer are those of configs/tiny.cfg; what differs:"

@@ -164,7 +164,7 @@ def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
         (["--sentence_weight=1", "--objective=mlm"], "trains one network"),
         (["--sharing=gdes", "--objective=mlm"], "trains one network"),
         (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
-        (["--mask_rate_steps=9"], "goes with --final_mask_rate"),
+        (["--mask_rate_steps=9"], "needs --final_mask_rate"),
         (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
         (["--seed=-1"], r"--seed must be in \[0, 2147483647\], got -1"),
         (["--seed=2147483648"], r"--seed must be in \[0, 2147483647\], got 21"),

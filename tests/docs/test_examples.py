@@ -1,4 +1,4 @@
-"""Examples in docstrings run as they stand, and every public name has one."""
+"""Every public name has an example, and examples in docstrings run."""
 
 import doctest
 import importlib
@@ -14,7 +14,7 @@ import electra_tf as et
 from tests.test_surface import PACKAGES, public_names
 
 PACKAGE = Path(et.__file__).parent
-# What an example may use without importing it.
+# Names that an example need not import.
 GIVEN = {"et": et, "keras": keras, "np": np, "tf": tf}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 # They train, export, or trace a network.
@@ -48,7 +48,7 @@ def public():
 
 
 def with_examples():
-    """Modules of the package in whose text an example stands, not imported."""
+    """Yields the modules of the package with examples, without their import."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if ">>> " in path.read_text("utf-8"):
             parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -72,15 +72,15 @@ def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     given = {**vars(module), **GIVEN}
-    # What the docstring of its package makes, for all examples in it.
+    # The docstring of a package defines names for all examples in it.
     package = importlib.import_module(module.__package__)
     for example in doctest.DocTestParser().get_examples(package.__doc__):
         exec(example.source, given)
-    found = doctest.DocTestFinder().find(module, globs=given)
+    tests = doctest.DocTestFinder().find(module, globs=given)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
-    said = []
-    for test in found:
+    messages = []
+    for test in tests:
         keras.utils.set_random_seed(0)
-        runner.run(test, out=said.append)
-    assert not runner.failures, "".join(said)
+        runner.run(test, out=messages.append)
+    assert not runner.failures, "".join(messages)
     assert runner.tries

@@ -1,4 +1,4 @@
-"""The diffs of docs/extending.md, applied to a copy of the package, do what it says."""
+"""The diffs of docs/extending.md, applied to a copy of the package, work."""
 
 import os
 import re
@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
 def applied(folder):
-    """Applies each diff below ``folder``; returns the files that they change."""
+    """Applies each diff below ``folder``; returns the changed files."""
     changed = []
     for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL):
         after = None
@@ -27,9 +27,9 @@ def applied(folder):
                 assert path.read_text("utf-8").count(after) == 1, (path, after)
             elif line.startswith("+"):
                 text = path.read_text("utf-8") if path.exists() else ""
-                before, found, rest = text.partition(after) if after else (text, "", "")
+                before, mark, rest = text.partition(after) if after else (text, "", "")
                 after = (after or "") + line[1:] + "\n"
-                path.write_text(before + found + line[1:] + "\n" + rest, "utf-8")
+                path.write_text(before + mark + line[1:] + "\n" + rest, "utf-8")
     return changed
 
 
@@ -54,7 +54,7 @@ def test_diffs_make_a_task_and_a_size(tmp_path):
         "task = glue_task('similarity', 'STS-B')\n"
         "print(task.main_metric, task.examples('dev')[0].texts)"
     )
-    for command, said in (
+    for command, expected in (
         ([*pretrain, "--flagfile=configs/medium.cfg", *small], "12 layers x 512"),
         ([sys.executable, "-c", task], "pearson"),
     ):
@@ -67,4 +67,4 @@ def test_diffs_make_a_task_and_a_size(tmp_path):
             check=False,
         )
         assert done.returncode == 0, (command, done.stderr[-2000:])
-        assert said in done.stdout, (command, done.stdout)
+        assert expected in done.stdout, (command, done.stdout)

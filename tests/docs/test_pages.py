@@ -1,4 +1,4 @@
-"""Python in the pages runs: the blocks of a page in order, in one namespace."""
+"""The Python blocks of each page run in order, in one namespace."""
 
 import csv
 import importlib.util
@@ -14,7 +14,7 @@ from electra_tf.serving import Predictor
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["The book was written by John.", "a", "Books were sent to each other by us."]
-# Pages with Python, and which test runs it.
+# Tests that run the Python of other pages.
 ELSEWHERE = {"extending.md": "tests/systems/test_outside_objective.py"}
 HERE = {"python.md", "serving.md", "finetuning.md"}
 FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
@@ -47,7 +47,7 @@ def test_every_page_with_python_is_run():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with what the pages take for granted: dev.csv, and runs/cola."""
+    """A folder with the inputs of the pages: dev.csv and runs/cola."""
     place = tmp_path_factory.mktemp("pages")
     table = place / "dev.csv"
     with table.open("w", newline="") as file:
@@ -103,12 +103,12 @@ def test_serving(place, monkeypatch):
         ),
     }
     for answer in answers.values():
-        found = answer["probabilities"]
-        wanted = [
+        actual = answer["probabilities"]
+        probabilities = [
             [row["probabilities"][label] for label in names["labels"]]
             for row in expected
         ]
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        np.testing.assert_allclose(actual, probabilities, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -128,8 +128,8 @@ def test_finetuning(place, monkeypatch):
     assert names["inputs"]["input_ids"].shape == (32, 128)
 
 
-def test_what_the_table_of_features_names_is_there():
-    """Commands, names and files of our columns; flags are looked up in test_readme."""
+def test_names_in_the_table_of_features_exist():
+    """Commands, names and files of our columns; test_readme checks the flags."""
     import electra_tf as et
 
     lines = (ROOT / "docs" / "ecosystem.md").read_text("utf-8").splitlines()
@@ -138,11 +138,11 @@ def test_what_the_table_of_features_names_is_there():
     looked_up = 0
     for _, ours, *_, tests in table[1:]:
         for name in re.findall(r"`([^`]*)`", ours):
-            if found := re.match(r"python -m ([\w.]+)", name):
-                assert importlib.util.find_spec(found[1]), name
-            elif found := re.match(r"et\.(\w+)(?:\.(\w+))?", name):
-                value = getattr(et, found[1])
-                assert not found[2] or hasattr(value, found[2]), name
+            if match := re.match(r"python -m ([\w.]+)", name):
+                assert importlib.util.find_spec(match[1]), name
+            elif match := re.match(r"et\.(\w+)(?:\.(\w+))?", name):
+                value = getattr(et, match[1])
+                assert not match[2] or hasattr(value, match[2]), name
             elif name.startswith("examples/"):
                 assert (ROOT / name).is_file(), name
             else:

@@ -1,4 +1,4 @@
-"""What the docs say of tests is so: they are there, and pytest would run them."""
+"""Tests that the docs name exist, and pytest collects them."""
 
 import ast
 import re
@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 NAMED = re.compile(r"tests/[\w/]+(?:\.py|(?![\w.]))(?:::\w+)?")
 
 
@@ -19,7 +22,7 @@ def collected(path):
 
 
 def problem(named):
-    """What is wrong with the name of a test, of a file or of a folder of tests."""
+    """Returns an error for the name of a test, or of a file or folder of tests."""
     name, _, test = named.partition("::")
     path = ROOT / name
     if not path.exists():
@@ -34,7 +37,7 @@ def problem(named):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_docs_name_exist(page):
     text = page.read_text("utf-8")
-    assert not [said for name in NAMED.findall(text) if (said := problem(name))]
+    assert not [error for name in NAMED.findall(text) if (error := problem(name))]
 
 
 def test_every_promise_and_every_fault_has_a_test():
@@ -51,11 +54,11 @@ def test_every_promise_and_every_fault_has_a_test():
     for line in faults:
         command = line.split(" | ")[-1]
         assert NAMED.search(command) or command.startswith("the same"), line
-        # Where all tests of a file are slow, the command has to say so.
+        # The command needs -m slow if all tests of a file are slow.
         for name in re.findall(r"python -m pytest (tests/\S+\.py)", command):
             assert "pytestmark = pytest.mark.slow" not in (ROOT / name).read_text()
 
 
-def test_what_does_not_exist_is_found():
+def test_missing_tests_are_errors():
     assert "does not exist" in problem("tests/docs/test_nothing.py")
     assert "has no test_it" in problem("tests/docs/test_promises.py::test_it")

@@ -1,4 +1,4 @@
-"""The tutorial's steps, one after the other, as whoever follows the site runs them."""
+"""The tutorial's steps run in order."""
 
 import csv
 import json
@@ -20,18 +20,18 @@ STEP = re.compile(
 
 
 def steps():
-    """The page as one script; files are written where they stand in it."""
-    for found in STEP.finditer(PAGE):
-        if found["shell"]:
-            yield found["shell"]
+    """Yields the commands of the page, and a command to write each of its files."""
+    for step in STEP.finditer(PAGE):
+        if step["shell"]:
+            yield step["shell"]
         else:
-            yield f"cat > {found['name']} <<'END_OF_FILE'\n{found['code']}END_OF_FILE\n"
+            yield f"cat > {step['name']} <<'END_OF_FILE'\n{step['code']}END_OF_FILE\n"
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def test_every_block_is_a_step():
@@ -55,16 +55,16 @@ def test_the_steps_run(tmp_path):
         text=True,
         check=False,
     )
-    said = done.stdout
-    assert done.returncode == 0, said[-2000:] + done.stderr[-4000:]
+    output = done.stdout
+    assert done.returncode == 0, output[-2000:] + done.stderr[-4000:]
     (predicted,) = re.findall(
-        r'^\{"text": "the sailor rowed to the island \.".*$', said, re.M
+        r'^\{"text": "the sailor rowed to the island \.".*$', output, re.M
     )
     assert json.loads(predicted)["label"] == "sea"
-    (served,) = re.findall(r'\{"predictions":.*?\]\}', said)
+    (served,) = re.findall(r'\{"predictions":.*?\]\}', output)
     labels = [answer["label"] for answer in json.loads(served)["predictions"]]
     assert labels == ["sea", "war"]
-    assert "(2, 256)" in said
+    assert "(2, 256)" in output
     with open(tmp_path / "losses.csv") as file:
         assert list(csv.DictReader(file))
     assert (tmp_path / "runs/watched/encoder.keras").exists()

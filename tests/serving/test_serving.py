@@ -550,7 +550,7 @@ def test_tables_that_do_not_fit_are_refused(exported, tmp_path):
         assert said in stopped.value.code
     with pytest.raises(SystemExit) as stopped:
         command(["predict", f"--model={path}", "--label=label", "a text"])
-    assert "--label goes with --input" in stopped.value.code
+    assert "--label needs --input" in stopped.value.code
     for flags, said in (
         ([f"--model={path}"], "--model and --input are required"),
         (["--model=x", "--glue=y.zip", "run"], "leave out --model"),
