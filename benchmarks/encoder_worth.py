@@ -1,10 +1,10 @@
-"""What a pretrained encoder is worth beside the same network from random weights.
+"""Scores of a pretrained encoder, of random weights and of simple baselines.
 
     python benchmarks/encoder_worth.py --data=DATA --output_dir=runs/worth
     python benchmarks/encoder_worth.py --data=DATA --tasks=POS,CoLA --seeds=3
 
 Both columns choose the learning rate from the same grid on held-out training data
-(--search of run_finetuning.py); the evaluation data has no say in it. With that rate
+(--search of run_finetuning.py), not on evaluation data. With that rate
 each learns from all training data with --seeds seeds. Beside them are the majority
 baseline and, for sentences, TF-IDF of words and pairs of words with logistic or ridge
 regression. Finished runs are kept. DATA has the folders glue/, sick/, tagging/ and
@@ -14,12 +14,14 @@ squad/.
 import argparse
 import csv
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import harness
+import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse
 import scipy.stats
@@ -178,6 +180,24 @@ def spread(values):
     return f"{np.mean(values):.2f}{deviation}"
 
 
+def picture(path, tasks):
+    """Draws the scores of `mini` and of the three baselines, a row per task."""
+    marks = {"pretrained": "o", "random": "x", "tfidf": "s", "baseline": "|"}
+    names = ("mini", "random weights", "TF-IDF", "majority")
+    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
+    rows = range(len(tasks))
+    for (column, mark), name in zip(marks.items(), names, strict=True):
+        given = [task[column] for task in tasks]
+        values = [math.nan if x is None else np.mean(x) for x in given]
+        axes.plot(values, rows, mark, label=name, markersize=7)
+    axes.set_yticks(rows, [f"{task['task']} ({task['score']})" for task in tasks])
+    axes.set(xlim=(-2, 100), xlabel="score, in %; right is better")
+    axes.invert_yaxis()
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=130)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -188,6 +208,7 @@ def main():
     parser.add_argument("--tasks", default=",".join(TASKS), help="some of them")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser.add_argument("--picture", type=Path, help="picture to write")
     given = parser.parse_args()
     found = []
     print("| task | score | pretrained | random | difference | p | majority | TF-IDF |")
@@ -209,6 +230,8 @@ def main():
     if given.output:
         result = {"hardware": harness.hardware(), "tasks": found}
         given.output.write_text(json.dumps(result, indent=1) + "\n")
+    if given.picture:
+        picture(given.picture, found)
 
 
 if __name__ == "__main__":

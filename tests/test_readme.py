@@ -37,7 +37,7 @@ def test_readme_is_a_page():
 
 @pytest.mark.slow
 def test_pretraining_example_runs(tmp_path, monkeypatch):
-    """Other Python of the docs, the README's too: tests/docs/test_pages.py."""
+    """Other Python: tests/docs/test_pages.py and tests/test_packaging.py."""
     code = re.findall(r"```python\n(.*?)```", PYTHON, re.DOTALL)[-1]
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 17
     monkeypatch.chdir(tmp_path)

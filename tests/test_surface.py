@@ -34,11 +34,8 @@ PACKAGES = (
     "electra_tf.tasks",
     "electra_tf.training",
 )
-ENTRY = re.compile(
-    r"^::: ([\w.]+)\n(?:    options:\n      members: \[(.*?)\])?", re.M | re.S
-)
-# What `load` and the models return, with their methods.
-DOCUMENTED_ONLY = {"SentenceVectors", "TextModel"}
+BULLET = re.compile(r"^\* `([\w.]+)(?:\((.*)\))?`: \S", re.M)
+REFERENCE = (PACKAGE.parent / "docs" / "reference.md").read_text("utf-8")
 
 
 def public_names(module):
@@ -53,18 +50,6 @@ def public_names(module):
     return getattr(module, "__all__", names)
 
 
-def documented_names():
-    """Objects of docs/reference.md, and the members of its modules."""
-    page = (PACKAGE.parent / "docs" / "reference.md").read_text("utf-8")
-    for path, members in ENTRY.findall(page):
-        parent, _, name = path.rpartition(".")
-        value = getattr(importlib.import_module(parent), name, None)
-        if value is None or inspect.ismodule(value):
-            yield from re.findall(r"\w+", members)
-        else:
-            yield name
-
-
 def test_public_names_are_those_of_the_reference():
     modules = [importlib.import_module(name) for name in PACKAGES]
     public = {
@@ -73,7 +58,18 @@ def test_public_names_are_those_of_the_reference():
         for name in public_names(module)
         if not inspect.ismodule(getattr(module, name))
     }
-    assert public == {*documented_names()} - DOCUMENTED_ONLY
+    listed = (name.split(".") for name, _ in BULLET.findall(REFERENCE))
+    names = {path[-1] for path in listed if path[0] != "model"}
+    assert public == names - {"from_preset"}
+
+
+def test_arguments_of_the_reference():
+    namespace = {"et": et, "model": et.TextClassifier}
+    for name, arguments in BULLET.findall(REFERENCE):
+        if arguments:
+            names = inspect.signature(eval(name, namespace)).parameters
+            for argument in arguments.removesuffix(", ...").split(", "):
+                assert argument.lstrip("*") in names, (name, argument)
 
 
 def small_encoder(name="encoder", direction="right_to_left"):

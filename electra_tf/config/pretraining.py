@@ -71,9 +71,9 @@ class RunConfig(Group):
     )
     init_from: str | None = field(
         None,
-        "Initial weights, without the optimizer: mini, a model_dir of any objective, one "
-        "of its checkpoints, or an import of electra-tf convert. Its vocabulary, casing "
-        "and sizes replace flags that are not given.",
+        "Initial weights, without the optimizer: mini, a model_dir of any objective, "
+        "one of its checkpoints, or an import of electra-tf convert. Its vocabulary, "
+        "casing and sizes replace flags that are not given.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(

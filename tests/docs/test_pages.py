@@ -15,7 +15,10 @@ from electra_tf.serving import Predictor
 ROOT = Path(__file__).parents[2]
 TEXTS = ["The book was written by John.", "a", "Books were sent to each other by us."]
 # Tests that run the Python of other pages.
-ELSEWHERE = {"extending.md": "tests/systems/test_outside_objective.py"}
+ELSEWHERE = {
+    "extending.md": "tests/systems/test_outside_objective.py",
+    "index.md": "tests/test_packaging.py",
+}
 HERE = {"python.md", "serving.md", "finetuning.md"}
 FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
 
@@ -75,16 +78,6 @@ def test_python(place, monkeypatch):
     names = run("python.md")
     assert names["vectors"].shape == (2, 256)
     assert (place / "served" / "saved_model.pb").is_file()
-
-
-@pytest.mark.slow
-def test_readme(place, monkeypatch, capsys):
-    monkeypatch.chdir(place)
-    names = run("../README.md")
-    (answer,) = names["model"].predict(["I liked it."])
-    assert set(answer["probabilities"]) == {"negative", "positive"}
-    assert (place / "mood.keras").is_file()
-    assert "(2, 256)" in capsys.readouterr().out
 
 
 @pytest.mark.slow
