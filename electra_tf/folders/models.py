@@ -85,10 +85,10 @@ def _make_reproducible(path: Path) -> None:
 
 @functools.cache
 def _register_classes() -> None:
-    """Registers the library's classes with Keras: packages import them on first use.
+    """Registers all classes of the library with Keras.
 
-    By name, because only a file tells which classes it needs: fine-tuning does not
-    import pretraining.
+    Called only if a file names an unregistered one: fine-tuning does not import
+    pretraining.
     """
     for name in ("layers", "pretraining", "tasks", "training"):
         package = importlib.import_module(f"electra_tf.{name}")
@@ -138,7 +138,7 @@ def check_archive(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.startswith("/") or ".." in name.split("/"):
-                raise UserError(f"it names {name!r}, a place outside of it")
+                raise UserError(f"it has the path {name!r} outside of its folder")
         unpacked = sum(info.file_size for info in archive.infolist())
         if unpacked > _MOST_UNPACKED * path.stat().st_size:
             raise UserError(f"it would unpack to {unpacked} bytes")
@@ -161,7 +161,7 @@ def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None
         fewest += _fewest_weights(sizes)
         blocks += sizes.get("num_layers", 0)
         if _WEIGHT * fewest > held or _BLOCK_VARIABLES * blocks > variables:
-            raise UserError(f"it is too small for the sizes that it names, {sizes}")
+            raise UserError(f"it is too small for the sizes in its config, {sizes}")
 
 
 def _fewest_weights(sizes: dict[str, int]) -> int:
@@ -182,21 +182,26 @@ def _fewest_weights(sizes: dict[str, int]) -> int:
 
 def _configs(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the config of every object, once if the object is shared."""
-    waiting, shared = [description], set()
+    waiting, shared = [description], {}
     while waiting:
         value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        if not isinstance(value, dict):
-            continue
-        number = value.get("shared_object_id")
-        if isinstance(number, int):
-            if number in shared:
-                continue
-            shared.add(number)
-        if isinstance(value.get("config"), dict):
-            yield value["config"]
-        waiting += [item for key, item in value.items() if key != "compile_config"]
+        if isinstance(value, dict):
+            number = value.get("shared_object_id")
+            if isinstance(number, int):
+                # Another object with this id may be the one that Keras builds.
+                if shared.get(number) == value:
+                    continue
+                shared[number] = value
+            if isinstance(value.get("config"), dict):
+                yield value["config"]
+        waiting += _children(value)
+
+
+def _children(value: Any) -> list[Any]:
+    """Returns the values in a JSON list or object, [] for others."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
@@ -211,29 +216,24 @@ def _check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
     waiting: list[Any] = [description.get("config")]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        if not isinstance(value, dict):
-            continue
-        if "class_name" in value and "module" in value:
-            part = _registered(value)
+        if isinstance(value, dict) and {"class_name", "module"} <= value.keys():
+            part, name = _registered(value), str(value.get("registered_name"))
             if part is None and not _is_stateless(value):
                 raise UserError(
                     f"it has a {value['class_name']}, which is not a registered class"
                 )
-            name = str(value.get("registered_name"))
             if part is not None and not name.startswith(_PACKAGE):
                 continue
-        waiting += value.values()
+        waiting += _children(value)
 
 
 def _registered(description: dict[str, Any]) -> type | None:
     name = str(description.get("registered_name"))
-    found = keras.saving.get_registered_object(name)
-    if found is None and name.startswith(_PACKAGE):
+    registered = keras.saving.get_registered_object(name)
+    if registered is None and name.startswith(_PACKAGE):
         _register_classes()
-        found = keras.saving.get_registered_object(name)
-    return found if isinstance(found, type) else None
+        registered = keras.saving.get_registered_object(name)
+    return registered if isinstance(registered, type) else None
 
 
 def _is_stateless(description: dict[str, Any]) -> bool:

@@ -81,11 +81,21 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
         contents.update(padding)
 
     refused(padded, "too small for the sizes")
+
+    def hidden(contents):
+        # Only one of two objects with the same id is built: the larger one counts.
+        config = json.loads(contents["config.json"])
+        large = {"shared_object_id": 1, "config": {"size": 10**4, "vocab_size": 10**4}}
+        small = large | {"config": {}}
+        config["config"]["embeddings"]["config"] |= {"first": large, "last": small}
+        contents["config.json"] = json.dumps(config).encode()
+
+    refused(hidden, "too small for the sizes")
     bomb = {"bomb": bytes(10**8)}
     refused(lambda x: x.update(bomb), "unpack to 1", compress=zipfile.ZIP_DEFLATED)
     for name in ("../up", "assets/../../up", "/root"):
         outside = {name: b"x"}
-        refused(lambda x, o=outside: x.update(o), "a place outside of it")
+        refused(lambda x, o=outside: x.update(o), "outside of its folder")
     deep = {"config.json": b"[" * 100_000}
     refused(lambda x: x.update(deep), "nested too deep")
 
