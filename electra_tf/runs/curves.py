@@ -22,33 +22,28 @@ _COLORS = ("#0B62A4", "#D1590A", "#11806A", "#7A3E9D")
 _NOT_DRAWN = ("step", "time", "skipped_records")
 
 Rows = Sequence[Mapping[str, Any]]
-Baselines = Mapping[str, float | tuple[float, str]]
 
 
 def plot_curves(
     metrics_jsonl: files.AnyPath,
     png_path: files.AnyPath,
     *,
-    baselines: Baselines | None = None,
-    title: str | None = None,
+    baselines: Mapping[str, float] | None = None,
 ) -> None:
     """Plots the metrics of a run, one panel per group, into a PNG.
 
     Lines are means over training windows, lines with markers held-out results.
-    ``baselines`` maps metric names to a number or (number, label), drawn as a dashed
-    line: ``{"generator_loss": (7.1, "unigram")}``. Raises ValueError if
+    ``baselines`` by metric name are dashed lines. Raises ValueError if
     ``metrics_jsonl``, written by a ``MetricsLog``, has no metric to draw.
     """
     rows = files.read_json_lines(metrics_jsonl)
     figure = _figure(rows, baselines or {}, metrics_jsonl)
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold")
     with files.replacing(png_path) as part:
         figure.savefig(part, dpi=130)
 
 
 def _figure(
-    rows: Rows, baselines: Baselines, source: files.AnyPath
+    rows: Rows, baselines: Mapping[str, float], source: files.AnyPath
 ) -> matplotlib.figure.Figure:
     panels: dict[Panel, list[MetricCard]] = {}
     logged = dict.fromkeys(
@@ -63,8 +58,8 @@ def _figure(
             panels.setdefault(card.panel, []).append(card)
     if not panels:
         raise UserError(
-            f"{source} has none of the values that are drawn, such as loss: it "
-            f"has {len(rows)} lines. Was it written by MetricsLog?"
+            f"{source} has {len(rows)} lines but no metric to plot, such as loss. Was "
+            "it written by MetricsLog?"
         )
     columns = min(3, len(panels))
     lines = math.ceil(len(panels) / columns)
@@ -91,7 +86,7 @@ def _draw(
     panel: Panel,
     cards: Sequence[MetricCard],
     rows: Rows,
-    baselines: Baselines,
+    baselines: Mapping[str, float],
 ) -> None:
     for card, color in zip(cards, itertools.cycle(_COLORS), strict=False):
         name = card.name
@@ -104,10 +99,8 @@ def _draw(
         if len(cards) > 1:
             axis.plot([], [], color=color, label=card.series)
         if name in baselines:
-            baseline = baselines[name]
-            value, label = baseline if isinstance(baseline, tuple) else (baseline, "")
-            value *= panel.scale
-            text = f"{label or 'baseline'} {value:.3g}"
+            value = panel.scale * baselines[name]
+            text = f"baseline {value:.3g}"
             dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.0}
             axis.axhline(value, color=color, label=text, **dashes)
     axis.set_ylabel(panel.unit, fontsize=9)

@@ -13,7 +13,6 @@ from typing import Any, TextIO
 import numpy as np
 
 from electra_tf import cli, files
-from electra_tf.cli import Log
 from electra_tf.config.commands import EvaluateConfig, PredictConfig
 from electra_tf.errors import UserError
 from electra_tf.tasks.tables import Table, TableSource, read_table, require_columns
@@ -27,9 +26,8 @@ def predict_table(
     config: PredictConfig,
     text_names: Sequence[str],
     predict: Predict,
-    log: Log = cli.note,
-) -> dict[str, float]:
-    """Predicts every row of ``config.input``; returns scores if labels are named.
+) -> None:
+    """Predicts every row of ``config.input``; prints scores if labels are named.
 
     ``predict`` maps a batch of rows, with ``text_names`` as keys, to predictions. The
     output keeps all columns. Predictions whose names are columns get the prefix
@@ -52,8 +50,7 @@ def predict_table(
     with _opened(target) as file:
         _write(file, target.suffix if target else ".jsonl", told)
     for name, value in scores.items():
-        log(f"{name} {value:.2f}")
-    return scores
+        cli.note(f"{name} {value:.2f}")
 
 
 def answer_table(

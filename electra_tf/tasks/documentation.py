@@ -24,17 +24,11 @@ _LEFT_OUT = {"__pycache__", "test", "tests", "testing", "site-packages", "_vendo
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def documentation_task(
-    prose: Callable[[str], list[str]], *, num_packages: int = 8, per_package: int = 700
-) -> Classification:
-    """Returns the task, with the ``num_packages`` largest packages as classes.
-
-    ``prose`` splits a docstring into paragraphs. At most ``per_package`` paragraphs of
-    each package are used, which roughly balances the classes.
-    """
+def documentation_task(prose: Callable[[str], list[str]]) -> Classification:
+    """Returns the task; ``prose`` splits a docstring into paragraphs."""
     return Classification(
         name="documentation",
-        source=PackageParagraphs(prose, num_packages, per_package),
+        source=PackageParagraphs(prose),
         main_metric="accuracy",
         max_seq_length=64,
         test_splits=(),
@@ -43,7 +37,11 @@ def documentation_task(
 
 @dataclasses.dataclass(frozen=True)
 class PackageParagraphs:
-    """Reads docstring paragraphs of installed packages, or of packages in ``root``."""
+    """Reads docstring paragraphs of installed packages, or of packages in ``root``.
+
+    The classes are the ``num_packages`` largest packages. At most ``per_package``
+    paragraphs of each are used, which roughly balances the classes.
+    """
 
     prose: Callable[[str], list[str]]
     num_packages: int = 8

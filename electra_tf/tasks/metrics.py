@@ -43,13 +43,11 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     return float(matthews_corrcoef(labels, predictions))
 
 
-def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
-    """F1 of one class; 0 without true positives."""
+def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """F1 of class 1; 0 without true positives."""
     from sklearn.metrics import f1_score
 
-    is_label, is_predicted = (
-        np.asarray(each) == positive for each in (labels, predictions)
-    )
+    is_label, is_predicted = (np.asarray(each) == 1 for each in (labels, predictions))
     return float(f1_score(is_label, is_predicted, zero_division=0))
 
 

@@ -332,18 +332,10 @@ def span_shares(counts: np.ndarray) -> dict[str, float]:
     }
 
 
-def word_accuracy(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
-) -> float:
-    """Computes the accuracy over words; a missing prediction is wrong."""
-    right, words = word_counts(labels, predictions).sum(0).tolist()
-    return right / max(words, 1)
-
-
 def word_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
 ) -> np.ndarray:
-    """Counts correct tags and words per sentence, int64 [N, 2]."""
+    """Counts correct tags and words per sentence, int64 [N, 2]; None is wrong."""
     counts = np.zeros([len(labels), 2], np.int64)
     for row, *both in zip(counts, labels, predictions, strict=True):
         pairs = list(zip(*both, strict=True))

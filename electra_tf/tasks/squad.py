@@ -229,31 +229,10 @@ def _best(
     return np.array([max(metric(given, one) for one in ones) for given, ones in pairs])
 
 
-def score_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, float]:
-    """SQuAD 1.1 exact match and F1; every question needs a label."""
-    return {n: float(x.mean()) for n, x in raw_scores_v1(answers, right).items()}
-
-
 def raw_scores_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, np.ndarray]:
-    """Returns exact_match and f1 of each answer, [N]."""
+    """Returns exact_match and f1 of each answer, [N]; every question needs a label."""
     metrics = {"exact_match": exact_match, "f1": token_f1}
     return {name: _best(metric, answers, right) for name, metric in metrics.items()}
-
-
-def score_v2(
-    answers: Texts, null_odds: Sequence[float], right: Sequence[Texts], threshold: float
-) -> dict[str, float]:
-    """SQuAD 2.0 exact match and F1, at a fixed and at the best threshold.
-
-    An answer counts as empty if its ``null_odds`` exceed the threshold. ``right`` holds
-    the labels, empty for unanswerable questions. Returns exact_match and f1, and both
-    with the prefixes has_answer_ and no_answer_ if there are such questions. Also
-    returns best_exact_match and best_f1 with their thresholds.
-    """
-    raw, answerable = raw_scores_v2(answers, right)
-    given = np.array([bool(answer) for answer in answers])
-    odds = np.asarray(null_odds, np.float64)
-    return means_v2(raw, odds, answerable, given, threshold)
 
 
 def means_v2(
@@ -263,7 +242,13 @@ def means_v2(
     given: np.ndarray,
     threshold: float,
 ) -> dict[str, float]:
-    """Aggregates the scores of ``raw_scores_v2``; ``given`` marks non-empty answers."""
+    """SQuAD 2.0 exact match and F1, at a fixed and at the best threshold.
+
+    ``raw`` are the scores of ``raw_scores_v2``, and ``given`` marks non-empty answers.
+    An answer counts as empty if its null odds exceed the threshold. Returns exact_match
+    and f1, and both with the prefixes has_answer_ and no_answer_ if there are such
+    questions. Also returns best_exact_match and best_f1 with their thresholds.
+    """
     every = np.full(len(odds), True)
     groups = {"": every, "has_answer_": answerable, "no_answer_": ~answerable}
     scores = {
@@ -281,7 +266,10 @@ def means_v2(
 def raw_scores_v2(
     answers: Texts, right: Sequence[Texts]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Returns exact_match and f1 by question, [N], and answerability, bool [N]."""
+    """Returns exact_match and f1 by question, [N], and answerability, bool [N].
+
+    ``right`` holds the labels, empty for unanswerable questions.
+    """
     wanted = [list(filter(normalize_answer, texts)) or [""] for texts in right]
     metrics = {"exact_match": exact_match, "f1": token_f1_or_none}
     raw = {name: _best(metric, answers, wanted) for name, metric in metrics.items()}

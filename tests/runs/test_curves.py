@@ -66,17 +66,17 @@ def test_values_that_are_not_finite_leave_a_gap_not_an_error(metrics):
 
 
 def test_baselines_are_drawn_and_labelled(metrics):
-    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
+    baselines = {"discriminator_auc": 0.5, "loss": 44.98}
     panels = panels_of(metrics, baselines)
     chance = panels["Discriminator quality"].lines[-1]
-    assert chance.get_label() == "chance 50"
+    assert chance.get_label() == "baseline 50"
     np.testing.assert_allclose(chance.get_ydata(), 50)
     assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
 
 
 def test_writes_a_png(metrics, tmp_path):
     path = tmp_path / "curves.png"
-    curves.plot_curves(metrics, path, title="run")
+    curves.plot_curves(metrics, path)
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 20_000
 

@@ -11,6 +11,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
+from electra_tf.tasks.span_head import Answer, Candidate
 
 _WORDS = ("good", "bad", "fine", "poor", "great", "awful", "movie", "book")
 _MORE = ("song", "the", "a", "is", "was", "very", "not")
@@ -87,3 +88,24 @@ def splits(**examples):
         return list(examples[split])
 
     return source
+
+
+def squad_scores(answers, right, odds=None, threshold=0.0):
+    """Scores of a task's answers, in percent; with ``odds``, those of SQuAD 2.0."""
+    has_odds = odds is not None
+    task = et.tasks.QuestionAnswering(
+        name="squad",
+        source=None,
+        unanswerable=has_odds,
+        answerability=has_odds,
+        null_threshold=threshold,
+    )
+    questions = [
+        et.tasks.Question("", "", "", tuple((text, 0) for text in texts))
+        for texts in right
+    ]
+    given = [
+        Answer((Candidate(text, 0, 0, 0.0, 0.0),), null_odds)
+        for text, null_odds in zip(answers, odds or [0.0] * len(answers), strict=True)
+    ]
+    return task.score(given, questions)

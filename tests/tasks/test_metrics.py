@@ -22,7 +22,7 @@ def test_classification_scores_agree_with_scikit_learn(coded):
     assert metrics.macro_f1(labels, found) == pytest.approx(
         sklearn.metrics.f1_score(labels, found, average="macro")
     )
-    assert metrics.f1(labels, found, 1) == pytest.approx(
+    assert metrics.f1(labels, found) == pytest.approx(
         sklearn.metrics.f1_score(labels == 1, found == 1)
     )
 

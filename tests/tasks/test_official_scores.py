@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf.tasks.sentences import span_scores
-from electra_tf.tasks.squad import score_v1, score_v2
+from tests.tasks.common import squad_scores
 from tests.tasks.official_scores import PATH, SQUAD_FILES, THRESHOLD, file_answers
 
 OFFICIAL = json.loads(PATH.read_text("utf-8"))
@@ -16,14 +16,7 @@ DATA = os.environ.get("ELECTRA_TF_DATA")
 
 def ours(version, rows):
     _, answers, odds, right = zip(*rows, strict=True)
-    if version == "v1":
-        scores = score_v1(answers, right)
-    else:
-        scores = score_v2(answers, odds, right, THRESHOLD)
-    return {
-        name: value if name.endswith("threshold") else 100 * value
-        for name, value in scores.items()
-    }
+    return squad_scores(answers, right, odds if version == "v2" else None, THRESHOLD)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

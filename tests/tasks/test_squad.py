@@ -9,11 +9,10 @@ from electra_tf.tasks.squad import (
     exact_match,
     find_squad_files,
     normalize_answer,
-    score_v1,
-    score_v2,
     token_f1,
     token_f1_or_none,
 )
+from tests.tasks.common import squad_scores
 
 
 def write(folder, *paragraphs, name="x.json"):
@@ -155,12 +154,12 @@ def test_exact_match_and_f1_of_worked_examples():
 
 
 def test_version_1_takes_the_best_of_several_answers():
-    scores = score_v1(
+    scores = squad_scores(
         ["in 1973", "Paris, France"],
         [["October 1973", "1973", "in 1973"], ["Paris", "the city of Paris"]],
     )
-    assert scores["exact_match"] == 0.5
-    assert scores["f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert scores["exact_match"] == 50
+    assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3) / 2)
 
 
 # Worked by hand with the rules of the official script for version 2.0. Right, half
@@ -172,25 +171,25 @@ ODDS = [-4.0, -3.0, -2.0, 5.0, 1.0]
 
 def test_version_2_at_a_fixed_threshold():
     """Pitfall 38."""
-    scores = score_v2(ANSWERS, ODDS, RIGHT, -2.75)
+    scores = squad_scores(ANSWERS, RIGHT, ODDS, -2.75)
     # The third to fifth are taken as no answer: right, right, wrong.
-    assert scores["exact_match"] == pytest.approx(3 / 5)
-    assert scores["f1"] == pytest.approx((1 + 2 / 3 + 1 + 1 + 0) / 5)
-    assert scores["has_answer_exact_match"] == pytest.approx(1 / 3)
-    assert scores["has_answer_f1"] == pytest.approx((1 + 2 / 3) / 3)
-    assert scores["no_answer_exact_match"] == 1
-    open_to_all = score_v2(ANSWERS, ODDS, RIGHT, 100.0)
+    assert scores["exact_match"] == pytest.approx(100 * 3 / 5)
+    assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1 + 1 + 0) / 5)
+    assert scores["has_answer_exact_match"] == pytest.approx(100 / 3)
+    assert scores["has_answer_f1"] == pytest.approx(100 * (1 + 2 / 3) / 3)
+    assert scores["no_answer_exact_match"] == 100
+    open_to_all = squad_scores(ANSWERS, RIGHT, ODDS, 100.0)
     assert open_to_all["no_answer_f1"] == 0
-    assert open_to_all["exact_match"] == pytest.approx(1 / 5)
-    assert score_v2([""], [0.0], [[]], 1.0)["exact_match"] == 1
+    assert open_to_all["exact_match"] == pytest.approx(100 / 5)
+    assert squad_scores([""], [[]], [0.0], 1.0)["exact_match"] == 100
 
 
 def test_best_thresholds_are_those_of_a_search_over_all():
-    scores = score_v2(ANSWERS, ODDS, RIGHT, 0.0)
+    scores = squad_scores(ANSWERS, RIGHT, ODDS)
     # All silent: 2 of 5. The first one in: 3. The second adds no match, but 2/3 F1.
-    assert scores["best_exact_match"] == pytest.approx(3 / 5)
+    assert scores["best_exact_match"] == pytest.approx(100 * 3 / 5)
     assert scores["best_exact_match_threshold"] == -4
-    assert scores["best_f1"] == pytest.approx((3 + 2 / 3) / 5)
+    assert scores["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 5)
     assert scores["best_f1_threshold"] == -3
     random = np.random.default_rng(0)
     answerable = random.random(50) < 0.5
