@@ -282,8 +282,8 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     with equal_shares(config).scope():
         trainer = _trainer(config, inputs.start, inputs.settings, inputs.data, log)
     scorer = Scorer(trainer.model, config.run.eval_batch_size)
-    watch = _watch(config, inputs.data, trainer, scorer, log, inputs.folder.record)
-    watch.more = callbacks
+    record = inputs.folder.record
+    watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
     exports = _exports(config, inputs.start.tokenizer, inputs.settings.max_seq_length)
     return Job(inputs, trainer, watch, scorer, exports, log)
 
@@ -532,15 +532,14 @@ def _watch(
     scorer: Scorer,
     log: Log,
     record: Callable[[Mapping[str, Any]], None],
+    callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = (),
 ) -> Watch:
     recipe = config.recipe
 
     def evaluate() -> tuple[float, dict[str, float]]:
         scorer.model.set_weights(trainer.model.get_weights())
         data.tune(scorer.outputs)
-        split = data.eval_splits[0]
-        answers = data.answers(split, scorer.outputs)
-        scores = data.task.score(answers, data.examples[split])
+        _, scores = data.score(data.eval_splits[0], scorer.outputs)
         return scores[data.task.main_metric], scores
 
     chooses_epoch = recipe.early_stopping_patience or recipe.keep == "best"
@@ -552,6 +551,7 @@ def _watch(
         greater_is_better=data.task.greater_is_better,
         patience=recipe.early_stopping_patience,
         keep_best=recipe.keep == "best",
+        callbacks=callbacks,
     )
 
 
@@ -639,8 +639,7 @@ def searched(
             return None
         scorer.model.set_weights(trainer.model.get_weights())
         data.tune(scorer.outputs)
-        answers = data.answers("search", scorer.outputs)
-        scores = data.task.score(answers, held_out)
+        answers, scores = data.score("search", scorer.outputs)
         failure = failure or data.task.failure(answers, scores, baseline)
         return Trial(values, scores[metric], failure)
 
@@ -766,8 +765,7 @@ def _scored(job: Job, seed: int, failure: str) -> tuple[SeedResult, dict[str, An
     data.tune(job.scorer.outputs)
     task, answers, scores = data.task, {}, {}
     for split in data.eval_splits:
-        answers[split] = data.answers(split, job.scorer.outputs)
-        scores[split] = task.score(answers[split], data.examples[split])
+        answers[split], scores[split] = data.score(split, job.scorer.outputs)
         job.inputs.folder.record({"seed": seed, "split": split, **scores[split]})
     baseline = job.inputs.baseline[main]
     failure = failure or task.failure(answers[main], scores[main], baseline)

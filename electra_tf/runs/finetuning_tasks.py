@@ -21,7 +21,7 @@ from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.tasks import glue, text
-from electra_tf.tasks.base import Rows, Task
+from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.documentation import documentation_task
 from electra_tf.tasks.question_answering import QuestionAnswering
@@ -423,3 +423,8 @@ class TaskData:
         """Decodes a model's outputs on a split into predictions."""
         rows = self.rows[split]
         return self.task.decode(outputs(rows), rows, self.examples[split])
+
+    def score(self, split: str, outputs: Outputs) -> tuple[Any, Scores]:
+        """Returns the predictions on a split and their scores."""
+        answers = self.answers(split, outputs)
+        return answers, self.task.score(answers, self.examples[split])

@@ -28,7 +28,7 @@ from electra_tf.tasks.heads import TaskModel, Tensors, mean_over_tokens
 MIXTURE = "mixture"
 _States = dict[str, np.ndarray]
 # Scores by probe, split and name.
-Found = dict[str, dict[str, dict[str, float]]]
+ProbeScores = dict[str, dict[str, dict[str, float]]]
 
 
 def _words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
@@ -44,8 +44,8 @@ def check(task: Task, flag: str = "--frozen") -> None:
     """Raises ValueError if ``flag`` does not support tasks of this kind."""
     if task.kind not in READINGS:
         raise UserError(
-            f"{flag} reads one vector per text or word, and --task={task.name} asks "
-            f"for spans: leave {flag} out."
+            f"{flag} supports tasks with labels of texts or words, and not spans as in "
+            f"--task={task.name}: leave {flag} out."
         )
 
 
@@ -54,9 +54,9 @@ def scores(
     data: TaskData,
     batch_size: int,
     log: Log,
-    known: Found,
-    keep: Callable[[Found], None],
-) -> Found:
+    known: ProbeScores,
+    keep: Callable[[ProbeScores], None],
+) -> ProbeScores:
     """Trains and scores all probes of a task except the ``known`` ones.
 
     Probes are named by pooling and layer, such as "mean 0" or "cls mixture"; the first
@@ -65,24 +65,22 @@ def scores(
     """
     task, train = data.task, data.train_rows
     loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
-    targets, weights, groups = _asked(train)
+    targets, weights, groups = _targets(train)
     outputs = task.num_outputs if task.kind != "tagging" else len(task.tags.learned)
-    if task.kind in ("multilabel", "regression"):
-        targets = targets.reshape(len(targets), outputs)
     layers = encoder.num_layers + 1
     parts = {MIXTURE: slice(0, layers)}
     parts |= {str(layer): slice(layer, layer + 1) for layer in range(layers)}
     names = [f"{reading} {part}" for reading in readings for part in parts]
-    found = {name: known[name] for name in names if name in known}
-    if found:
-        log(f"{len(found)} of {len(readings) * len(parts)} probes are done")
+    done = {name: known[name] for name in names if name in known}
+    if done:
+        log(f"{len(done)} of {len(readings) * len(parts)} probes are done")
     left = {
-        reading: [name for name in parts if f"{reading} {name}" not in found]
+        reading: [name for name in parts if f"{reading} {name}" not in done]
         for reading in readings
     }
     readings = {reading: readings[reading] for reading in readings if left[reading]}
     if not readings:
-        return found
+        return done
     train_states = states_of(encoder, train, readings, batch_size)
     split_states = {
         split: states_of(encoder, data.rows[split], readings, batch_size)
@@ -99,12 +97,7 @@ def scores(
         for name in left[reading]:
             part = parts[name]
             probe = linear.fit(
-                states[part],
-                targets,
-                outputs,
-                loss,
-                strength=strength,
-                weights=weights,
+                states[part], targets, outputs, loss, strength=strength, weights=weights
             )
             by_split = {}
             for split, vectors in split_states.items():
@@ -112,14 +105,14 @@ def scores(
                 logits = probe((vectors[reading][part] - shift[part]) / scale[part])
                 answers = task.decode(_by_row(logits, rows), rows, data.examples[split])
                 by_split[split] = task.score(answers, data.examples[split])
-            found[f"{reading} {name}"] = by_split
-            keep(found)
+            done[f"{reading} {name}"] = by_split
+            keep(done)
             score = by_split[data.eval_splits[0]][task.main_metric]
             shares = " ".join(f"{share:.2f}" for share in probe.shares)
             more = f"  shares {shares}" if name == MIXTURE else ""
             log(f"{reading} {name}: {task.main_metric} {score:.2f}{more}")
         log(f"{reading}: strength {strength:g}, {states.shape[1]:,} vectors")
-    return {name: found[name] for name in names}
+    return {name: done[name] for name in names}
 
 
 def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> None:
@@ -134,9 +127,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
         reading = "cls" if head.pooling == "cls" else "mean"
         layers = slice(None) if head.reads == "states" else layers
     loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
-    targets, weights, groups = _asked(rows)
-    if task.kind in ("multilabel", "regression"):
-        targets = targets.reshape(len(targets), head.num_outputs)
+    targets, weights, groups = _targets(rows)
     readings = {reading: readings[reading]}
     states = states_of(model.encoder, rows, readings, batch_size, layers)[reading]
     # One scale for all layers, which the kernel can absorb.
@@ -146,10 +137,12 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
     scale = np.maximum(np.sqrt(np.mean(variance, axis=0)), 1e-6)
     states /= scale.astype(np.float32)
     mean = states.mean(axis=0, keepdims=True)
-    about = targets, groups, head.num_outputs, loss
-    strength = linear.choose_strength(mean, *about, weights=weights)
+    outputs = head.num_outputs
+    strength = linear.choose_strength(
+        mean, targets, groups, outputs, loss, weights=weights
+    )
     probe = linear.fit(
-        states, targets, head.num_outputs, loss, strength=strength, weights=weights
+        states, targets, outputs, loss, strength=strength, weights=weights
     )
     kernel = probe.kernel / scale[:, np.newaxis]
     head.kernel.assign(kernel)
@@ -158,7 +151,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
         head.mixture.assign(np.log(np.maximum(probe.shares, 1e-6)))
 
 
-def _asked(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Returns targets, weights and row numbers of the trained texts or words."""
     (column,) = rows.targets.values()
     if not isinstance(column, Ragged):
@@ -193,7 +186,7 @@ def states_of(
     begins = np.concatenate([[0], np.cumsum(counts)])
     count = len(range(encoder.num_layers + 1)[layers])
     shape = (count, int(begins[-1]), encoder.hidden_size)
-    found = {reading: np.empty(shape, np.float32) for reading in readings}
+    pooled = {reading: np.empty(shape, np.float32) for reading in readings}
 
     @tf.function(reduce_retracing=True)
     def read(inputs: Tensors) -> Tensors:
@@ -215,8 +208,8 @@ def states_of(
         inputs = {name: tf.constant(value) for name, value in inputs.items()}
         places = [np.arange(begins[row], begins[row + 1]) for row in chosen]
         for name, vectors in read(inputs).items():
-            found[name][:, np.concatenate(places)] = vectors.numpy()
-    return found
+            pooled[name][:, np.concatenate(places)] = vectors.numpy()
+    return pooled
 
 
 def standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

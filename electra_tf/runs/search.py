@@ -92,7 +92,7 @@ class Search:
         while len(done) < self.trials:
             began, number = time.monotonic(), len(done)
             if (values := self.proposal(done)) is None:
-                self.log("search: there is nothing else to try")
+                self.log("search: there are no other values to try")
                 break
             trial = attempt(number, values)
             if trial is None:
@@ -167,7 +167,7 @@ class Search:
             for row in stored["trials"]:
                 values = {name: float(row["values"][name]) for name in names}
                 # null stands for a score that is not finite.
-                score = {"score": None, **row}["score"]
+                score = row.get("score")
                 score = math.nan if score is None else float(score)
                 seconds = float(row["seconds"])
                 trials.append(Trial(values, score, row["failure"], seconds))
@@ -175,8 +175,8 @@ class Search:
             raise UserError(f"{path} is damaged: {error}.") from error
         if metric != self.metric:
             raise UserError(
-                f"{path} is of another search, for the best {metric}: name "
-                "another --output_dir, or pass --overwrite to start anew."
+                f"{path} is of another search, for the best {metric}: set "
+                "--output_dir to another folder, or pass --overwrite to replace it."
             )
         return trials
 
@@ -193,7 +193,6 @@ class Search:
                 "best": dict(done[best].values),
                 "trials": [
                     {"trial": number, **dataclasses.asdict(trial)}
-                    | {"score": trial.score if math.isfinite(trial.score) else None}
                     for number, trial in enumerate(done)
                 ],
             },
@@ -222,8 +221,8 @@ class Search:
             )
         except Exception as error:
             # A failed plot must not lose a search.
-            said = " ".join(str(error).split())[:200]
-            self.log(f"warning: search.png is missing: {type(error).__name__} {said}")
+            message = " ".join(str(error).split())[:200]
+            self.log(f"warning: no search.png: {type(error).__name__} {message}")
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

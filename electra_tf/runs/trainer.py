@@ -106,7 +106,7 @@ class Trainer:
                 steps_per_epoch=watch.steps_per_epoch,
                 verbose=0,
                 shuffle=False,
-                callbacks=[watch, *(make() for make in watch.more)],
+                callbacks=[watch, *(make() for make in watch.callbacks)],
             )
         if stop is None or not stop.requested:
             watch.restore_best()
@@ -154,7 +154,7 @@ class Watch(StepCallback):
         callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = (),
     ):
         super().__init__(log_steps)
-        self.more = callbacks
+        self.callbacks = callbacks
         self._log = log
         self._record = record
         self._evaluate = evaluate

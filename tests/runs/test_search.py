@@ -97,7 +97,7 @@ def test_nothing_is_tried_twice(tmp_path):
     done = search(lambda number, values: Trial(values, -values["epochs"]))
     assert sorted(trial.values["epochs"] for trial in done) == [2, 4, 8]
     assert done[search.best(done)].values == {"epochs": 2.0}
-    assert "search: there is nothing else to try" in said
+    assert "search: there are no other values to try" in said
 
 
 @pytest.mark.parametrize(
