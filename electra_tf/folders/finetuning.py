@@ -93,15 +93,18 @@ class FinetuningFolder:
             foreign = sorted(name for name in OUTPUTS if (folder / name).exists())
             if foreign and not overwrite:
                 raise UserError(
-                    f"{folder} holds no fine-tuning run, but {', '.join(foreign[:5])}: "
-                    "set --output_dir to another folder, or pass --overwrite."
+                    f"{folder} is not a fine-tuning run but has "
+                    f"{', '.join(foreign[:5])}: set --output_dir to another folder, or "
+                    "pass --overwrite."
                 )
             return
         try:
             other = files.read_json(known).get("task")
         except ValueError as error:
-            said = str(error).rstrip(".")
-            raise UserError(f"{said}. Set --output_dir to another folder.") from error
+            message = str(error).rstrip(".")
+            raise UserError(
+                f"{message}. Set --output_dir to another folder."
+            ) from error
         if other != task and not overwrite:
             raise UserError(
                 f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
@@ -109,11 +112,11 @@ class FinetuningFolder:
             )
         if (folder / RESULTS).exists():
             self._drop_state()
-        if (folder / RESULTS).exists() and not overwrite:
-            raise UserError(
-                f"{folder} holds a finished run: pass --overwrite to replace it, or "
-                "set --output_dir to another folder."
-            )
+            if not overwrite:
+                raise UserError(
+                    f"{folder} holds a finished run: pass --overwrite to replace it, "
+                    "or set --output_dir to another folder."
+                )
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
         """Whether the folder holds an interrupted run with these settings.
@@ -121,7 +124,7 @@ class FinetuningFolder:
         ``may_differ`` are shell-style patterns of dotted names to ignore. Raises
         ValueError if other settings differ.
         """
-        if not (self.path / CHECKPOINTS).is_dir():
+        if not self.checkpoints.is_dir():
             return False
         may_differ = (*may_differ, "versions.*")
         return check_same(
@@ -210,8 +213,8 @@ class FinetuningFolder:
         vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.vocabulary_sha256:
             raise UserError(
-                f"{path} is not the vocabulary that {self.path / TASK} names: put the "
-                "one of the run back."
+                f"{path} does not have the SHA-256 in {self.path / TASK}: restore the "
+                "vocabulary of the run."
             )
         return vocabulary
 
@@ -260,15 +263,15 @@ class FinetuningFolder:
 
     def weights(self, seed: int) -> Path:
         """Folder of a seed's trained weights; only the best seed's are kept."""
-        return self.path / CHECKPOINTS / f"weights-{seed}"
+        return self.checkpoints / f"weights-{seed}"
 
     def done(self, main: tuple[str, str]) -> list[dict[str, Any]]:
         """Returns the results of the finished seeds.
 
         Raises ValueError if a file is damaged or lacks the main split and score.
         """
-        found = (self.path / CHECKPOINTS).glob("done-*.json")
-        results = [_scored(files.read_json(p, shape=_RESULT), p, main) for p in found]
+        paths = self.checkpoints.glob("done-*.json")
+        results = [_scored(files.read_json(p, shape=_RESULT), p, main) for p in paths]
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
@@ -276,11 +279,9 @@ class FinetuningFolder:
 
         Deletes its checkpoints, and all trained weights except the ``best`` seed's.
         """
-        files.write_json(
-            self.path / CHECKPOINTS / f"done-{result['seed']}.json", result
-        )
+        files.write_json(self.checkpoints / f"done-{result['seed']}.json", result)
         files.remove(self.state(result["seed"]))
-        for path in (self.path / CHECKPOINTS).glob("weights-*"):
+        for path in self.checkpoints.glob("weights-*"):
             if path != self.weights(best):
                 files.remove(path)
 
@@ -292,18 +293,19 @@ class FinetuningFolder:
         Raises ValueError if the file is damaged or lacks the main split and score.
         """
         path = self._probes(seed)
-        found = files.read_json(path, {}, shape=dict[str, _SCORES])
         return {
             name: _scored({"scores": scores}, path, main)["scores"]
-            for name, scores in found.items()
+            for name, scores in files.read_json(
+                path, {}, shape=dict[str, _SCORES]
+            ).items()
         }
 
-    def keep_probes(self, seed: int, found: Mapping[str, Mapping]) -> None:
+    def keep_probes(self, seed: int, scores: Mapping[str, Mapping]) -> None:
         """Saves the scores of a seed's finished probes, in order."""
-        files.write_json(self._probes(seed), found)
+        files.write_json(self._probes(seed), scores)
 
     def _probes(self, seed: int) -> Path:
-        return self.path / CHECKPOINTS / f"probes-{seed}.json"
+        return self.checkpoints / f"probes-{seed}.json"
 
     def forget(self, seed: int, step: int, epoch: int) -> None:
         """Deletes metrics of a seed after this step and epoch."""

@@ -81,10 +81,9 @@ class PretrainingFolder:
 
         Sections that are not JSON objects are left out.
         """
-        found = files.read_json(self.path / CONFIG, default={})
         return {
             name: value
-            for name, value in found.items()
+            for name, value in files.read_json(self.path / CONFIG, default={}).items()
             if name not in _SECTIONS or isinstance(value, dict)
         }
 
@@ -158,10 +157,10 @@ class PretrainingFolder:
         if "random_keys" not in self.settings and pieces:
             raise UserError(
                 f"{self.path / CONFIG} is of a run with {' and '.join(sorted(pieces))} "
-                "that an older version began: its dropout and samples were keyed by "
-                "replica and micro-batch, and are keyed by row now, so it would go on "
-                "as another run. Resume it with that version, or start a new one in "
-                "another folder, from its weights with --init_from."
+                "by an older version. Its random numbers were keyed by replica and "
+                "micro-batch and are keyed by row now, so the run cannot be resumed "
+                "exactly. Resume it with that version, or start a new one in another "
+                "folder, from its weights with --init_from."
             )
 
     def describe(
@@ -205,9 +204,7 @@ class PretrainingFolder:
         for name, given in zip(CASING, (lower_case, strip_accents), strict=True):
             chosen[name] = known.get(name, True) if given is None else given
             if given is None and name not in known:
-                log(
-                    f"warning: no config.json beside the encoder says --{name}; assumed"
-                )
+                log(f"warning: config.json does not have --{name}; assumed true")
         return WordPiece(Vocabulary.load(path), **chosen)
 
     def model_path(self, name: str) -> Path:
@@ -289,8 +286,9 @@ class PretrainingFolder:
             inside = any(resolved.is_relative_to(output) for output in doomed)
             if resolved == home or inside:
                 raise UserError(
-                    f"--overwrite would delete {path}, which --{flag} asks for: name a "
-                    f"copy outside of {self.path}, or another --model_dir."
+                    f"--overwrite would delete {path}, an input (--{flag}): set "
+                    f"--{flag} to a copy outside of {self.path}, or set another "
+                    "--model_dir."
                 )
 
     def delete_records(self, data_dir: Path | None) -> None:

@@ -25,8 +25,8 @@ _HASHES = ("vocabulary_sha256", "records_sha256")
 
 _CARD = """# Encoder, by ELECTRA
 
-A text encoder pretrained as ELECTRA (Clark et al., 2020) with `electra_tf`. It has no \
-answers before it is fine-tuned:
+A text encoder pretrained as ELECTRA (Clark et al., 2020) with `electra_tf`. Fine-tune \
+it for a task:
 
 ```
 python -m electra_tf finetune --encoder=this/folder --task=classification --train=my.csv
@@ -57,10 +57,9 @@ _SCORES = """## Scores on held-out text
 {rows}
 
 """
-_LIMITS = """* It knows the language, the time and the views of the text above, of \
-which nothing was filtered but what the flags say. What that text is not like was not \
-measured.
-* One run, one seed: another seed gives other scores."""
+_LIMITS = """* The model reflects the language, time and views of its text, which was \
+filtered only as the flags state. Performance on other kinds of text was not measured.
+* One run with one seed: other seeds give other scores."""
 
 
 def data_lines(settings: Mapping[str, Any]) -> list[str]:
@@ -112,9 +111,8 @@ def pretraining_card(
         f"* position embeddings are trained up to {positions} tokens",
     ]
     about = (
-        "The interval has 95 % of what other text of the same kind would give "
-        "(bootstrap over batches; none for few of them, and on several devices). The "
-        "trivial predictor knows frequencies only."
+        "95 % bootstrap intervals over batches; none for fewer than 8 batches or on "
+        "several devices. The trivial predictor uses token frequencies only."
     )
     rows = "\n".join(f"| {' | '.join(row)} |" for row in scores)
     return _CARD.format(

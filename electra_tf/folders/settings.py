@@ -36,9 +36,9 @@ def check_same(
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
             raise UserError(
-                f"{folder} holds checkpoints but no {CONFIG}: nobody can say "
-                "whether these settings are theirs. Put it back (of a run with the "
-                "same flags), or pass --overwrite to start anew."
+                f"{folder} has checkpoints but no {CONFIG}, so their settings are "
+                "unknown. Restore it (from a run with the same flags), or pass "
+                "--overwrite to start a new run."
             )
         return False
     patterns = (*may_differ, *_REMOVED)

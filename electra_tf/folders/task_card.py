@@ -19,7 +19,7 @@ _RECIPE = {
     "init": "weights of the encoder at the start",
     "train_batch_size": "rows per step",
     "seeds": "seeds",
-    "pooling": "what the linear layer reads",
+    "pooling": "pooling",
     "dropout": "dropout of the encoder",
 }
 _SETTINGS = {
@@ -34,7 +34,7 @@ _MOST_LABELS = 30
 # Baselines by task kind.
 _BASELINES = {
     "tagging": "gives each word its most frequent tag",
-    "question_answering": "answers nothing to every question",
+    "question_answering": "gives an empty answer to every question",
 }
 
 
@@ -81,16 +81,16 @@ def _sections(
         f"* task: {about['task']} ({about['kind']}); reads "
         f"{' and '.join(about['text_names'])}",
         *([f"* {len(labels)} labels: {shown}{more}"] if labels else []),
-        *_named(about, {"threshold": "a label is given from this probability on"}),
-        *_named(about, {"label_range": "numbers of the training data"}),
-        f"* text is {casing}; at most {about['max_seq_length']} tokens make a row",
+        *_named(about, {"threshold": "minimum probability of a predicted label"}),
+        *_named(about, {"label_range": "range of the training labels"}),
+        f"* text is {casing}; at most {about['max_seq_length']} tokens per row",
         *_named(about, {"long_texts": "longer texts"}),
     ]
     # --text and --label apply to user tables only, --pooling to text tasks only.
     whole = about["kind"] not in _BASELINES
     unread = () if whole and flags.get("train") else ("text", "label")
     named = [name for name in _DATA if flags.get(name) and name not in unread]
-    data = [f"* `--{name}`: {_said(flags[name])}" for name in named]
+    data = [f"* `--{name}`: {_formatted(flags[name])}" for name in named]
     if not whole:
         flags.pop("pooling", None)
     if counts := _section(report, "examples"):
@@ -99,8 +99,8 @@ def _sections(
     if searched := flags.get("search"):
         trials = f"{flags.get('search_trials')} trials"
         recipe.append(
-            f"* {_said(searched)}: the best of {trials} on a fifth of the training "
-            "data (`search.json`)"
+            f"* {_formatted(searched)}: the best of {trials} on a fifth of the "
+            "training data (`search.json`)"
         )
     return "".join(
         f"## {title}\n\n" + "\n".join(lines) + "\n\n"
@@ -133,10 +133,9 @@ def _scores(report: Mapping[str, Any], kind: str) -> list[str]:
     scores = results[seed]["scores"][split]
     intervals = _section(report, "intervals")
     lines = [
-        f"Of seed {seed}, which is the model here, on `{split}`; "
-        f"{report['main_metric']} decides. The interval has 95 % of what other "
-        "examples of the same kind would give (bootstrap over examples); the baseline "
-        f"{_BASELINES.get(kind, 'does not look at the text')}.",
+        f"Seed {seed}, the exported model, on `{split}`; the main score is "
+        f"{report['main_metric']}. 95 % bootstrap intervals over examples; the "
+        f"baseline {_BASELINES.get(kind, 'predicts the same for every text')}.",
         "",
         "| score | value | 95 % interval | baseline |",
         "|---|---|---|---|",
@@ -193,8 +192,8 @@ def _limits(
     lines = []
     if about.get("labels"):
         lines.append(
-            "* It answers with its own labels only, to any text, also to one of "
-            "another kind or language than that of its training."
+            "* It predicts one of its labels for any text, even of another kind or "
+            "language than the training data."
         )
     if len(report.get("seeds") or ()) > 1:
         lines.append(
@@ -206,21 +205,21 @@ def _limits(
     if failures := [x["failure"] for x in report.get("seeds") or () if x["failure"]]:
         seeds = f"{len(failures)} of {len(report['seeds'])} seeds failed"
         lines.append(f"* {seeds}, the first because: {failures[0]}.")
-    lines.append("* What the data above is not like was not measured.")
+    lines.append("* Performance on other kinds of data was not measured.")
     return lines
 
 
 def _named(values: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     return [
-        f"* {label}: {_said(values[name])}"
+        f"* {label}: {_formatted(values[name])}"
         for name, label in names.items()
         if values.get(name) is not None
     ]
 
 
-def _said(value: Any) -> str:
+def _formatted(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(_said, value))
+        return ", ".join(map(_formatted, value))
     return f"{value:g}" if isinstance(value, float) else f"`{value}`"
 
 

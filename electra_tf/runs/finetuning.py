@@ -231,8 +231,9 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
     encoder = named(config.run.encoder).resolve()
     if folder.path.resolve() in (encoder, encoder.parent):
         raise UserError(
-            f"--output_dir={folder.path} is where --encoder={config.run.encoder} lies, "
-            "which the run would replace: set --output_dir to another folder."
+            f"--output_dir={folder.path} is the folder of --encoder="
+            f"{config.run.encoder}, which the run would replace: set --output_dir to "
+            "another folder."
         )
     with equal_shares(config).scope():
         start = pretrained(config, log)
@@ -357,8 +358,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         )
     if home.vocabulary_sha256 not in (None, vocabulary.sha256):
         raise UserError(
-            f"The vocabulary has {len(vocabulary)} tokens as the encoder {path}, but "
-            "other ones, or another order, than config.json beside it says: set "
+            f"The vocabulary has as many tokens as the encoder {path}, "
+            f"{len(vocabulary)}, but not the SHA-256 in its config.json: set "
             "--vocab_file to the vocabulary it was pretrained with."
         )
     return Pretrained(encoder, tokenizer, home.trained_length)
@@ -676,7 +677,7 @@ def searched(
 
 
 def _discard(*_: Any) -> None:
-    """A log function that discards its lines."""
+    """A log function that discards its messages."""
 
 
 def _trained(
@@ -744,8 +745,8 @@ def train(job: Job) -> Trained | None:
         folder.finish_seed(dataclasses.asdict(result), best())
     if _weights(job, best()).restore_latest() is None:
         raise FileNotFoundError(
-            f"{folder.weights(best())} does not hold the weights of seed {best()}, "
-            "which is done: put them back, or pass --overwrite to start anew."
+            f"{folder.weights(best())} does not have the weights of seed {best()}, "
+            "which is finished: restore them, or pass --overwrite to start a new run."
         )
     data.tune(job.scorer.outputs)
     return Trained(results, best(), answers)
@@ -781,7 +782,7 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
     folder, task, (main, _) = inputs.folder, data.task, inputs.main
     report = summary(trained.results, inputs.baseline, inputs.main)
     report |= {"task": task.name, "exported_seed": trained.best_seed}
-    report["init"] = inputs.init
+    report |= {"init": inputs.init}
     job.log(finetuning_report.table(report))
     answers = dict(trained.answers)
     for split in data.examples:

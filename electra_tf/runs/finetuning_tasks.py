@@ -341,7 +341,7 @@ class TaskData:
         if text.are_numbers(labels):
             log(
                 f"warning: the labels are {len(labels)} numbers ({labels[0]} to "
-                f"{labels[-1]}), each of which becomes a class: is it "
+                f"{labels[-1]}), and each becomes a class: did you mean "
                 "--task=regression?"
             )
         if pair := text.nearly_equal(labels):
@@ -389,9 +389,8 @@ class TaskData:
             self.keys[split] = _digest(self.examples[split], each)
         if not len(self.train_rows):
             raise UserError(
-                f"Of {len(self.train)} training questions of {task.name}, none has an "
-                "answer of which the tokenizer leaves a piece: check the data, and the "
-                "vocabulary."
+                f"No answer to the {len(self.train)} training questions of {task.name} "
+                "has a token: check the data and the vocabulary."
             )
         for split, each in {"training": self.train, **self.examples}.items():
             if empty := sum(map(_is_empty, each)):

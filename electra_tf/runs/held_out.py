@@ -46,9 +46,9 @@ def evaluate(
         sums = (tf.constant(column[rows].sum(0)) for column in of_batches)
         return {name: float(x) for name, x in results(*sums).items()}
 
-    found = noise.ends([draw(rows) for rows in noise.draws(len(states.totals))])
+    intervals = noise.ends([draw(rows) for rows in noise.draws(len(states.totals))])
     model.reset_metrics()
-    return scores, {name: found[name] for name in scores if name in found}
+    return scores, {n: intervals[n] for n in scores if n in intervals}
 
 
 class _States(keras.callbacks.Callback):

@@ -121,7 +121,7 @@ def fit(
         kernel = np.linalg.solve(apart, start.kernel)
         parts = (np.log(start.shares), kernel.reshape(-1), start.bias)
         point = np.concatenate(parts)
-    found = optimize.minimize(
+    result = optimize.minimize(
         value_and_gradient,
         point,
         jac=True,
@@ -133,7 +133,7 @@ def fit(
             "maxcor": 20,
         },
     )
-    return Linear(*unpack(found.x))
+    return Linear(*unpack(result.x))
 
 
 def _apart(features: np.ndarray) -> np.ndarray:
@@ -165,7 +165,7 @@ def choose_strength(
     if held.all():
         return strengths[0]
     all_weights = np.ones(len(targets)) if weights is None else weights
-    found, kept, layer = {}, states[:, ~held], None
+    losses, kept, layer = {}, states[:, ~held], None
     for strength in strengths:
         layer = fit(
             kept,
@@ -177,5 +177,5 @@ def choose_strength(
             start=layer,
         )
         values, _ = loss(layer(states[:, held]), targets[held])
-        found[strength] = np.average(values, weights=all_weights[held])
-    return min(found, key=found.get)
+        losses[strength] = np.average(values, weights=all_weights[held])
+    return min(losses, key=losses.get)

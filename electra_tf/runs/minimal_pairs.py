@@ -78,10 +78,10 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     method, model = scores.load(folder, config.method)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
-    found = scores.token_scores(
+    token_scores = scores.token_scores(
         method, model, tokenizer, texts, batch_size=config.batch_size, log=log
     )
-    results = count(pairs, found)
+    results = count(pairs, token_scores)
     return {
         "method": method,
         "by": config.by,

@@ -340,7 +340,7 @@ def _check_step(phases: Sequence[Phase], step: int, store: CheckpointStore) -> N
     if inside != max(0, step - before):
         raise UserError(
             f"{store.directory}/ckpt-{step} holds step {before + inside}: it was "
-            "renamed. Give its files their name back."
+            "renamed. Restore the names of its files."
         )
 
 
@@ -429,7 +429,7 @@ def finish(run: Run) -> None:
     for phase in run.phases:
         phase.release()
     folder, last_step = run.folder, run.store.steps()[-1]
-    scores, intervals, baselines = _judged(run)
+    scores, intervals, baselines = _held_out_scores(run)
     if not run.is_chief:
         return
     if scores:
@@ -454,12 +454,12 @@ def finish(run: Run) -> None:
         files.write_text(folder.path / layout.SAMPLES, sample)
         board = sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD)
         board.write_text(last_step, "samples", sample)
-        run.log("held-out text, corrupted and judged (all of it in samples.txt):\n")
+        run.log("held-out text with predictions (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))
     run.log(report.next_steps(folder))
 
 
-def _judged(
+def _held_out_scores(
     run: Run,
 ) -> tuple[dict[str, float], held_out.Intervals, dict[str, float]]:
     """Returns scores, intervals and baselines of held-out text, each {} without it."""

@@ -171,9 +171,9 @@ class _Cell(NamedTuple):
 def _cell(original: str, corrupted: str, probability: float, is_masked: bool) -> _Cell:
     is_replaced = original != corrupted
     verdict = (is_replaced, bool(probability > 0.5))
-    said = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
+    score = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
     sampled = corrupted if is_replaced else ("=" if is_masked else "")
-    rows = (original, "^" if is_masked else "", sampled, said)
+    rows = (original, "^" if is_masked else "", sampled, score)
     return _Cell(rows, verdict, max(map(len, rows)))
 
 

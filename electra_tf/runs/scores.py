@@ -44,7 +44,7 @@ _MODELS = {
 def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
     """Returns the method ("auto" follows the run's objective) and its model.
 
-    Raises ValueError if the model has no such scores, OSError if there is no model.
+    Raises ValueError if the model does not support it, OSError if it is missing.
     """
     if method == "auto":
         method = "masked_lm"
@@ -56,15 +56,15 @@ def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
                     return name, model
             raise UserError(
                 f"{folder.model_path('discriminator')} holds a {type(model).__name__}, "
-                "which says of no token how likely it is to belong there: only "
-                "--method=masked_lm, the generator's, can be asked."
+                "which does not score the tokens of its input: pass "
+                "--method=masked_lm, which uses the generator."
             )
     name, kind = _MODELS[method]
     path = folder.model_path(name)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{folder.path} has no {path.name}, which --method={method} asks: name the "
-            "folder of a finished run or of an import, or choose another --method."
+            f"{folder.path} has no {path.name}, which --method={method} needs: name "
+            "the folder of a finished run or of an import, or choose another --method."
         )
     return method, folder.load(name, kind, f"Choose another --method than {method}.")
 
@@ -110,18 +110,18 @@ def row_scores(
     """
     if method == "masked_lm":
         # One row per scored token.
-        asked = [
+        queries = [
             (row, at) for row, ids in enumerate(rows) for at in range(1, len(ids) - 1)
         ]
     else:
-        asked = [(row, None) for row in range(len(rows))]
+        queries = [(row, None) for row in range(len(rows))]
     # Rows of similar length share a batch.
-    asked.sort(key=lambda each: len(rows[each[0]]))
+    queries.sort(key=lambda each: len(rows[each[0]]))
     score = _SCORERS[method](model, vocabulary.mask_id)
-    found = [np.zeros(len(ids) - 2, np.float32) for ids in rows]
-    progress = cli.Progress(len(asked), unit="row", log=log)
-    for start in range(0, len(asked), batch_size):
-        part = asked[start : start + batch_size]
+    scores = [np.zeros(len(ids) - 2, np.float32) for ids in rows]
+    progress = cli.Progress(len(queries), unit="row", log=log)
+    for start in range(0, len(queries), batch_size):
+        part = queries[start : start + batch_size]
         length = max(len(rows[row]) for row, _ in part)
         ids = np.full([len(part), length], vocabulary.pad_id, np.int32)
         mask = np.zeros_like(ids)
@@ -135,11 +135,11 @@ def row_scores(
         values = score(inputs).numpy()
         for number, (row, position) in enumerate(part):
             if position is None:
-                found[row][:] = values[number, 1 : len(rows[row]) - 1]
+                scores[row][:] = values[number, 1 : len(rows[row]) - 1]
             else:
-                found[row][position - 1] = values[number, 0]
+                scores[row][position - 1] = values[number, 0]
         progress.update(start + len(part), method)
-    return found
+    return scores
 
 
 def _detection(model: ReplacedTokenDetector, mask_id: int) -> _Scorer:
@@ -160,8 +160,8 @@ def _energy(model: EnergyModel, mask_id: int) -> _Scorer:
 def _masked_lm(model: MaskedLM, mask_id: int) -> _Scorer:
     def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         ids, at = inputs["input_ids"], inputs["masked_lm_positions"]
-        is_asked = tf.range(tf.shape(ids)[1])[tf.newaxis] == at
-        shown = {**inputs, "masked_input_ids": tf.where(is_asked, mask_id, ids)}
+        is_scored = tf.range(tf.shape(ids)[1])[tf.newaxis] == at
+        shown = {**inputs, "masked_input_ids": tf.where(is_scored, mask_id, ids)}
         original = tf.gather(ids, at, batch_dims=1)
         return tf.gather(tf.nn.log_softmax(model(shown)), original, batch_dims=2)
 

@@ -136,7 +136,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         remedies.append(_remedy(flag, value))
     theirs = folder.vocabulary()
     if ours and theirs and theirs.sha256 != ours.sha256:
-        differences.append("the vocabulary is another one")
+        differences.append("the vocabularies differ")
         path = folder.path / VOCABULARY
         remedies.append(f"--vocab_file={path} (and records built with it)")
     if differences:
@@ -165,7 +165,7 @@ def _check_weights(init_from: str) -> None:
         )
     raise FileNotFoundError(
         f"--init_from={init_from} has no weights: name the folder of a pretraining "
-        "run, one of its checkpoints, or what python -m electra_tf convert has made."
+        "run, one of its checkpoints, or the output of python -m electra_tf convert."
     )
 
 
@@ -228,9 +228,8 @@ def _load_generator(
     if theirs and theirs.sha256 != vocabulary.sha256:
         text = folder.path / VOCABULARY
         raise UserError(
-            f"--generator_init_from={source}: that generator speaks another "
-            f"vocabulary, {text}. Pass --vocab_file={text} and rebuild the records "
-            "with it."
+            f"--generator_init_from={source}: the generator has another vocabulary, "
+            f"{text}. Pass --vocab_file={text} and rebuild the records with it."
         )
     loaded = models.load(file, keras.Model, "Name a generator.keras.")
     try:
@@ -269,10 +268,9 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     for name, part in saved.items():
         if not own >= {id(variable) for variable in learned_weights(part)}:
             raise UserError(
-                f"{folder.model_path(name)} holds plain tables, and this run's "
-                "networks borrow theirs from each other (--sharing=token or gdes): "
-                "start from the checkpoints of a run, or with --sharing=tied, nes, "
-                "untied or all."
+                f"{folder.model_path(name)} holds plain tables, but the networks of "
+                "this run share parts of theirs (--sharing=token or gdes): start from "
+                "the checkpoints of a run, or with --sharing=tied, nes, untied or all."
             )
     values, wrong, unfit = {}, [], ()
     # The encoder comes last: the other models contain it.
@@ -323,8 +321,8 @@ def _misfits(path: Path, part: keras.Model, loaded: keras.Model) -> list[str]:
     if ours != theirs:
         shapes, other_shapes = dict(ours), dict(theirs)
         wrong += [
-            f"{path.name}: {_said(name, other_shapes)}, this run has "
-            f"{_said(name, shapes)}"
+            f"{path.name}: {_shape(name, other_shapes)}, this run has "
+            f"{_shape(name, shapes)}"
             for name in shapes | other_shapes
             if shapes.get(name) != other_shapes.get(name)
         ] or [f"{path.name}: the variables come in another order"]
@@ -355,5 +353,5 @@ def _kind(variable: keras.Variable) -> tuple[str, tuple[int, ...]]:
     return "/".join([*place, leaf]), tuple(variable.shape)
 
 
-def _said(name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _shape(name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     return f"{name} {list(shapes[name])}" if name in shapes else f"no {name}"

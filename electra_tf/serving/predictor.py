@@ -74,7 +74,7 @@ class Predictor:
             for row in rows:
                 if not isinstance(row.get(name), str):
                     raise UserError(
-                        f"The model wants {' and '.join(self.text_names)}, but {name} "
+                        f"The model needs {' and '.join(self.text_names)}, but {name} "
                         f"is missing in {json.dumps(row)[:200]}."
                     )
             # JSON can hold lone surrogates, UTF-8 cannot.
@@ -83,9 +83,9 @@ class Predictor:
         try:
             outputs = self._serve(**texts)
         except tf.errors.OpError as error:
-            said = error.message.partition("\n")[0]
+            message = error.message.partition("\n")[0]
             raise UserError(
-                f"The model failed on a batch of {len(rows)} texts: {said}"
+                f"The model failed on a batch of {len(rows)} texts: {message}"
             ) from error
         names = sorted(outputs)
         columns = [outputs[name].numpy().tolist() for name in names]

@@ -43,12 +43,12 @@ def predict_table(
     rows = [row for _, row in table.rows]
     # Before writing, so that wrong labels leave no file.
     scores = score_table(config, columns, answers) if config.label else {}
-    told = [
+    predicted = [
         row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
         for row, a in zip(rows, answers, strict=True)
     ]
     with _opened(target) as file:
-        _write(file, target.suffix if target else ".jsonl", told)
+        _write(file, target.suffix if target else ".jsonl", predicted)
     for name, value in scores.items():
         cli.note(f"{name} {value:.2f}")
 
@@ -114,19 +114,19 @@ def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    cells: dict[str, str] = {}
     for name, value in row.items():
         if name in ("probabilities", "predicted_probabilities") and isinstance(
             value, dict
         ):
-            found |= {f"p({label})": f"{x:.6f}" for label, x in value.items()}
+            cells |= {f"p({label})": f"{x:.6f}" for label, x in value.items()}
         elif name in ("labels", "predicted_labels") and isinstance(value, list):
-            found[name] = "|".join(map(str, value))
+            cells[name] = "|".join(map(str, value))
         elif isinstance(value, str | int | float) or value is None:
-            found[name] = "" if value is None else str(value)
+            cells[name] = "" if value is None else str(value)
         else:
-            found[name] = json.dumps(value, ensure_ascii=False)
-    return found
+            cells[name] = json.dumps(value, ensure_ascii=False)
+    return cells
 
 
 def score_table(
@@ -138,7 +138,7 @@ def score_table(
 
     Raises UserError if the predictions cannot be compared with the labels.
     """
-    task, found = _comparable(answers)
+    task, predictions = _comparable(answers)
     source = TableSource(
         files={"eval": config.input},
         text=tuple(columns),
@@ -146,7 +146,7 @@ def score_table(
         kind=task.kind,
         separator=config.label_separator,
     )
-    return task.score(found, source("eval"))
+    return task.score(predictions, source("eval"))
 
 
 def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray]:
@@ -166,5 +166,5 @@ def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray
         return task, np.array([answer["score"] for answer in answers], np.float32)
     raise UserError(
         "--label compares classes, labels and numbers of whole texts; this model "
-        f"answers with {', '.join(first)}: leave --label out."
+        f"predicts {', '.join(first)}: leave --label out."
     )

@@ -22,12 +22,12 @@ def intervals(
     ``score`` maps a resample, int64 [N], to the scores of model and baseline. It may
     omit scores, such as those of a group without examples.
     """
-    found, differences = [], []
+    scores, differences = [], []
     for rows in draws(examples):
         model, baseline = score(rows)
-        found.append(model)
+        scores.append(model)
         differences.append({name: x - baseline[name] for name, x in model.items()})
-    return ends(found), ends(differences)
+    return ends(scores), ends(differences)
 
 
 def draws(examples: int) -> Iterator[np.ndarray]:
@@ -37,8 +37,8 @@ def draws(examples: int) -> Iterator[np.ndarray]:
         yield random.integers(0, examples, examples)
 
 
-def ends(found: Sequence[Scores]) -> dict[str, tuple[float, float]]:
+def ends(scores: Sequence[Scores]) -> dict[str, tuple[float, float]]:
     """Returns the 95 % interval of each score over all resamples."""
-    names = dict.fromkeys(name for scores in found for name in scores)
-    values = {name: [x[name] for x in found if name in x] for name in names}
+    names = dict.fromkeys(name for each in scores for name in each)
+    values = {name: [x[name] for x in scores if name in x] for name in names}
     return {n: tuple(np.percentile(x, _INTERVAL).tolist()) for n, x in values.items()}

@@ -22,7 +22,7 @@ import tensorflow as tf
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import plots, span_head, squad
+from electra_tf.tasks import noise, plots, span_head, squad
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
@@ -187,14 +187,14 @@ class QuestionAnswering(Task):
         given = np.array([bool(text) for text in texts])
 
         def scores(rows: np.ndarray) -> Scores:
-            found = squad.means_v2(
+            means = squad.means_v2(
                 {name: value[rows] for name, value in raw.items()},
                 *(column[rows] for column in (odds, answerable, given)),
                 self.null_threshold,
             )
             return {
                 name: value if name.endswith("threshold") else 100 * value
-                for name, value in found.items()
+                for name, value in means.items()
             }
 
         return scores
@@ -216,9 +216,6 @@ class QuestionAnswering(Task):
         self, answers: Answers, examples: Questions, train_examples: Questions
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
         """Returns bootstrap confidence intervals over questions."""
-        # Imported here: only finished runs need it.
-        from electra_tf.tasks import noise
-
         pairs = (answers, self._nothing(examples))
         model, other = (self._scorer(each, examples) for each in pairs)
         return noise.intervals(lambda rows: (model(rows), other(rows)), len(examples))
@@ -226,10 +223,10 @@ class QuestionAnswering(Task):
     def failure(self, answers: Answers, scores: Scores, baseline: Scores) -> str:
         """Reports empty answers only, or an F1 not above the baseline."""
         if not any(answer.text for answer in answers):
-            return "answers nothing to every question"
+            return "gives an empty answer to every question"
         denied = (answer.null_odds > self.null_threshold for answer in answers)
         if self.unanswerable and all(denied):
-            return "says that no question has an answer"
+            return "predicts no answer for every question"
         return not_above("f1", scores, baseline)
 
     def write(self, answers: Answers, examples: Questions, path: str) -> None:

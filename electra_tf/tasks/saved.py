@@ -35,7 +35,7 @@ _HEADS: dict[type[Task], type[keras.layers.Layer]] = {
     QuestionAnswering: SpanHead,
 }
 # Fields of tasks that task.json omits or stores under another name.
-_NOT_SAID = {"labels", "name", "source", "submission", "tags"}
+_EXCLUDED = {"labels", "name", "source", "submission", "tags"}
 
 
 def kinds() -> dict[str, type[Task]]:
@@ -54,7 +54,7 @@ def _kind(about: Mapping[str, Any]) -> type[Task]:
     if not isinstance(name, str) or name not in known:
         raise UserError(
             f"the task: kind is {name!r}; known are {', '.join(known)}. Import the "
-            "module of another one first."
+            "module of a custom task first."
         )
     return known[name]
 
@@ -66,7 +66,7 @@ def _check(about: Mapping[str, Any]) -> None:
     shape: dict[str, Any] = {
         field.name: hints[field.name]
         for field in dataclasses.fields(kind)
-        if field.name in about.keys() - _NOT_SAID
+        if field.name in about.keys() - _EXCLUDED
     }
     allowed = {
         name: typing.get_args(hint)
@@ -103,7 +103,9 @@ def _check_labels(labels: Sequence[str], where: str) -> None:
         raise UserError(f"{where}: labels has {twice[0]!r} twice.")
     # Lone surrogates are valid in JSON escapes but not in UTF-8 files.
     if broken := [x for x in labels if any("\ud800" <= c <= "\udfff" for c in x)]:
-        raise UserError(f"{where}: labels has {broken[0]!r}, which is no text.")
+        raise UserError(
+            f"{where}: labels has {broken[0]!r}, which is not valid Unicode."
+        )
 
 
 def check_head(task: Task, head: keras.layers.Layer) -> None:
@@ -117,9 +119,9 @@ def check_head(task: Task, head: keras.layers.Layer) -> None:
     elif isinstance(task, LabeledTask | Regression):
         outputs = task.num_outputs
     is_other = isinstance(head, TaggingHead) and wanted is not TaggingHead
-    found = getattr(head, "num_outputs", None)
-    if is_other or not isinstance(head, wanted) or found != outputs:
-        has = f" with {found} outputs" if found else ""
+    num_outputs = getattr(head, "num_outputs", None)
+    if is_other or not isinstance(head, wanted) or num_outputs != outputs:
+        has = f" with {num_outputs} outputs" if num_outputs else ""
         needs = f" with {outputs}" if outputs else ""
         raise UserError(
             f"the task: {task.kind} needs a {wanted.__name__}{needs}, and the model "
@@ -139,19 +141,19 @@ def from_json(about: Mapping[str, Any]) -> Task:
         return kind.from_json(about)
     _check(about)
     name = about["task"]
-    names = {field.name for field in dataclasses.fields(kind)} - _NOT_SAID
-    said = {key: _frozen(value) for key, value in about.items() if key in names}
-    said |= {"name": name, "source": _no_source}
+    names = {field.name for field in dataclasses.fields(kind)} - _EXCLUDED
+    values = {key: _frozen(value) for key, value in about.items() if key in names}
+    values |= {"name": name, "source": _no_source}
     if issubclass(kind, Tagging):
-        said["tags"] = _tags(about)
+        values["tags"] = _tags(about)
     elif issubclass(kind, LabeledTask):
-        said["labels"] = _frozen(about["labels"])
+        values["labels"] = _frozen(about["labels"])
     if "pair" in names:
-        said["pair"] = len(about.get("text_names") or ()) == 2
+        values["pair"] = len(about.get("text_names") or ()) == 2
     if kind is Classification and name in glue.ROWS:
         scores = glue.ROWS[name].scores
-        said |= {"main_metric": scores[0], "score_names": scores}
-    return kind(**said)
+        values |= {"main_metric": scores[0], "score_names": scores}
+    return kind(**values)
 
 
 def _frozen(value: Any) -> Any:

@@ -115,8 +115,8 @@ class SquadSource:
         located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
-                f"warning: {missing} training questions are left out, because the "
-                "answer is not where the file says"
+                f"warning: {missing} training questions are left out, because their "
+                "answer is not at its answer_start"
             )
         if not located:
             raise UserError(

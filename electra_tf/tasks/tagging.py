@@ -22,7 +22,7 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
-from electra_tf.tasks import metrics, plots
+from electra_tf.tasks import metrics, noise, plots
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
@@ -250,9 +250,6 @@ class Tagging(Task):
         train_examples: Sentences,
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
         """Returns bootstrap confidence intervals over sentences."""
-        # Imported here: only finished runs need it.
-        from electra_tf.tasks import noise
-
         # Counted once per sentence instead of once per resample.
         model = self._counts(answers, examples)
         other = self._counts(self._frequent(train_examples, examples), examples)

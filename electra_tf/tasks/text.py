@@ -19,7 +19,7 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import base, metrics, plots
+from electra_tf.tasks import base, metrics, noise, plots
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
@@ -165,9 +165,6 @@ class TextTask(Task):
         self, answers: np.ndarray, examples: Examples, train_examples: Examples
     ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
         """Returns bootstrap confidence intervals; see ``noise.intervals``."""
-        # Imported here: only finished runs need it.
-        from electra_tf.tasks import noise
-
         answers, gold = np.asarray(answers), self.gold(examples)
         same = np.stack([self.constant(train_examples)] * len(examples))
 
@@ -247,10 +244,10 @@ class LabeledTask(TextTask):
 
     @property
     def num_outputs(self) -> int:
-        """Number of classes; raises ValueError if they are not known yet."""
+        """Number of classes; raises ValueError before ``prepare``."""
         if self.labels is None:
             raise UserError(
-                f"Task {self.name} does not know its labels yet: pass labels=, or use "
+                f"Task {self.name} has no labels yet: pass labels=, or use "
                 "task.prepare(train_examples)."
             )
         return len(self.labels)

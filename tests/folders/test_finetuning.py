@@ -29,7 +29,7 @@ def mood(tmp_path_factory):
     [
         ({"labels": ["a", "b"]}, "needs a ClassificationHead with 2, and the model"),
         ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
-        ({"labels": ["a", "b", "\ud800"]}, "which is no text"),
+        ({"labels": ["a", "b", "\ud800"]}, "which is not valid Unicode"),
         ({"labels": ["a", "b", 3]}, "expected .*str"),
         ({"kind": "tagging"}, "needs a TaggingHead with 3, and the model has a"),
         ({"kind": "question_answering"}, "needs a SpanHead, and the model has a"),

@@ -1,4 +1,4 @@
-"""Saved models, and what is said of those that cannot be loaded."""
+"""Saved models, and errors of models that cannot be loaded."""
 
 import json
 import re

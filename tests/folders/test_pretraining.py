@@ -156,7 +156,7 @@ def test_a_flag_that_is_gone_must_have_had_its_default(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["distribution", "gradient_accumulation_steps"])
 def test_random_numbers_that_would_change_are_refused(tmp_path, name):
-    """Of runs that do not say that theirs are keyed by row, if they were cut."""
+    """Runs of older versions with several devices or micro-batches."""
     folder = PretrainingFolder(tmp_path)
     cut = {"distribution": "mirrored", "gradient_accumulation_steps": 4}
     flags = {"distribution": "none", "gradient_accumulation_steps": 1}

@@ -1,4 +1,4 @@
-"""All that a value holds, to see what a prepared run still knows."""
+"""Objects reachable from a value, such as a prepared run."""
 
 import functools
 

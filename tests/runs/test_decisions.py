@@ -1,4 +1,4 @@
-"""What a run decides and says: thresholds, scores by class, verdicts, exit codes."""
+"""Thresholds, scores by class, verdicts and exit codes of a run."""
 
 import json
 

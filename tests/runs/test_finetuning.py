@@ -316,7 +316,7 @@ def test_overwrite_replaces_the_run_also_in_bfloat16(run_values, tmp_path):
 
 
 def error(capsys, **values):
-    """What the command says when it ends with an error."""
+    """Returns the error message of the command."""
     with pytest.raises(SystemExit) as raised, cli.clear_errors():
         finetuning.main(config(**values))
     capsys.readouterr()
@@ -397,7 +397,7 @@ def test_wrong_vocabulary_of_the_right_size(tmp_path, pretrained, capsys):
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join((*common.TOKENS[:-1], "unheard")) + "\n")
     said = error(capsys, **bad(tmp_path, pretrained, vocab_file=str(other)))
-    assert "but other ones, or another order" in said
+    assert "but not the SHA-256" in said
     assert said.count("\n") == 1
 
 
@@ -417,7 +417,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, pretrained, capsys):
     folder.mkdir()
     (folder / "predictions.tsv").write_text("precious")
     values = bad(tmp_path, pretrained, output_dir=str(folder))
-    assert "holds no fine-tuning run, but predictions.tsv" in error(capsys, **values)
+    assert "is not a fine-tuning run but has predictions.tsv" in error(capsys, **values)
     assert (folder / "predictions.tsv").read_text() == "precious"
     values["output_dir"] = str(folder / "predictions.tsv")
     assert "is a file: name a folder" in error(capsys, **values)
@@ -617,7 +617,7 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(pretrained, tmp_path):
         assert start.trained_length == 32
         assert said.pop().endswith("fine-tuned for classification")
     again = config(**values | {"encoder": str(home.path), "overwrite": True})
-    with pytest.raises(ValueError, match="is where --encoder="):
+    with pytest.raises(ValueError, match="is the folder of --encoder="):
         finetuning.run(again, said.append)
     other = Path(shutil.copytree(home.path, tmp_path / "other"))
     (other / "vocab.txt").write_text("".join(f"{t}\n" for t in common.TOKENS[::-1]))

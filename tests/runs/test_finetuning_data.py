@@ -1,4 +1,4 @@
-"""What a run reads: which splits, and which labels the task knows then."""
+"""Splits that a run reads, and labels of the prepared task."""
 
 import json
 

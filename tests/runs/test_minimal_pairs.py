@@ -1,4 +1,4 @@
-"""Minimal pairs: scores by hand, counts, and what is refused."""
+"""Minimal pairs: scores by hand, counts and invalid inputs."""
 
 import json
 

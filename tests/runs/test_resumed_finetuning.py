@@ -184,7 +184,7 @@ def test_a_run_killed_after_a_seed_goes_on_and_ends_the_same(
 
     def killed(store, step):
         save(store, step)
-        # Its weights are there, but nothing yet says that the seed is done.
+        # Its weights exist, but the file that marks the seed as done does not.
         if store.directory.name == "weights-1":
             raise Killed
 
@@ -274,7 +274,7 @@ def start(values, folder, until, number):
 
 
 def assert_ended(done):
-    """So few updates may learn nothing; the exit code then says so."""
+    """So few updates may learn nothing; the exit code is then an error."""
     failed = "every seed failed" in done.stdout.decode()
     assert done.returncode == (cli.ERROR if failed else cli.OK), done.stderr
 

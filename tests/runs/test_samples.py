@@ -18,7 +18,7 @@ FOUND = {
 
 
 class Examined:
-    """A model whose answers are given."""
+    """A model with fixed predictions."""
 
     def __init__(self, **answer):
         self.answer = answer

@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 
 def toy(folder, *, trials=9, first=FIRST, killed_at=None, greater=True):
-    """All trials of a search whose score is known, and what was said."""
+    """Runs a search with known scores; returns its trials and log lines."""
     said = []
     search = Search(
         *(AXES, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder),

@@ -35,7 +35,7 @@ def save(model, folder, names=("encoder", "generator", "discriminator")):
 
 
 def leave(model, folder, files):
-    """What a run leaves of a model: its "models", or its "checkpoints"."""
+    """Writes the "models" or the "checkpoints" of a run."""
     if files == "models":
         save(model, folder, model.artifacts())
     else:

@@ -306,7 +306,7 @@ def test_saved_model_cli_shows_and_runs_it(exported):
     code, out, err = cli(with_text, json.dumps([*runs.values()]))
     assert code == 0, err[-500:]
     assert out.count("Result for output key probabilities") == len(runs)
-    # What docs/serving.md says of the executable alone, whatever the signature.
+    # docs/serving.md documents the executable alone, for any signature.
     code, _, err = cli(CLI, *runs["ids"])
     assert code != 0
     assert "Op type not registered" in err
@@ -378,7 +378,7 @@ def test_predict_from_arguments_lines_and_jsonl(exported, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"txt": "a"}', "wants text, but text is missing"),
+        ('{"txt": "a"}', "needs text, but text is missing"),
         ("{", "standard input, line 1"),
         ("[1]", "not a JSON object"),
     ],

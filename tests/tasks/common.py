@@ -50,7 +50,7 @@ def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
 
 
 def save_pretrained(folder, *, max_seq_length=32, **kwargs):
-    """What a finished pretraining run leaves for fine-tuning."""
+    """Writes the files of a finished pretraining run that fine-tuning reads."""
     folder.mkdir(parents=True, exist_ok=True)
     model = encoder(**kwargs)
     # Words that differ, as after pretraining: the task is then learned in 80 steps.

@@ -143,7 +143,7 @@ def _tagging(letters, seed):
 
 
 def main(folder=None):
-    """Scores everything anew and writes `PATH`."""
+    """Recomputes all scores and writes `PATH`."""
     v1 = _made_up_answers(80, 1, unanswerable=False)
     v2 = _made_up_answers(80, 2, unanswerable=True)
     scorers = {"v1": _score_v1, "v2": _score_v2}

@@ -88,7 +88,7 @@ def test_lone_surrogates_are_dropped():
 
 
 def reference_rows(pieces, room, long_texts):
-    """What becomes of one text, in plain Python."""
+    """Encodes one text in plain Python."""
     if len(pieces) <= room or long_texts == "cut":
         return [pieces[:room]]
     count = -(-len(pieces) // room)

@@ -216,7 +216,7 @@ def test_submission_file_is_in_the_benchmarks_format(tmp_path):
 
 
 def refused(*arguments):
-    """What the command says when it ends with an error."""
+    """Returns the error message of the command."""
     with pytest.raises(SystemExit) as raised:
         command(["evaluate", *arguments])
     assert raised.value.code.startswith("error: ")

@@ -7,7 +7,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 
 
 def prepare(folder, name, names, texts, rows):
-    """What `tfds build glue/...` leaves, with rows of (idx, texts, label)."""
+    """Writes the output of `tfds build glue/...` from rows of (idx, texts, label)."""
     features = tfds.features.FeaturesDict(
         {
             **{text: tfds.features.Text() for text in texts},

@@ -153,7 +153,7 @@ def test_half_an_answer_is_none_and_an_answer_without_pieces_is_left_out():
 
 
 def perfect_outputs(rows, found):
-    """What a model would say that knows all."""
+    """Outputs of a perfect model."""
     return [
         {
             "start_index": np.array([start, 0]),
@@ -187,7 +187,7 @@ def test_perfect_logits_give_perfect_scores(length):
     scores = found.score(answers, data)
     assert scores["exact_match"] == scores["f1"] == 100
     assert [answer.text for answer in answers[:5]] == [e.texts[0] for e in data[:5]]
-    # The least over the windows: one that knows the answer is enough.
+    # The minimum over the windows: one with the answer is enough.
     assert [answer.null_odds for answer in answers] == [-5] * 5 + [5]
 
 

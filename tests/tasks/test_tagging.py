@@ -357,7 +357,7 @@ def test_options_describe_the_model():
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
-    """What is counted once per sentence is what ``score`` says of the draw."""
+    """Counts per sentence give the same scores as ``score`` of the resample."""
     random = np.random.default_rng(1)
     names = ["O", "B-A", "I-A", "B-B"]
     data, answers = [], []

@@ -21,7 +21,7 @@ def test_labels_are_inferred_and_numbers_sorted_as_numbers():
     assert task.prepare(examples("10", "9", "9")).labels == ("9", "10")
     with pytest.raises(ValueError, match="nothing to learn"):
         task.prepare(examples("x", "x"))
-    with pytest.raises(ValueError, match="does not know its labels"):
+    with pytest.raises(ValueError, match="has no labels yet"):
         assert task.num_outputs
 
 
