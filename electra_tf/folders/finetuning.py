@@ -20,6 +20,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
+from electra_tf.folders.pretraining import MODELS, PretrainingFolder
 from electra_tf.folders.settings import CONFIG, check_same
 from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
@@ -85,7 +86,8 @@ class FinetuningFolder:
         folder, known = self.path, self.path / TASK
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--output_dir={folder} is a file: name a folder.")
-        if (folder / "encoder.keras").exists():
+        pretraining = PretrainingFolder(folder)
+        if pretraining.has_checkpoint() or any(map(pretraining.has_model, MODELS)):
             raise UserError(
                 f"{folder} holds a pretraining run: set --output_dir to another folder."
             )

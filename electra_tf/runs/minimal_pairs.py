@@ -117,9 +117,9 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
                     f"{path}, line {number} has no sentence_good and sentence_bad: "
                     "give JSON lines as BLiMP's."
                 )
-            paradigm = row.get("UID") or path.stem
+            paradigm = str(row.get("UID") or path.stem)
             # BLiMP uses both spellings.
-            field = (row.get("field") or "").replace("/", "_")
+            field = str(row.get("field") or "").replace("/", "_")
             pairs.append(Pair(*sides, paradigm, field))
     if not pairs:
         raise UserError(

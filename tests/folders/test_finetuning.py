@@ -130,3 +130,14 @@ def test_metrics_that_are_no_numbers(tmp_path):
     FinetuningFolder(tmp_path).forget(0, step=4, epoch=1)
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["step"] for row in kept] == [3, 9]
+
+
+@pytest.mark.parametrize(
+    "name", ["encoder.keras", "generator.safetensors", "checkpoints/ckpt-3.index"]
+)
+def test_a_pretraining_run_is_never_replaced(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    with pytest.raises(ValueError, match="holds a pretraining run"):
+        FinetuningFolder(tmp_path).check("mood", overwrite=True)

@@ -139,8 +139,13 @@ def test_a_head_of_another_kind_is_refused(tmp_path, electra):
     question = et.pretraining.TokenPrediction
     model = tiny_run.electra(question=lambda table: question(table, name="objective"))
     folder = tiny_run.save(tmp_path / "run", model)
-    with pytest.raises(ValueError, match="only --method=masked_lm"):
+    with pytest.raises(ValueError, match="pass --method=masked_lm"):
         run(folder, electra[1])
+
+
+def test_paradigm_and_field_may_be_numbers(tmp_path):
+    (pair,) = minimal_pairs.read_pairs([write(tmp_path, [("a", "b", 7, 3)])])
+    assert (pair.paradigm, pair.field) == ("7", "3")
 
 
 def test_ties_count_as_half_and_means_are_not_sums():
