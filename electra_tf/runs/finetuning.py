@@ -459,19 +459,16 @@ def untrained_positions(chosen: Settings, start: Pretrained) -> str:
 
 
 def optimizer(
-    recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int | None
+    recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int
 ) -> AdamW:
-    """Builds AdamW with layer-wise learning rates, constant without ``total_steps``."""
-    rate: float | WarmupPolynomialDecay = chosen.learning_rate
-    if total_steps is not None:
-        rate = WarmupPolynomialDecay(
-            rate,
+    """Builds AdamW with warmup, decay and layer-wise learning rates."""
+    return AdamW(
+        WarmupPolynomialDecay(
+            chosen.learning_rate,
             total_steps,
             warmup_steps=int(recipe.warmup_proportion * total_steps),
             combine=recipe.lr_schedule,
-        )
-    return AdamW(
-        rate,
+        ),
         weight_decay=chosen.weight_decay,
         bias_correction=recipe.adam_bias_correction,
         clip_norm=recipe.clip_norm,
