@@ -22,7 +22,6 @@ from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import MODELS, PretrainingFolder
 from electra_tf.folders.settings import CONFIG, check_same
-from electra_tf.tasks import plots
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 from electra_tf.tasks.heads import TaskModel
@@ -32,8 +31,8 @@ CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 RESULTS = "results.json"
-# Results of a search, and the folder to resume it from.
-SEARCHED = ("search.json", "search.png")
+# Result of a search, and the folder to resume it from.
+SEARCHED = "search.json"
 SEARCHING = "search"
 SUBMISSION = "submission"
 TASK = "task.json"
@@ -47,7 +46,9 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    *(*plots.FILES, *SEARCHED, SEARCHING),
+    *("confusion_matrix.png", SEARCHED, SEARCHING),
+    # Of earlier versions.
+    *("scatter.png", "search.png", "seeds.png", "thresholds.png"),
     *(
         name.format(suffix)
         for name in _PREDICTIONS

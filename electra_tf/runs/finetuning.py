@@ -269,7 +269,7 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
         baseline=baseline,
         described=described,
         resumes=_resumes(config, folder, described),
-        keep=(*SEARCHED, SEARCHING) if config.search.search else (),
+        keep=(SEARCHED, SEARCHING) if config.search.search else (),
         init=config.run.init,
         seeds=range(config.run.seed, config.run.seed + config.run.seeds),
         eval_batch_size=config.run.eval_batch_size,
@@ -805,5 +805,5 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
-    finetuning_report.draw(data, answers[main], report, folder.path, job.log)
+    finetuning_report.draw(data, answers[main], folder.path, job.log)
     return report

@@ -1,4 +1,4 @@
-"""Reports of fine-tuning: scores, confidence intervals, predictions and plots."""
+"""Reports of fine-tuning: scores, confidence intervals and predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 from electra_tf.cli import Log
 from electra_tf.folders.finetuning import SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.tasks import plots
 
 # Class table: maximum number of rows, column widths.
 _MOST_CLASSES_SHOWN = 20
@@ -146,19 +145,10 @@ def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) 
         data.task.submit(answers[split], examples, split, str(folder / SUBMISSION))
 
 
-def draw(
-    data: TaskData, answers: Any, report: Mapping[str, Any], folder: Path, log: Log
-) -> None:
-    """Plots the predictions and the scores of the seeds; logs errors."""
-    task, main = data.task, data.eval_splits[0]
-    metric = task.main_metric
-    seeds = {each["seed"]: each["scores"][main][metric] for each in report["seeds"]}
-    baseline = report["summary"][main][metric]["baseline"]
+def draw(data: TaskData, answers: Any, folder: Path, log: Log) -> None:
+    """Plots the predictions; logs errors."""
     try:
-        task.picture(answers, data.examples[main], str(folder))
-        if len(seeds) > 1:
-            label = f"{task.name} {metric}"
-            plots.seeds(seeds, report["failed_seeds"], baseline, label, str(folder))
+        data.task.picture(answers, data.examples[data.eval_splits[0]], str(folder))
     except Exception as error:
         # A failed plot must not lose a trained model.
         message = " ".join(str(error).split())[:200]

@@ -20,10 +20,9 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.search import Axis
 from electra_tf.errors import UserError
-from electra_tf.tasks import plots
+from electra_tf.folders.finetuning import SEARCHED
 from electra_tf.tasks.metrics import rank
 
-SEARCH = "search.json"
 # Number of random trials before the estimator proposes values.
 _AT_RANDOM = 6
 
@@ -58,7 +57,7 @@ class Search:
         metric: name of the main metric.
         greater_is_better: whether a larger score is better.
         about: further entries of search.json.
-        folder: receives search.json after every trial, and search.png at the end.
+        folder: receives search.json after every trial.
     """
 
     axes: Sequence[Axis]
@@ -103,7 +102,6 @@ class Search:
             progress.move(len(done))
             row = self._row(done[-1], done, widths)
             self.log(f"{number:5d}  {row}  {progress.line()}")
-        self._draw(done)
         return done
 
     def best(self, done: Sequence[Trial]) -> int:
@@ -157,7 +155,7 @@ class Search:
 
         Raises ValueError if search.json is damaged or belongs to another search.
         """
-        path = self.folder / SEARCH
+        path = self.folder / SEARCHED
         if not path.exists():
             return []
         names = {axis.name for axis in self.axes}
@@ -183,7 +181,7 @@ class Search:
     def _write(self, done: Sequence[Trial]) -> None:
         best = self.best(done)
         files.write_json(
-            self.folder / SEARCH,
+            self.folder / SEARCHED,
             {
                 "metric": self.metric,
                 "greater_is_better": self.greater_is_better,
@@ -204,25 +202,6 @@ class Search:
         cells = (*values, *(f"{score:.2f}" for score in scores))
         failed = "  failed" if trial.failure else ""
         return _aligned(cells, widths) + failed
-
-    def _draw(self, done: Sequence[Trial]) -> None:
-        try:
-            plots.search(
-                {a.name: [t.values[a.name] for t in done] for a in self.axes},
-                [trial.score for trial in done],
-                [done[self.best(done[: n + 1])].score for n in range(len(done))],
-                self.metric,
-                str(self.folder),
-                logarithmic=[
-                    axis.name
-                    for axis in self.axes
-                    if axis.is_log and not axis.is_whole and not axis.values
-                ],
-            )
-        except Exception as error:
-            # A failed plot must not lose a search.
-            message = " ".join(str(error).split())[:200]
-            self.log(f"warning: no search.png: {type(error).__name__} {message}")
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -17,9 +17,11 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.tasks import noise
 from electra_tf.tasks.heads import TaskModel, Tensors
 
 Scores = dict[str, float]
+Scorer = Callable[[np.ndarray], Scores]
 Examples = Sequence[Any]
 
 
@@ -131,9 +133,10 @@ class Task:
     """A fine-tuning task: data, tokenization, head, loss and metrics.
 
     Subclasses define ``kind``, ``main_metric`` and the methods ``examples`` (or the
-    attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode`` and ``score``.
-    Exports also need ``serving_inputs`` and ``serving_outputs``. To load a saved model,
-    import the subclass first; it must be a dataclass with its fields in ``to_json``.
+    attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode``, and ``score``
+    or ``scorer``. Exports also need ``serving_inputs`` and ``serving_outputs``. To load
+    a saved model, import the subclass first; it must be a dataclass with its fields in
+    ``to_json``.
 
     Attributes:
         name: name on the command line and in files.
@@ -257,11 +260,33 @@ class Task:
 
     def score(self, answers: Any, examples: Examples) -> Scores:
         """Returns the official metrics by name, including ``main_metric``."""
-        raise NotImplementedError
+        return self.scorer(answers, examples)(np.arange(len(examples)))
+
+    def scorer(self, answers: Any, examples: Examples) -> Scorer:
+        """Returns a function from indices of examples to their scores."""
+
+        def scores(rows: np.ndarray) -> Scores:
+            return self.score([answers[r] for r in rows], [examples[r] for r in rows])
+
+        return scores
+
+    def majority(self, train_examples: Examples, examples: Examples) -> Any:
+        """Returns the predictions of the majority baseline, or None."""
 
     def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of the majority baseline, or {}."""
-        return {}
+        """Returns the scores of ``majority``, or {}."""
+        answers = self.majority(train_examples, examples)
+        return {} if answers is None else self.score(answers, examples)
+
+    def noise(
+        self, answers: Any, examples: Examples, train_examples: Examples
+    ) -> tuple[noise.Intervals, noise.Intervals]:
+        """Returns 95 % intervals of the scores and of their gain over the baseline."""
+        majority = self.majority(train_examples, examples)
+        if majority is None:
+            return {}, {}
+        scorers = (self.scorer(each, examples) for each in (answers, majority))
+        return noise.intervals(*scorers, len(examples))
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
         """Returns the reason why a training run counts as failed, or ""."""
@@ -270,12 +295,6 @@ class Task:
     def details_of(self, answers: Any, examples: Examples) -> dict[str, Any]:
         """Returns per-class scores and the calibration error."""
         return {}
-
-    def noise(
-        self, answers: Any, examples: Examples, train_examples: Examples
-    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns 95 % intervals of the scores and of their gain over the baseline."""
-        return {}, {}
 
     def write(self, answers: Any, examples: Examples, path: str) -> None:
         """Writes predictions as TSV to ``path``; tasks may replace its suffix."""

@@ -6,27 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from electra_tf.tasks.base import Scores
-
+Scorer = Callable[[np.ndarray], dict[str, float]]
+Intervals = dict[str, tuple[float, float]]
 RESAMPLES = 300
 _INTERVAL = (2.5, 97.5)
 
 
 def intervals(
-    score: Callable[[np.ndarray], tuple[Scores, Scores]], examples: int
-) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+    model: Scorer, baseline: Scorer, examples: int
+) -> tuple[Intervals, Intervals]:
     """Returns 95 % intervals of the scores, and of the differences to the baseline.
 
-    The percentile bootstrap over examples (Efron, 1979), with ``RESAMPLES`` resamples.
-
-    ``score`` maps a resample, int64 [N], to the scores of model and baseline. It may
-    omit scores, such as those of a group without examples.
+    The percentile bootstrap over N examples (Efron, 1979), with ``RESAMPLES``
+    resamples. A scorer maps a resample, int64 [N], to scores. It may omit scores, such
+    as those of a group without examples.
     """
     scores, differences = [], []
     for rows in draws(examples):
-        model, baseline = score(rows)
-        scores.append(model)
-        differences.append({name: x - baseline[name] for name, x in model.items()})
+        scores.append(model(rows))
+        other = baseline(rows)
+        differences.append({name: x - other[name] for name, x in scores[-1].items()})
     return ends(scores), ends(differences)
 
 
@@ -37,7 +36,7 @@ def draws(examples: int) -> Iterator[np.ndarray]:
         yield random.integers(0, examples, examples)
 
 
-def ends(scores: Sequence[Scores]) -> dict[str, tuple[float, float]]:
+def ends(scores: Sequence[dict[str, float]]) -> Intervals:
     """Returns the 95 % interval of each score over all resamples."""
     names = dict.fromkeys(name for each in scores for name in each)
     values = {name: [x[name] for x in scores if name in x] for name in names}

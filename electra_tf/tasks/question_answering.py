@@ -22,8 +22,16 @@ import tensorflow as tf
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import noise, plots, span_head, squad
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
+from electra_tf.tasks import span_head, squad
+from electra_tf.tasks.base import (
+    Ragged,
+    Rows,
+    Scorer,
+    Scores,
+    Task,
+    keras_reduction,
+    not_above,
+)
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
 from electra_tf.tasks.span_head import Answer, IndependentSpanHead, SpanHead
@@ -167,14 +175,11 @@ class QuestionAnswering(Task):
             answers.append(Answer(best, odds))
         return answers
 
-    def score(self, answers: Answers, examples: Questions) -> Scores:
-        """Computes the official scores of SQuAD 1.1 or 2.0; see ``squad``."""
-        return self._scorer(answers, examples)(np.arange(len(examples)))
+    def scorer(self, answers: Answers, examples: Questions) -> Scorer:
+        """Compares all answers; returns a function from question indices to scores.
 
-    def _scorer(
-        self, answers: Answers, examples: Questions
-    ) -> Callable[[np.ndarray], Scores]:
-        """Compares all answers; returns a function from question indices to scores."""
+        The scores are the official ones of SQuAD 1.1 or 2.0; see ``squad``.
+        """
         texts = [answer.text for answer in answers]
         right = [example.texts for example in examples]
         if not self.unanswerable:
@@ -199,26 +204,15 @@ class QuestionAnswering(Task):
 
         return scores
 
-    def baseline(self, train_examples: Questions, examples: Questions) -> Scores:
-        """Returns the scores of empty answers."""
-        return self.score(self._nothing(examples), examples)
+    def majority(self, train_examples: Questions, examples: Questions) -> Answers:
+        """Returns empty answers."""
+        return [Answer((span_head.NOTHING,), 0.0)] * len(examples)
 
     def distribution(self, examples: Questions) -> dict[str, int]:
         """Counts answerable and unanswerable questions, for SQuAD 2.0."""
         answerable = sum(bool(example.answers) for example in examples)
         counts = {"answer": answerable, "no answer": len(examples) - answerable}
         return counts if self.unanswerable else {}
-
-    def _nothing(self, examples: Questions) -> Answers:
-        return [Answer((span_head.NOTHING,), 0.0)] * len(examples)
-
-    def noise(
-        self, answers: Answers, examples: Questions, train_examples: Questions
-    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns bootstrap confidence intervals over questions."""
-        pairs = (answers, self._nothing(examples))
-        model, other = (self._scorer(each, examples) for each in pairs)
-        return noise.intervals(lambda rows: (model(rows), other(rows)), len(examples))
 
     def failure(self, answers: Answers, scores: Scores, baseline: Scores) -> str:
         """Reports empty answers only, or an F1 not above the baseline."""
@@ -248,22 +242,6 @@ class QuestionAnswering(Task):
         path = Path(folder) / f"{split}.json"
         squad.write_by_id(path, texts)
         return str(path)
-
-    def picture(self, answers: Answers, examples: Questions, folder: str) -> str | None:
-        """Draws scores over ``null_threshold``, for SQuAD 2.0."""
-        if not self.unanswerable:
-            return None
-        odds = np.array([answer.null_odds for answer in answers])
-        thresholds = np.unique(np.quantile(odds, np.linspace(0, 1, 101)))
-        texts = [answer.text for answer in answers]
-        raw, answerable = squad.raw_scores_v2(texts, [e.texts for e in examples])
-
-        def curve(values: np.ndarray) -> list[float]:
-            scores = (squad.decided(values, odds, answerable, t) for t in thresholds)
-            return [100 * each.mean() for each in scores]
-
-        curves = {name: curve(values) for name, values in raw.items()}
-        return plots.threshold_curves(thresholds, curves, self.null_threshold, folder)
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor

@@ -22,8 +22,15 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
-from electra_tf.tasks import metrics, noise, plots
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
+from electra_tf.tasks import metrics, plots
+from electra_tf.tasks.base import (
+    Ragged,
+    Rows,
+    Scorer,
+    Scores,
+    Task,
+    keras_reduction,
+)
 from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import (
@@ -210,7 +217,12 @@ class Tagging(Task):
         cut = sum(answer.tags.count(None) for answer in answers)
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
         lost = {"words_cut": float(cut), "words_without_pieces": float(unread - cut)}
-        return self._shares(self._counts(answers, examples).sum(0)) | lost
+        return super().score(answers, examples) | lost
+
+    def scorer(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scorer:
+        """Returns a function from indices of sentences to their scores."""
+        counts = self._counts(answers, examples)
+        return lambda rows: self._shares(counts[rows].sum(0))
 
     def _counts(
         self, answers: Sequence[TaggedWords], examples: Sentences
@@ -226,13 +238,10 @@ class Tagging(Task):
         shares["accuracy"] = float(counts[0] / max(counts[1], 1))
         return {name: 100 * share for name, share in shares.items()}
 
-    def baseline(self, train_examples: Sentences, examples: Sentences) -> Scores:
-        """Returns the scores of each word's most frequent tag, or the overall one."""
-        return self.score(self._frequent(train_examples, examples), examples)
-
-    def _frequent(
+    def majority(
         self, train_examples: Sentences, examples: Sentences
     ) -> list[TaggedWords]:
+        """Returns each word's most frequent tag, or the overall one."""
         counts = collections.defaultdict(collections.Counter)
         for example in train_examples:
             for word, tag in zip(example.words, example.tags, strict=True):
@@ -242,22 +251,6 @@ class Tagging(Task):
         tags = [tuple(best.get(w, best[None]) for w in e.words) for e in examples]
         sure = (np.ones(len(each), np.float32) for each in tags)
         return list(map(TaggedWords, tags, sure))
-
-    def noise(
-        self,
-        answers: Sequence[TaggedWords],
-        examples: Sentences,
-        train_examples: Sentences,
-    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns bootstrap confidence intervals over sentences."""
-        # Counted once per sentence instead of once per resample.
-        model = self._counts(answers, examples)
-        other = self._counts(self._frequent(train_examples, examples), examples)
-
-        def scores(rows: np.ndarray) -> tuple[Scores, Scores]:
-            return self._shares(model[rows].sum(0)), self._shares(other[rows].sum(0))
-
-        return noise.intervals(scores, len(examples))
 
     def distribution(self, examples: Sentences) -> dict[str, int]:
         """Returns the number of words per tag."""

@@ -19,7 +19,7 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import base, metrics, noise, plots
+from electra_tf.tasks import base, metrics, plots
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
@@ -147,32 +147,18 @@ class TextTask(Task):
         """Computes the scores of predictions against ``gold``."""
         raise NotImplementedError
 
-    def score(self, answers: np.ndarray, examples: Examples) -> Scores:
-        """Returns the official metrics by name."""
-        return self.compare(answers, self.gold(examples))
+    def scorer(self, answers: np.ndarray, examples: Examples) -> base.Scorer:
+        """Returns a function from indices of examples to their scores."""
+        answers, gold = np.asarray(answers), self.gold(examples)
+        return lambda rows: self.compare(answers[rows], gold[rows])
 
     def constant(self, train_examples: Examples) -> np.ndarray:
         """Returns the constant prediction of the majority baseline."""
         raise NotImplementedError
 
-    def baseline(self, train_examples: Examples, examples: Examples) -> Scores:
-        """Returns the scores of ``constant``."""
-        return self.score(
-            np.stack([self.constant(train_examples)] * len(examples)), examples
-        )
-
-    def noise(
-        self, answers: np.ndarray, examples: Examples, train_examples: Examples
-    ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-        """Returns bootstrap confidence intervals; see ``noise.intervals``."""
-        answers, gold = np.asarray(answers), self.gold(examples)
-        same = np.stack([self.constant(train_examples)] * len(examples))
-
-        def scores(rows: np.ndarray) -> tuple[Scores, Scores]:
-            chosen = gold[rows]
-            return self.compare(answers[rows], chosen), self.compare(same, chosen)
-
-        return noise.intervals(scores, len(examples))
+    def majority(self, train_examples: Examples, examples: Examples) -> np.ndarray:
+        """Returns ``constant`` for every example."""
+        return np.stack([self.constant(train_examples)] * len(examples))
 
     def targets(self, examples: Examples) -> np.ndarray:
         """Returns the targets of the loss, one row per example."""
@@ -607,11 +593,6 @@ class Regression(TextTask):
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns the unclipped predictions."""
         return {"score": [f"{value:.6f}" for value in answers]}
-
-    def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
-        """Draws a scatter plot of predictions over labels."""
-        labels = [example.label for example in examples]
-        return plots.scatter(labels, answers, self.label_range, folder)
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns score, on the scale of the labels, float32 [B]."""

@@ -240,7 +240,7 @@ def test_a_run_leaves_everything(finished):
             "predictions.tsv",
             "predictions_test.tsv",
         ),
-        *("results.json", "saved_model", "seeds.png", "task.json", "vocab.txt"),
+        *("results.json", "saved_model", "task.json", "vocab.txt"),
     }
     assert names - set(OUTPUTS) == {".lock"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"

@@ -73,7 +73,6 @@ def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
     assert search.best(done) == stored["best_trial"] == best
     assert stored["best"] == dict(done[best].values)
     assert (stored["held_out"], len(stored["trials"])) == (20, 9)
-    assert (whole / "search.png").stat().st_size > 5000
     # The table: a line per trial, with rate and time left.
     assert sum(" eta " in line and "trial" in line for line in said) == 9
 
@@ -140,7 +139,6 @@ def test_a_trial_that_diverged_is_the_worst(tmp_path):
     made, done = search(4)
     np.testing.assert_array_equal([trial.score for trial in done], scores)
     assert made.best(done) == 3
-    assert (tmp_path / "search.png").is_file()
 
 
 def test_what_the_flag_says():
@@ -250,7 +248,6 @@ def test_the_best_trains_on_all_and_evaluation_decides_nothing(values, tmp_path)
     stored = json.loads((searched / "search.json").read_text())
     assert (stored["trained_on"], stored["held_out"]) == (40, 10)
     assert "trains on 40 training examples, chooses on 10 others" in said
-    assert (searched / "search.png").exists()
     assert not (searched / "search").exists()
     assert "search.json" in (searched / "model_card.md").read_text()
     # The same run, with the flags that the search has found.

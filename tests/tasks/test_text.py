@@ -129,16 +129,6 @@ def test_regression_main_score_may_be_the_error():
     assert "not above" in task.failure(spread, {"mse": 0.3}, {"mse": 0.2})
 
 
-def test_pictures(tmp_path):
-    task, data = classification(), examples("a", "b")
-    path = task.picture(np.eye(3)[[0, 2]], data, str(tmp_path))
-    assert path.endswith("confusion_matrix.png")
-    task = Regression(name="r", source=None, label_range=(0, 1))
-    path = task.picture(np.array([0.1, 0.9]), examples(0.0, 1.0), str(tmp_path))
-    assert path.endswith("scatter.png")
-    assert len(list(tmp_path.glob("*.png"))) == 2
-
-
 def test_pair_features_have_two_segments():
     task = classification(pair=True)
     assert task.text_names == ("text", "text_pair")
