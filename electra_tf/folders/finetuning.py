@@ -21,7 +21,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import MODELS, PretrainingFolder
-from electra_tf.folders.settings import CONFIG, check_same
+from electra_tf.folders.settings import CONFIG, RESULTS, check_same
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 from electra_tf.tasks.heads import TaskModel
@@ -30,7 +30,6 @@ CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
-RESULTS = "results.json"
 # Result of a search, and the folder to resume it from.
 SEARCHED = "search.json"
 SEARCHING = "search"
@@ -210,6 +209,10 @@ class FinetuningFolder:
             raise UserError(f"{self.path / TASK} is damaged: {error}") from error
         return model
 
+    def results(self) -> dict[str, Any]:
+        """Returns the content of results.json, or {}; null becomes NaN."""
+        return _with_nan(files.read_json(self.path / RESULTS, {}))
+
     def vocabulary(self) -> Vocabulary:
         """Loads vocab.txt; raises ValueError if its hash differs from task.json's."""
         path = self.path / _VOCABULARY
@@ -340,15 +343,20 @@ class FinetuningFolder:
 
 
 def _scored(row: dict[str, Any], path: Path, main: tuple[str, str]) -> dict[str, Any]:
-    """Checks that a row has the main score; converts null to NaN."""
+    """Returns a row after checking that it has the main score."""
     split, name = main
     if name not in row["scores"].get(split, {}):
         raise UserError(f"{path} is damaged: scores: {split} {name} is missing.")
-    scores = {
-        split: {n: math.nan if x is None else x for n, x in values.items()}
-        for split, values in row["scores"].items()
-    }
-    return row | {"scores": scores}
+    return row | {"scores": _with_nan(row["scores"])}
+
+
+def _with_nan(value: Any) -> Any:
+    """Replaces null, which stands for a score that is not finite, by NaN."""
+    if isinstance(value, dict):
+        return {name: _with_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return math.nan if value is None else value
 
 
 def _is_until(value: Any, last: int) -> bool:

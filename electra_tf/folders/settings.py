@@ -11,7 +11,7 @@ from typing import Any
 from electra_tf import files
 from electra_tf.errors import UserError
 
-CONFIG = "config.json"
+CONFIG, RESULTS = "config.json", "results.json"
 _ABSENT = "(absent)"
 # Flags of earlier versions without effect on results.
 _REMOVED = ("config.cache_dir", "config.save_checkpoint_steps")

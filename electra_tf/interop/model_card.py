@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from electra_tf.folders.pretraining_card import data_lines, recipe_lines
+from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
 from electra_tf.interop.imported import Imported
 
 # Classes of transformers, by tower and kind of task.
@@ -27,14 +27,14 @@ tags:
 A text encoder pretrained as ELECTRA (Clark et al., 2020){training}, exported by \
 `electra_tf`{origin}.
 
-{about}```python
+```python
 from transformers import AutoTokenizer, {loaded}
 
 tokenizer = AutoTokenizer.from_pretrained("this/folder")
 model = {loaded}.from_pretrained("this/folder")
 ```
 
-{rest}"""
+{body}"""
 # How to decode the logits, by kind of task.
 _TASK_NOTES = {
     "classification": "",
@@ -59,20 +59,13 @@ def model_card(model: Imported) -> str:
             title=f"{task.options.get('task', task.kind)}, by ELECTRA",
             training=" and fine-tuned",
             origin="",
-            about="",
             loaded=CLASSES[task.kind],
-            rest=(f"{note}\n\n" if note else "") + task.facts,
+            body=(f"{note}\n\n" if note else "") + task.facts,
         )
     main, *others = model.towers
     casing = "lower-cased" if model.lower_case else "cased"
     if model.lower_case and not model.strip_accents:
         casing += ", accents kept"
-    about = [
-        f"* {main}: {model.main.sizes}",
-        *(f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others),
-        f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
-        f"* position embeddings are trained up to {model.trained_length} tokens",
-    ]
     origin, training = "", []
     if "num_train_steps" in model.run.get("config", {}):
         training = recipe_lines(model.run)
@@ -80,13 +73,17 @@ def model_card(model: Imported) -> str:
         # Imported weights: the config is not a training recipe.
         read_from = model.run.get("imported", {}).get("format", model.format)
         origin = f"; the weights were read from the format `{read_from}`"
-    scores = [f"| {name} | {x:.4g} |" for name, x in sorted(model.scores.items())]
-    if scores:
-        scores = ["| score | value |", "|---|---|", *scores]
-    sections = {
+    scores = [(name, f"{x:.4g}") for name, x in sorted(model.scores.items())]
+    parts = {
+        "Model": [
+            f"* {main}: {model.main.sizes}",
+            *(f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others),
+            f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
+            f"* position embeddings are trained up to {model.trained_length} tokens",
+        ],
         "Data": data_lines(model.run) or ["Unknown."],
         "Training": training,
-        "Scores on held-out text": scores,
+        "Scores on held-out text": table(("score", "value"), scores),
         "Not in this folder": ["The state of the optimizer and the training data."],
     }
     return _CARD.format(
@@ -94,11 +91,6 @@ def model_card(model: Imported) -> str:
         title="ELECTRA",
         training="",
         origin=origin,
-        about="\n".join([*about, "\n"]),
         loaded=CLASSES[main] if model.main.head else "ElectraModel",
-        rest="\n".join(
-            "\n".join([f"## {title}\n", *lines, ""])
-            for title, lines in sections.items()
-            if lines
-        ),
+        body=sections(parts),
     )

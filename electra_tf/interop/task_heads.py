@@ -15,8 +15,8 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders import models
+from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import MODEL, FinetuningFolder
-from electra_tf.folders.task_card import task_facts
 from electra_tf.interop import networks
 from electra_tf.interop.imported import Arrays, Imported, Source, TaskHead
 from electra_tf.interop.model_card import CLASSES

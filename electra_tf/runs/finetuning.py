@@ -801,7 +801,7 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
         )
     folder.record({"summary": report["summary"]})
     # Imported late: only a finished run needs it.
-    from electra_tf.folders.task_card import task_card
+    from electra_tf.folders.cards import task_card
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))

@@ -25,8 +25,8 @@ from electra_tf.data.records import MANIFEST
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import pretraining as layout
+from electra_tf.folders.cards import pretraining_card
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
-from electra_tf.folders.pretraining_card import pretraining_card
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.pretraining.phases import Phase, remaining

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from electra_tf import files
+from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import FinetuningFolder
-from electra_tf.folders.task_card import task_facts
 from electra_tf.tasks import Classification
 from tests.interop.test_task_heads import TASKS, saved
 from tests.tasks import common

@@ -20,7 +20,7 @@ from electra_tf.config.search import Axis
 from electra_tf.data import records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.folders import models, task_card
+from electra_tf.folders import cards, models
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop import tensor_files
@@ -211,7 +211,7 @@ def _results(folder):
         "examples": {"eval": 10},
     }
     home = FinetuningFolder(folder)
-    return path, json.dumps(report).encode(), lambda: task_card.task_facts(home)
+    return path, json.dumps(report).encode(), lambda: cards.task_facts(home)
 
 
 def _search(folder):

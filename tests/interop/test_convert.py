@@ -192,7 +192,7 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
         "library_name: transformers",
         "* text: `my_text/`",
         "* records sha256: `abc`",
-        "* steps: 70",
+        "* `--num_train_steps`: `70`",
         "| eval_discriminator_auc | 0.9125 |",
         "* text is cased; 97 WordPiece tokens",
         "* position embeddings are trained up to 24 tokens",

@@ -12,8 +12,8 @@ import pytest
 from electra_tf import cli
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import OUTPUTS, FinetuningFolder
-from electra_tf.folders.task_card import task_facts
 from electra_tf.runs import finetuning
 from electra_tf.runs.finetuning_report import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TASKS

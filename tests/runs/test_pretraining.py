@@ -73,7 +73,12 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     assert "electra_tf finetune" in said[-1]
     card = (tmp_path / "model_card.md").read_text()
     scores = ("| discriminator AUC | ", "| generator")
-    for part in ("* steps: 6\n", "text.txt`", "`generator.keras`: ", *scores):
+    for part in (
+        "* `--num_train_steps`: `6`\n",
+        "text.txt`",
+        "`generator.keras`: ",
+        *scores,
+    ):
         assert part in card
     again = pretraining.prepare(config_of(text, tmp_path), quiet)
     with again.lock:
