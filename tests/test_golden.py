@@ -226,7 +226,10 @@ def test_a_system_is_trained_as_it_was(runs, systems, name):
 # Defaults that differed between two commands and now are one.
 CHANGED = {("records", "--vocab_size"): 30522}
 # Flags that are gone: a stored config may have their default (``fields.REMOVED``).
-GONE = {("run_pretraining", "--generator_clip_norm")}
+GONE = {
+    *(("run_finetuning", f"--{name}") for name in FinetuneConfig.REMOVED),
+    ("run_pretraining", "--generator_clip_norm"),
+}
 
 
 def test_no_flag_is_lost():

@@ -144,10 +144,7 @@ def section(subject: Subject) -> Section:
     tags = [tag for sentence in sentences for tag in sentence.tags]
     longest = longest_row(inspector, inspector.detector.encoder)
     pieces = word_rows(
-        [sentence.words for sentence in sentences],
-        inspector.tokenizer,
-        longest,
-        split=True,
+        [sentence.words for sentence in sentences], inspector.tokenizer, longest
     )
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     shared = {"batch_size": config.batch_size, "log": subject.log}

@@ -57,7 +57,7 @@ def word_scores(
             inspector, inspector.generator, sentences, **shared
         )
     longest = longest_row(inspector, inspector.detector.encoder)
-    pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
+    pieces = word_rows(sentences, inspector.tokenizer, longest)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     rarity = [-np.log(counts[row[1:-1]] + 1.0) for row in rows]
     scores["frequency"] = _of_words(pieces, sentences, rarity)
@@ -76,7 +76,7 @@ def scores_of(
 ) -> np.ndarray:
     """Scores every word by a model with the vocabulary of ``inspector``, [N]."""
     longest = longest_row(inspector, model.encoder)
-    pieces = word_rows(sentences, inspector.tokenizer, longest, split=True)
+    pieces = word_rows(sentences, inspector.tokenizer, longest)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     method, sign = ("masked_lm", -1) if isinstance(model, MaskedLM) else ("replaced", 1)
     shared = {"batch_size": batch_size, "log": log}

@@ -64,7 +64,7 @@ def read_words(
 
     Splits long sentences; leaves out words without pieces.
     """
-    pieces = word_rows(sentences, tokenizer, longest, split=True)
+    pieces = word_rows(sentences, tokenizer, longest)
     ids = pieces.input_ids
     zeros = Ragged(np.zeros_like(ids.values), ids.splits)
     rows = Rows(

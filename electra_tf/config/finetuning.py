@@ -1,6 +1,6 @@
 """Flags of fine-tuning; standard library only.
 
-Fields with the value None (or "preset") take the default of the task or the recipe.
+Fields with the value None take the default of the task or the recipe.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from electra_tf.config import fields
 from electra_tf.config.fields import MAX_SEED, Group, field, require
@@ -168,9 +168,6 @@ class FinetuneDataConfig(TokenizerFlags):
     pair_doubling: bool = field(
         True, "Train MRPC and STS-B in both orders, as the original code."
     )
-    length_bucketing: bool = field(
-        True, "Batches of similar length; off: all rows padded to the full length."
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,19 +198,9 @@ class TaggingConfig(Group):
         "Column of the tags, likewise.",
         only_with=_TAGGING,
     )
-    tag_metric: Literal["task", "f1", "accuracy"] = field(
-        "task",
-        "f1: F1 of spans of B- and I- (E-, S-) tags. accuracy: accuracy of words.",
-        only_with=_TAGGING,
-    )
     tag_encoding: Literal["given", "bioes"] = field(
         "given",
         "bioes: train on BIOES, as the original code, and predict IOB2.",
-        only_with=_TAGGING,
-    )
-    long_sentences: Literal["split", "truncate"] = field(
-        "split",
-        "Words beyond max_seq_length: continue in another row, or drop them.",
         only_with=_TAGGING,
     )
     unknown_tags: Literal["error", "allow"] = field(
@@ -245,18 +232,6 @@ class QuestionAnsweringConfig(Group):
         min=1,
         only_with=_QUESTIONS,
     )
-    n_best_size: int = field(
-        20,
-        "Candidates per question in nbest_predictions.json.",
-        min=1,
-        only_with=_QUESTIONS,
-    )
-    beam_size: int = field(
-        20,
-        "Candidate starts, and candidate ends per start.",
-        min=1,
-        only_with=_QUESTIONS,
-    )
     span_head: Literal["joint", "independent"] = field(
         "joint",
         "joint: the end of an answer is predicted given its start, as in the original "
@@ -268,12 +243,6 @@ class QuestionAnsweringConfig(Group):
         "task",
         "Whether the model predicts if a question has an answer; default: for squad2. "
         "The original code does for squad1, too.",
-        only_with=_QUESTIONS,
-    )
-    answerable_weight: float = field(
-        0.5,
-        "Weight of the loss of answerability.",
-        min=0,
         only_with=_QUESTIONS,
     )
     null_threshold: float = field(
@@ -303,13 +272,6 @@ class RecipeConfig(Group):
         None,
         "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
         above=0,
-    )
-    layerwise_exponent: Literal["preset", "exact", "original"] = field(
-        "preset", "original: the code's, one power more than the paper's."
-    )
-    loss_reduction: Literal["preset", "sum", "mean"] = field(
-        "preset",
-        "Loss over the batch, before the clip to norm 1: sum clips nearly every step.",
     )
     epochs: float | None = field(
         None,
@@ -424,6 +386,18 @@ class FinetuneConfig:
     The same command resumes an interrupted run at its last finished epoch. Exit codes:
     0 done, 1 error, 75 stopped by SIGTERM or SIGINT.
     """
+
+    # Removed flags of earlier versions with their defaults.
+    REMOVED: ClassVar[dict[str, Any]] = {
+        "answerable_weight": 0.5,
+        "beam_size": 20,
+        "layerwise_exponent": "preset",
+        "length_bucketing": True,
+        "long_sentences": "split",
+        "loss_reduction": "preset",
+        "n_best_size": 20,
+        "tag_metric": "task",
+    }
 
     run: FinetuneRunConfig = dataclasses.field(default_factory=FinetuneRunConfig)
     data: FinetuneDataConfig = dataclasses.field(default_factory=FinetuneDataConfig)

@@ -130,7 +130,12 @@ class FinetuningFolder:
             return False
         may_differ = (*may_differ, "versions.*")
         return check_same(
-            self.path, described, may_differ, has_checkpoint=True, absent=_defaults()
+            self.path,
+            described,
+            may_differ,
+            has_checkpoint=True,
+            absent=_defaults(),
+            removed=FinetuneConfig.REMOVED,
         )
 
     def begin(

@@ -432,15 +432,15 @@ def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settin
         )
 
     def given(value: Any, default: Any) -> Any:
-        return default if value in (None, "preset") else value
+        return default if value is None else value
 
     return Settings(
         size=size,
         learning_rate=given(recipe.learning_rate, preset.learning_rate[size]),
         weight_decay=given(recipe.weight_decay, preset.weight_decay),
         layerwise_decay=given(recipe.layerwise_decay, preset.layerwise_decay[size]),
-        layerwise_exponent=given(recipe.layerwise_exponent, preset.layerwise_exponent),
-        reduction=given(recipe.loss_reduction, preset.reduction),
+        layerwise_exponent=preset.layerwise_exponent,
+        reduction=preset.reduction,
         epochs=given(recipe.epochs, task.epochs),
         max_seq_length=length,
     )
@@ -488,10 +488,8 @@ def _trainer(
     keras.utils.set_random_seed(config.run.seed)
     model = data.task.build_model(start.encoder)
     lengths = data.train_rows.lengths
-    buckets, window = (chosen.max_seq_length,), 1
-    if config.data.length_bucketing:
-        buckets, window = bucket_lengths(lengths, chosen.max_seq_length), 50
-    order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets, window)
+    buckets = bucket_lengths(lengths, chosen.max_seq_length)
+    order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets)
     total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
     model.compile(
         optimizer=optimizer(config.recipe, chosen, model, total_steps),

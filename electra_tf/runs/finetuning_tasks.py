@@ -178,7 +178,7 @@ def _given_files(data: FinetuneDataConfig) -> dict[str, str]:
 def _tagging(
     word: str, tag: str, metric: str, config: FinetuneConfig, log: Log
 ) -> Task:
-    """Builds a tagging task; flags override these columns and this metric."""
+    """Builds a tagging task; flags override these columns."""
     name, data, options = config.run.task, config.data, config.tagging
     if data.train:
         # The user's test file is unlabeled: it is only predicted.
@@ -201,9 +201,8 @@ def _tagging(
     return Tagging(
         name=name,
         source=source if eval_splits else _held_out(source, "dev", log),
-        main_metric=metric if options.tag_metric == "task" else options.tag_metric,
+        main_metric=metric,
         encoding=options.tag_encoding,
-        long_sentences=options.long_sentences,
         unknown_tags=options.unknown_tags,
         dropout=config.recipe.head_dropout,
         eval_splits=eval_splits or ("dev",),
@@ -232,13 +231,10 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
         source=source if "dev" in paths else _held_out(source, "dev", log),
         unanswerable=unanswerable,
         answerability=answerability[options.answerability],
-        answerable_weight=options.answerable_weight,
         null_threshold=options.null_threshold,
         max_query_length=options.max_query_length,
         doc_stride=options.doc_stride,
         max_answer_length=options.max_answer_length,
-        n_best=options.n_best_size,
-        beam_size=options.beam_size,
         span_head=options.span_head,
         test_splits=("test",) if "test" in paths else (),
     )

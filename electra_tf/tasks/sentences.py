@@ -66,7 +66,7 @@ class Sentence:
     lines: tuple[str, ...]
     at: tuple[int, ...]
 
-    def with_column(self, cells: list[str]) -> list[str]:
+    def with_column(self, cells: Sequence[str]) -> list[str]:
         """Returns the lines with one more column, one cell per word."""
         lines = list(self.lines)
         for number, cell in zip(self.at, cells, strict=True):
@@ -272,12 +272,12 @@ def begins(tag: str, before: str) -> bool:
     return letter in "BS" or letter_before in "OES" or kind != kind_before
 
 
-def spans(tags: Sequence[str | None]) -> list[Span]:
-    """Returns the spans of a sentence in order; None counts as O."""
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Returns the spans of a sentence in order."""
     closed: list[Span] = []
     before, start = "O", 0
     # The appended O closes the last span.
-    for number, tag in enumerate([*(tag or "O" for tag in tags), "O"]):
+    for number, tag in enumerate([*tags, "O"]):
         letter, _ = split_tag(tag)
         if split_tag(before)[0] != "O" and (letter == "O" or begins(tag, before)):
             closed.append((split_tag(before)[1], start, number))
@@ -302,17 +302,17 @@ def tags_of(
 
 
 def span_scores(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> dict[str, float]:
     """Computes micro-averaged precision, recall and F1 of exact spans, in [0, 1].
 
-    Words without a prediction (None) count as O. Ratios with denominator 0 are 0.
+    Ratios with denominator 0 are 0.
     """
     return span_shares(span_counts(labels, predictions).sum(0))
 
 
 def span_counts(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> np.ndarray:
     """Counts correct, labeled and predicted spans per sentence, int64 [N, 3]."""
     counts = np.zeros([len(labels), 3], np.int64)
@@ -333,9 +333,9 @@ def span_shares(counts: np.ndarray) -> dict[str, float]:
 
 
 def word_counts(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str | None]]
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """Counts correct tags and words per sentence, int64 [N, 2]; None is wrong."""
+    """Counts correct tags and words per sentence, int64 [N, 2]."""
     counts = np.zeros([len(labels), 2], np.int64)
     for row, *both in zip(counts, labels, predictions, strict=True):
         pairs = list(zip(*both, strict=True))
@@ -425,10 +425,10 @@ class TagSet:
         """Converts the tags of a sentence to the learned scheme."""
         return _as_bioes(tags) if self.rewritten else tags
 
-    def answer(self, tags: Sequence[str | None]) -> list[str | None]:
-        """Converts predicted tags of a sentence to the data's scheme; None stays."""
+    def answer(self, tags: Sequence[str]) -> list[str]:
+        """Converts predicted tags of a sentence to the data's scheme."""
         pairs = itertools.pairwise(["O", *tags])
-        return [tag and self.answer_tag(tag, before or "O") for before, tag in pairs]
+        return [self.answer_tag(tag, before) for before, tag in pairs]
 
     def answer_tag(self, tag: str, before: str) -> str:
         """Converts ``tag`` after ``before`` (O at the start) to the data's scheme."""

@@ -78,9 +78,9 @@ class WordMean(keras.losses.Loss):
 
 @dataclasses.dataclass(frozen=True)
 class TaggedWords:
-    """Tags (None if truncated) and probabilities (0 without word pieces) of W words."""
+    """Tags and probabilities (0 without word pieces) of W words."""
 
-    tags: tuple[str | None, ...]
+    tags: tuple[str, ...]
     probabilities: np.ndarray
 
 
@@ -94,8 +94,6 @@ class Tagging(Task):
         main_metric: "f1" of the spans of B-, I-, E- and S- tags, or "accuracy".
         encoding: tags to train on: "given", or "bioes" to convert spans to BIOES.
             Predictions are then IOB2, or BIOES if the data is.
-        long_sentences: "split" makes several rows of a long sentence. "truncate" drops
-            its last words, which count as wrong.
         unknown_tags: "error" rejects evaluation tags (span types for "f1") that are not
             in the training data. "allow" counts them as wrong.
         dropout: rate before the linear layer; the original code has no dropout.
@@ -115,7 +113,6 @@ class Tagging(Task):
     source: Callable[[str], list[Sentence]]
     main_metric: Literal["f1", "accuracy"] = "f1"
     encoding: Literal["given", "bioes"] = "given"
-    long_sentences: Literal["split", "truncate"] = "split"
     unknown_tags: Literal["error", "allow"] = "error"
     dropout: float = 0.1
     max_seq_length: int = 256
@@ -149,8 +146,7 @@ class Tagging(Task):
     ) -> Rows:
         """Tokenizes each sentence to one row, or to several if it is long."""
         words = [example.words for example in examples]
-        split = self.long_sentences == "split"
-        pieces = word_rows(words, tokenizer, max_seq_length, split=split)
+        pieces = word_rows(words, tokenizer, max_seq_length)
         ids = pieces.input_ids
         zeros = Ragged(np.zeros_like(ids.values), ids.splits)
         inputs = {"input_ids": ids, "segment_ids": zeros}
@@ -158,7 +154,7 @@ class Tagging(Task):
         if not training:
             unknown = self.unknown_tags == "allow"
             self.tags.check(examples, span_tags=self._spans, unknown=unknown)
-            notes = {"word": pieces.word, "end": pieces.end}
+            notes = {"word": pieces.word}
             return Rows(inputs, {}, pieces.sentence, pad_id=pad_id, notes=notes)
         index = {tag: number for number, tag in enumerate(self.tags.learned)}
         tags = [[index[t] for t in self.tags.learn(e.tags)] for e in examples]
@@ -198,7 +194,7 @@ class Tagging(Task):
         self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sentences
     ) -> list[TaggedWords]:
         """Returns the tags of each sentence in the data's scheme."""
-        tags: list[list[str | None]] = [[None] * len(e.words) for e in examples]
+        tags = [[self.tags.fallback] * len(example.words) for example in examples]
         values = [np.zeros(len(example.words), np.float32) for example in examples]
         for row, logits in enumerate(outputs):
             sentence, word = rows.example[row], rows.notes["word"][row]
@@ -207,17 +203,14 @@ class Tagging(Task):
             values[sentence][word[at]] = probabilities.max(axis=1)
             for position, best in zip(word[at], probabilities.argmax(1), strict=True):
                 tags[sentence][position] = self.tags.learned[best]
-            read = tags[sentence][: rows.notes["end"][row]]
-            tags[sentence][: len(read)] = [tag or self.tags.fallback for tag in read]
         answered = (tuple(self.tags.answer(learned)) for learned in tags)
         return list(map(TaggedWords, answered, values))
 
     def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
-        """Returns scores and the numbers of words truncated or without word pieces."""
-        cut = sum(answer.tags.count(None) for answer in answers)
+        """Returns the scores and the number of words without word pieces."""
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
-        lost = {"words_cut": float(cut), "words_without_pieces": float(unread - cut)}
-        return super().score(answers, examples) | lost
+        scores = super().score(answers, examples)
+        return scores | {"words_without_pieces": float(unread)}
 
     def scorer(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scorer:
         """Returns a function from indices of sentences to their scores."""
@@ -261,10 +254,10 @@ class Tagging(Task):
     ) -> dict[str, Any]:
         """Returns scores per span type or tag, and the calibration error of words."""
 
-        def items(tags: Sequence[str | None]) -> set[tuple]:
+        def items(tags: Sequence[str]) -> set[tuple]:
             if self._spans:
                 return {(kind or "span", *ends) for kind, *ends in spans(tags)}
-            return {(tag, place) for place, tag in enumerate(tags) if tag is not None}
+            return {(tag, place) for place, tag in enumerate(tags)}
 
         counts = collections.defaultdict(lambda: np.zeros(3, np.int64))
         right: list[bool] = []
@@ -287,7 +280,7 @@ class Tagging(Task):
         self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores
     ) -> str:
         """Reports a constant prediction or a main score of zero."""
-        given = {tag for answer in answers for tag in answer.tags} - {None}
+        given = {tag for answer in answers for tag in answer.tags}
         if len(given) == 1:
             return f"answers {given.pop()} to every word"
         return "" if scores[self.main_metric] > 0 else f"{self.main_metric} is 0"
@@ -297,13 +290,12 @@ class Tagging(Task):
     ) -> None:
         """Writes the input lines with the predicted tag as last column.
 
-        The suffix becomes .conll. Truncated words get O for spans, _ otherwise.
+        The suffix becomes .conll.
         """
-        missing = "O" if self._spans else "_"
         with files.open_new(Path(path).with_suffix(".conll")) as file:
             for example, answer in zip(examples, answers, strict=True):
-                cells = [missing if tag is None else tag for tag in answer.tags]
-                file.writelines(f"{line}\n" for line in example.with_column(cells))
+                lines = example.with_column(answer.tags)
+                file.writelines(f"{line}\n" for line in lines)
                 file.write("\n")
 
     def picture(
@@ -314,7 +306,6 @@ class Tagging(Task):
             pair
             for example, answer in zip(examples, answers, strict=True)
             for pair in zip(example.tags, answer.tags, strict=True)
-            if pair[1] is not None
         ]
         names = sorted({tag for pair in pairs for tag in pair})
         return plots.confusion_matrix(*zip(*pairs, strict=True), names, folder)
@@ -368,7 +359,6 @@ class Tagging(Task):
             "labels": None if self.tags is None else list(self.tags.learned),
             "main_metric": self.main_metric,
             "encoding": self.encoding,
-            "long_sentences": self.long_sentences,
         }
         return super().to_json() | options | tags
 
@@ -381,32 +371,26 @@ class WordRows:
         input_ids: int32.
         word: index of the word in its sentence at first word pieces, else -1, int32.
         sentence: index of each row's sentence, int64 [R].
-        end: number of the sentence's words up to the end of the row, int64 [R].
     """
 
     input_ids: Ragged
     word: Ragged
     sentence: np.ndarray
-    end: np.ndarray
 
 
 def word_rows(
-    sentences: Sequence[Sequence[str]],
-    tokenizer: WordPiece,
-    max_seq_length: int,
-    *,
-    split: bool,
+    sentences: Sequence[Sequence[str]], tokenizer: WordPiece, max_seq_length: int
 ) -> WordRows:
-    """Packs whole words into rows; without ``split``, keeps one row per sentence."""
+    """Packs whole words into rows."""
     limit = max_seq_length - 2
     pieces = iter(tokenizer.encode([word for words in sentences for word in words]))
     vocabulary = tokenizer.vocabulary
-    ids, words, owners, ends = [], [], [], []
+    ids, words, owners = [], [], []
     for number, sentence in enumerate(sentences):
         # Truncated to a row: only the first word piece is tagged.
         parts = [next(pieces)[:limit] for _ in sentence]
         rows = fill_rows([len(part) for part in parts], limit)
-        for row in range(rows.max(initial=0) + 1 if split else 1):
+        for row in range(rows.max(initial=0) + 1):
             row_ids, row_words = [vocabulary.cls_id], [-1]
             for word in np.flatnonzero(rows == row):
                 row_ids.extend(parts[word])
@@ -414,9 +398,7 @@ def word_rows(
             ids.append([*row_ids, vocabulary.sep_id])
             words.append([*row_words, -1])
             owners.append(number)
-            ends.append(np.searchsorted(rows, row, "right"))
-    numbers = np.array([owners, ends], np.int64)
-    return WordRows(Ragged.of(ids), Ragged.of(words), *numbers)
+    return WordRows(Ragged.of(ids), Ragged.of(words), np.array(owners, np.int64))
 
 
 def fill_rows(lengths: Sequence[int], limit: int) -> np.ndarray:

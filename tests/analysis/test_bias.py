@@ -23,7 +23,7 @@ def inspector(tmp_path_factory):
 @pytest.fixture(scope="module")
 def read(inspector):
     """Tokens, the number of the word of each, and all words."""
-    pieces = word_rows(SENTENCES, inspector.tokenizer, 32, split=True)
+    pieces = word_rows(SENTENCES, inspector.tokenizer, 32)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     tokens = judged.judge(inspector, rows)
     words = [word for sentence in SENTENCES for word in sentence]

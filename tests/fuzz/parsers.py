@@ -130,7 +130,7 @@ def _flagfile(folder):
     path = folder / "small.cfg"
     content = (
         b"# A comment.\n--task=classification\n--train=a.csv\n--text=a,b\n"
-        b"--epochs=2.5\n--seeds=3\n--nolength_bucketing\n"
+        b"--epochs=2.5\n--seeds=3\n--nopair_doubling\n"
     )
 
     def read():

@@ -545,11 +545,10 @@ def test_presets_and_flags(pretrained):
         pretrained,
         preset="code",
         weight_decay=0.0,
-        loss_reduction="mean",
         epochs=1.5,
         **common_values,
     )
-    assert (own.weight_decay, own.reduction, own.epochs) == (0.0, "mean", 1.5)
+    assert (own.weight_decay, own.reduction, own.epochs) == (0.0, "sum", 1.5)
     assert settings(pretrained, "rte", **common_values)[0].epochs == 10
 
 

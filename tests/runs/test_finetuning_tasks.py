@@ -201,7 +201,7 @@ def test_tagging_tasks_are_built_from_flags(tmp_path):
     assert len(task.examples("train")) + len(task.examples("dev")) == 30
     assert task.test_splits == ("test",)
     assert task.examples("test")[0].tags is None
-    task, _ = built(task="tagging", train=train, eval=train, tag_metric="accuracy")
+    task, _ = built(task="pos", train=train, eval=train)
     assert task.main_metric == "accuracy"
     with pytest.raises(ValueError, match="--task=pos needs --data_dir"):
         built(task="pos")

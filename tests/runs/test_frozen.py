@@ -105,8 +105,9 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
     report, _, _ = run(
         tmp_path,
         pretrained,
-        task="tagging",
-        tag_metric="accuracy",
+        task="pos",
+        word_column="0",
+        tag_column="-1",
         train=write("train.txt", 60),
         eval=write("dev.txt", 15),
     )
@@ -115,7 +116,7 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
     scores = {name: split["dev"] for name, split in found.items()}
     assert scores["words 0"]["accuracy"] == 100
     assert scores["words mixture"]["accuracy"] >= 99
-    assert scores["words 0"]["words_cut"] == 0
+    assert scores["words 0"]["words_without_pieces"] == 0
 
 
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
@@ -248,8 +249,9 @@ def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
     report, _, _ = run(
         tmp_path,
         pretrained,
-        task="tagging",
-        tag_metric="accuracy",
+        task="pos",
+        word_column="0",
+        tag_column="-1",
         train=str(tmp_path / "train.txt"),
         eval=str(tmp_path / "train.txt"),
         **STILL,

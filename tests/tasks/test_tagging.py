@@ -69,28 +69,27 @@ def test_case_is_kept_for_cased_vocabularies():
     """Pitfall 37."""
     tokens = (*common.TOKENS, "Apple", "apple")
     cased = WordPiece(Vocabulary(tokens), lower_case=False)
-    found = word_rows([("Apple", "apple")], cased, 8, split=True)
+    found = word_rows([("Apple", "apple")], cased, 8)
     assert [tokens[i] for i in found.input_ids[0][1:-1]] == ["Apple", "apple"]
 
 
-def test_a_sentence_of_200_words_at_length_256_keeps_all_words_that_fit():
+def test_a_sentence_of_200_words_fills_a_row_of_256_and_goes_on_in_the_next():
     """Pitfall 37."""
     # 54 words of two pieces and 146 of one fill the 254 places exactly.
     words = ["xy"] * 54 + ["the"] * 146
-    found = word_rows([words], common.tokenizer(), 256, split=False)
-    assert np.sum(found.word.values >= 0) == 200
-    found = word_rows([[*words[:-1], "xy"]], common.tokenizer(), 256, split=False)
-    assert np.sum(found.word.values >= 0) == 199
+    for more, counts in ((["the"], [200]), (["xy"], [199, 1])):
+        found = word_rows([[*words[:-1], *more]], common.tokenizer(), 256)
+        rows = [found.word[row] for row in range(len(found.sentence))]
+        assert [int(np.sum(row >= 0)) for row in rows] == counts
 
 
 def test_rows_hold_whole_words_and_begin_anew_when_full():
     assert fill_rows([2, 2, 1, 3, 0, 1], 4).tolist() == [0, 0, 1, 1, 1, 2]
     words = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "a"]
-    found = word_rows([words, ["book"]], common.tokenizer(), 6, split=True)
+    found = word_rows([words, ["book"]], common.tokenizer(), 6)
     kept = [row[row >= 0].tolist() for row in map(found.word.__getitem__, range(4))]
     assert kept == [[0, 1], [2], [4], [5]]
     assert found.sentence.tolist()[:4] == [0, 0, 0, 0]
-    assert found.end.tolist() == [2, 4, 5, 6, 1]
     assert max(found.input_ids.lengths) == 6
 
 
@@ -98,7 +97,7 @@ def test_rows_in_tensorflow_are_those_in_python():
     random = np.random.default_rng(0)
     choice = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "caf\u00e9", "\U0001f600"]
     sentences = [random.choice(choice, random.integers(1, 12)) for _ in range(30)]
-    offline = word_rows(sentences, common.tokenizer(), 7, split=True)
+    offline = word_rows(sentences, common.tokenizer(), 7)
     texts = tf.constant([" ".join(words) for words in sentences])
     tensors = word_tensors(common.tokenizer(), texts, 7)
     rows = np.arange(len(offline.sentence))
@@ -180,21 +179,6 @@ def test_perfect_logits_give_perfect_scores_over_split_sentences():
         assert found.score(answers, data)["f1"] == 100
 
 
-def test_truncated_words_have_no_answer_and_count_as_missed():
-    """Pitfall 37."""
-    data = [sentence("the movie is very good book", "B-A I-A O O B-B O")]
-    found = task(long_sentences="truncate")
-    rows = found.featurize(data, common.tokenizer(), 6)
-    outputs = one_hot_outputs(rows, [data[0].tags], found.tags.learned)
-    answers = found.decode(outputs, rows, data)
-    assert answers[0].tags == ("B-A", "I-A", "O", "O", None, None)
-    scores = found.score(answers, data)
-    assert scores["recall"] == 50
-    assert scores["accuracy"] == pytest.approx(100 * 4 / 6)
-    assert scores["words_cut"] == 2
-    assert scores["words_without_pieces"] == 0
-
-
 def test_words_that_tokenize_to_nothing_are_answered_and_counted():
     data = [sentence([EMPTY, "movie", EMPTY], "O I-A O")]
     found = task()
@@ -203,7 +187,6 @@ def test_words_that_tokenize_to_nothing_are_answered_and_counted():
     assert answers[0].probabilities[0] == 0
     scores = found.score(answers, data)
     assert scores["words_without_pieces"] == 2
-    assert scores["words_cut"] == 0
     words = [sentence("a a b", "N N V")]
     found = task(main_metric="accuracy", train=words)
     answers, _ = predict(found, [sentence([EMPTY], "V")])
@@ -236,13 +219,8 @@ def test_learning_bioes_and_answering_iob2():
         "E-A",
         "S-A",
     ]
-    assert found.tags.answer(["E-A", "I-A", None, "S-B", "E-B"]) == [
-        "B-A",
-        "B-A",
-        None,
-        "B-B",
-        "B-B",
-    ]
+    answered = found.tags.answer(["E-A", "I-A", "O", "S-B", "E-B"])
+    assert answered == ["B-A", "B-A", "O", "B-B", "B-B"]
     bioes = [sentence("a b c", "B-A E-A S-B")]
     kept = task(encoding="bioes", train=bioes)
     assert kept.tags.answer(bioes[0].tags) == list(bioes[0].tags)
@@ -274,7 +252,7 @@ def test_baseline_is_the_most_frequent_tag_of_each_word():
         [sentence("a b a a c", "X Y Y Y X")], [sentence("a d", "Y X")]
     )
     assert scores["accuracy"] == 50
-    assert set(scores) == {"accuracy", "words_cut", "words_without_pieces"}
+    assert set(scores) == {"accuracy", "words_without_pieces"}
 
 
 def test_failures_are_recognized_and_named():
@@ -287,7 +265,7 @@ def test_failures_are_recognized_and_named():
 
 
 def test_predictions_are_the_input_with_one_more_column(tmp_path):
-    answers = [TaggedWords(("B-A", None), np.ones(2)), TaggedWords(("O",), np.ones(1))]
+    answers = [TaggedWords(("B-A", "O"), np.ones(2)), TaggedWords(("O",), np.ones(1))]
     data = [sentence("a b", "O B-B"), sentence("c")]
     task().write(answers, data, str(tmp_path / "predictions.tsv"))
     text = (tmp_path / "predictions.conll").read_text()
@@ -366,8 +344,7 @@ def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
         given = np.where(random.random(length) < 0.7, tags, "O")
         words = " ".join(f"w{x}" for x in random.integers(0, 9, length))
         data.append(sentence(words, " ".join(tags), str(number)))
-        found = tuple(given) if number % 5 else (*given[:-1], None)
-        answers.append(TaggedWords(found, np.ones(length)))
+        answers.append(TaggedWords(tuple(given), np.ones(length)))
     made = task(train=data, main_metric=metric)
     intervals, above = made.noise(answers, data, data)
     # The same draws, each scored as a data set of its own.
@@ -384,7 +361,7 @@ def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
     assert intervals[metric] == pytest.approx(tuple(expected))
     assert above[metric] == pytest.approx(tuple(np.percentile(gains, (2.5, 97.5))))
     assert intervals[metric][0] < made.score(answers, data)[metric]
-    assert "words_cut" not in intervals
+    assert "words_without_pieces" not in intervals
 
 
 def test_scores_by_type_and_by_tag():
