@@ -19,6 +19,8 @@ from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 # Color-blind safe, and dark enough for white paper.
 _COLORS = ("#0B62A4", "#D1590A", "#11806A", "#7A3E9D")
 
+# Maximum number of seeds with a legend.
+_MOST_NAMED = 8
 _NOT_DRAWN = ("step", "time", "skipped_records")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -40,6 +42,45 @@ def plot_curves(
     figure = _figure(rows, baselines or {}, metrics_jsonl)
     with files.replacing(png_path) as part:
         figure.savefig(part, dpi=130)
+
+
+def plot_seeds(
+    metrics_jsonl: files.AnyPath, png_path: files.AnyPath, metric: str, baseline: float
+) -> None:
+    """Plots training loss and held-out score of each fine-tuning seed into a PNG.
+
+    ``baseline``, a dashed line, is the score of the majority baseline, or NaN.
+    """
+    rows = files.read_json_lines(metrics_jsonl)
+    seeds = dict.fromkeys(row["seed"] for row in rows if "seed" in row)
+    figure = matplotlib.figure.Figure(figsize=(8.8, 3.3), layout="constrained")
+    left, right = figure.subplots(1, 2, sharex=True)
+    for seed, color in zip(seeds, itertools.cycle(_COLORS), strict=False):
+        own = [row for row in rows if row.get("seed") == seed]
+        left.plot(
+            *series(own, "loss"), color=color, linewidth=1.3, label=f"seed {seed}"
+        )
+        right.plot(*series(own, metric), color=color, linewidth=1.3, marker="o")
+    if math.isfinite(baseline):
+        dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.0, "color": "0.4"}
+        right.axhline(baseline, label=f"majority baseline {baseline:.2f}", **dashes)
+        right.legend(fontsize=8, frameon=False)
+    if 1 < len(seeds) <= _MOST_NAMED:
+        left.legend(fontsize=8, frameon=False)
+    for axis, title in ((left, "Training loss"), (right, f"Held-out {metric}")):
+        _style(axis)
+        axis.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
+        axis.set_xlabel("step (updates)")
+    with files.replacing(png_path) as part:
+        figure.savefig(part, dpi=130)
+
+
+def _style(axis: matplotlib.axes.Axes) -> None:
+    axis.tick_params(labelsize=8.5)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0.02)
+    axis.xaxis.set_major_formatter(steps_text)
 
 
 def _figure(
@@ -104,11 +145,7 @@ def _draw(
             dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.0}
             axis.axhline(value, color=color, label=text, **dashes)
     axis.set_ylabel(panel.unit, fontsize=9)
-    axis.tick_params(labelsize=8.5)
-    axis.grid(alpha=0.25, linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.margins(x=0.02)
-    axis.xaxis.set_major_formatter(steps_text)
+    _style(axis)
     if panel.is_log:
         axis.set_yscale("log")
     if panel.scale != 1.0:
@@ -132,7 +169,8 @@ def _draw(
 
 def series(rows: Rows, name: str) -> np.ndarray:
     """Returns the steps and values of a metric, float64 [2, n]."""
-    points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
+    logged = (row for row in rows if "step" in row and row.get(name) is not None)
+    points = [(row["step"], row[name]) for row in logged]
     return np.array(points, float).reshape(-1, 2).T
 
 

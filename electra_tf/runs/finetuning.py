@@ -538,12 +538,11 @@ def _watch(
         _, scores = data.score(data.eval_splits[0], scorer.outputs)
         return scores[data.task.main_metric], scores
 
-    chooses_epoch = recipe.early_stopping_patience or recipe.keep == "best"
     return Watch(
         log=log,
         record=record,
         log_steps=config.run.log_steps,
-        evaluate=evaluate if chooses_epoch else None,
+        evaluate=evaluate,
         greater_is_better=data.task.greater_is_better,
         patience=recipe.early_stopping_patience,
         keep_best=recipe.keep == "best",
@@ -803,5 +802,5 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
-    finetuning_report.draw(data, answers[main], folder.path, job.log)
+    finetuning_report.draw(data, answers[main], report, folder.path, job.log)
     return report

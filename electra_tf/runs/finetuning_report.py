@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from electra_tf.cli import Log
-from electra_tf.folders.finetuning import SUBMISSION
+from electra_tf.folders.finetuning import CURVES, METRICS, SUBMISSION
+from electra_tf.runs.curves import plot_seeds
 from electra_tf.runs.finetuning_tasks import TaskData
 
 # Class table: maximum number of rows, column widths.
@@ -145,10 +146,15 @@ def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) 
         data.task.submit(answers[split], examples, split, str(folder / SUBMISSION))
 
 
-def draw(data: TaskData, answers: Any, folder: Path, log: Log) -> None:
-    """Plots the predictions; logs errors."""
+def draw(
+    data: TaskData, answers: Any, report: Mapping[str, Any], folder: Path, log: Log
+) -> None:
+    """Plots the learning curves and the predictions; logs errors."""
+    task, main = data.task, data.eval_splits[0]
+    baseline = report["summary"][main][task.main_metric]["baseline"]
     try:
-        data.task.picture(answers, data.examples[data.eval_splits[0]], str(folder))
+        plot_seeds(folder / METRICS, folder / CURVES, task.main_metric, baseline)
+        task.picture(answers, data.examples[main], str(folder))
     except Exception as error:
         # A failed plot must not lose a trained model.
         message = " ".join(str(error).split())[:200]

@@ -102,7 +102,7 @@ class Trainer:
                     first_step=watch.step,
                 ),
                 initial_epoch=watch.epoch,
-                epochs=math.ceil(self.total_steps / watch.steps_per_epoch),
+                epochs=watch.epochs,
                 steps_per_epoch=watch.steps_per_epoch,
                 verbose=0,
                 shuffle=False,
@@ -134,7 +134,8 @@ class Watch(StepCallback):
         record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
             far.
         log_steps: steps between log lines.
-        evaluate: returns the main score and all scores by name; None disables it.
+        evaluate: returns the main score and all scores by name, after every epoch; None
+            disables it. Other callbacks get the scores with the prefix ``val_``.
         greater_is_better: whether a larger main score is better.
         patience: epochs without improvement before stopping; 0 disables early stopping.
         keep_best: whether to restore the weights of the best epoch.
@@ -208,6 +209,11 @@ class Watch(StepCallback):
         return math.ceil(self.step / self.steps_per_epoch)
 
     @property
+    def epochs(self) -> int:
+        """Number of epochs in all; the last one may be shorter."""
+        return math.ceil(self._total / self.steps_per_epoch)
+
+    @property
     def is_done(self) -> bool:
         """Whether training is complete or stopped early."""
         waited = int(self._waited.numpy())
@@ -243,21 +249,27 @@ class Watch(StepCallback):
         text = f"seed {self._seed}  loss (mean of this epoch) {loss:.4f}"
         self._progress.update(self.step, f"{text}  {rate:.0f} examples/s")
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         """Evaluates and checkpoints, unless a signal ended the epoch early."""
         if self.step != min((epoch + 1) * self.steps_per_epoch, self._total):
             return
         if self._evaluate is not None:
-            self._compare(epoch + 1, *self._evaluate())
+            main, scores = self._evaluate()
+            at = {"seed": self._seed, "epoch": epoch + 1, "step": self.step}
+            self._record({**at, **scores})
+            self._log(
+                f"seed {self._seed}  epoch {epoch + 1}/{self.epochs}  loss "
+                f"{logs['loss']:.4f}  held-out {brief(scores)}"
+            )
+            logs |= {f"val_{name}": value for name, value in scores.items()}
+            self._compare(epoch + 1, main)
         if self._store is not None:
             self._store.save(self.step)
         if self.is_done:
             self.model.stop_training = True
 
-    def _compare(self, epoch: int, main: float, scores: Mapping[str, float]) -> None:
+    def _compare(self, epoch: int, main: float) -> None:
         """Keeps the weights if they are the best so far."""
-        self._record({"seed": self._seed, "epoch": epoch, **scores})
-        self._log(f"seed {self._seed}  epoch {epoch}  {brief(scores)}")
         better, best = self._greater_is_better, float(self._best.numpy())
         ranks = [rank(score, greater_is_better=better) for score in (main, best)]
         if epoch == 1 or ranks[0] > ranks[1]:

@@ -131,6 +131,19 @@ def test_early_stopping_and_best_weights(shared):
     np.testing.assert_array_equal(weights(chosen), seen[1])
 
 
+def test_callbacks_see_the_held_out_scores_of_every_epoch(shared):
+    seen = []
+
+    class Logs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs):
+            seen.append((epoch, logs["val_accuracy"], logs["loss"] > 0))
+
+    evaluate = iter(range(5))
+    options = {"evaluate": lambda: (0.0, {"accuracy": next(evaluate)})}
+    shared.train(0, watch(callbacks=[Logs], **options))
+    assert seen == [(epoch, epoch, True) for epoch in range(5)]
+
+
 def test_smaller_may_be_better(shared):
     chosen, seen = shared, []
     scores = iter([3.0, 1.0, 2.0, 4.0, 5.0])
@@ -228,11 +241,27 @@ def test_a_run_learns_and_reports(finished):
     assert any(line.startswith("eval, main score accuracy") for line in said)
 
 
+def test_every_epoch_has_a_line_and_a_row_with_the_held_out_scores(finished):
+    _, folder, said = finished
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    rows = [row for row in rows if "epoch" in row]
+    expected = [(seed, n, 4 * n) for seed in (0, 1) for n in range(1, 21)]
+    assert [(row["seed"], row["epoch"], row["step"]) for row in rows] == expected
+    results = json.loads((folder / "results.json").read_text())
+    for seed, row in zip(results["seeds"], (rows[19], rows[39]), strict=True):
+        assert seed["scores"]["eval"].items() <= row.items()
+    lines = [
+        line for line in said if re.search(r"epoch \d+/20  loss \d\.\d{4}  he", line)
+    ]
+    assert len(lines) == 40
+    assert f"held-out accuracy {rows[0]['accuracy']:.2f}" in lines[0]
+
+
 def test_a_run_leaves_everything(finished):
     _, folder, _ = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *(".lock", "config.json", "confusion_matrix.png", "labels.txt"),
+        *(".lock", "config.json", "confusion_matrix.png", "curves.png", "labels.txt"),
         *(
             "metrics.jsonl",
             "model.keras",
