@@ -55,10 +55,8 @@ OUTPUTS = (
         for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
     ),
 )
-# Scores by split and name; null stands for one that is not finite.
-_SCORES = dict[str, dict[str, float | None]]
-# Schema of a finished seed.
-_RESULT = {"seed": int, "scores": _SCORES, "failure": str}
+# Schema of a finished seed; null stands for a score that is not finite.
+_RESULT = {"seed": int, "scores": dict[str, dict[str, float | None]], "failure": str}
 # Fields of every task.json; ``Task.to_json`` adds those of the task.
 _TASK = {
     **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
@@ -277,13 +275,10 @@ class FinetuningFolder:
         """Folder of a seed's trained weights; only the best seed's are kept."""
         return self.checkpoints / f"weights-{seed}"
 
-    def done(self, main: tuple[str, str]) -> list[dict[str, Any]]:
-        """Returns the results of the finished seeds.
-
-        Raises ValueError if a file is damaged or lacks the main split and score.
-        """
+    def done(self) -> list[dict[str, Any]]:
+        """Returns the results of the finished seeds."""
         paths = self.checkpoints.glob("done-*.json")
-        results = [_scored(files.read_json(p, shape=_RESULT), p, main) for p in paths]
+        results = [_with_nan(files.read_json(path, shape=_RESULT)) for path in paths]
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
@@ -296,28 +291,6 @@ class FinetuningFolder:
         for path in self.checkpoints.glob("weights-*"):
             if path != self.weights(best):
                 files.remove(path)
-
-    def probes(
-        self, seed: int, main: tuple[str, str]
-    ) -> dict[str, dict[str, dict[str, float]]]:
-        """Returns the last saved probe scores of a seed, or {}.
-
-        Raises ValueError if the file is damaged or lacks the main split and score.
-        """
-        path = self._probes(seed)
-        return {
-            name: _scored({"scores": scores}, path, main)["scores"]
-            for name, scores in files.read_json(
-                path, {}, shape=dict[str, _SCORES]
-            ).items()
-        }
-
-    def keep_probes(self, seed: int, scores: Mapping[str, Mapping]) -> None:
-        """Saves the scores of a seed's finished probes, in order."""
-        files.write_json(self._probes(seed), scores)
-
-    def _probes(self, seed: int) -> Path:
-        return self.checkpoints / f"probes-{seed}.json"
 
     def forget(self, seed: int, step: int, epoch: int) -> None:
         """Deletes metrics of a seed after this step and epoch."""
@@ -346,14 +319,6 @@ class FinetuningFolder:
     def _drop_state(self) -> None:
         for name in (CHECKPOINTS, SEARCHING):
             files.remove(self.path / name)
-
-
-def _scored(row: dict[str, Any], path: Path, main: tuple[str, str]) -> dict[str, Any]:
-    """Returns a row after checking that it has the main score."""
-    split, name = main
-    if name not in row["scores"].get(split, {}):
-        raise UserError(f"{path} is damaged: scores: {split} {name} is missing.")
-    return row | {"scores": _with_nan(row["scores"])}
 
 
 def _with_nan(value: Any) -> Any:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -120,17 +119,8 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
             if is_random:
                 keras.utils.set_random_seed(seed)
                 encoder = fresh_copy(encoder)
-            scores = frozen.scores(
-                encoder,
-                data,
-                inputs.eval_batch_size,
-                log,
-                folder.probes(seed, main),
-                functools.partial(folder.keep_probes, seed),
-            )
+            scores = frozen.scores(encoder, data, inputs.eval_batch_size, log)
             probes[seed] = scores
-            # A killed run may have written these lines already.
-            folder.forget(seed, step=0, epoch=0)
             for name, by_split in scores.items():
                 folder.record({"seed": seed, "probe": name, **by_split[main[0]]})
             results.append(SeedResult(seed, next(iter(scores.values())), ""))
@@ -714,7 +704,7 @@ def train(job: Job) -> Trained | None:
     (split, metric), better = inputs.main, data.task.greater_is_better
     results = [
         SeedResult(done["seed"], done["scores"], done["failure"])
-        for done in folder.done(inputs.main)
+        for done in folder.done()
     ]
     if results:
         job.log(f"{len(results)} of {len(inputs.seeds)} seeds are done")

@@ -10,7 +10,7 @@ Letters: L layers (with the first block's input), N words or texts, D hidden siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -50,18 +50,12 @@ def check(task: Task, flag: str = "--frozen") -> None:
 
 
 def scores(
-    encoder: TextEncoder,
-    data: TaskData,
-    batch_size: int,
-    log: Log,
-    known: ProbeScores,
-    keep: Callable[[ProbeScores], None],
+    encoder: TextEncoder, data: TaskData, batch_size: int, log: Log
 ) -> ProbeScores:
-    """Trains and scores all probes of a task except the ``known`` ones.
+    """Trains and scores all probes of a task.
 
     Probes are named by pooling and layer, such as "mean 0" or "cls mixture"; the first
-    mixture is the main probe. ``keep`` receives all finished probes after each one. The
-    scores do not depend on ``known``.
+    mixture is the main probe.
     """
     task, train = data.task, data.train_rows
     loss, readings = linear.LOSSES[task.kind], READINGS[task.kind]
@@ -70,17 +64,7 @@ def scores(
     layers = encoder.num_layers + 1
     parts = {MIXTURE: slice(0, layers)}
     parts |= {str(layer): slice(layer, layer + 1) for layer in range(layers)}
-    names = [f"{reading} {part}" for reading in readings for part in parts]
-    done = {name: known[name] for name in names if name in known}
-    if done:
-        log(f"{len(done)} of {len(readings) * len(parts)} probes are done")
-    left = {
-        reading: [name for name in parts if f"{reading} {name}" not in done]
-        for reading in readings
-    }
-    readings = {reading: readings[reading] for reading in readings if left[reading]}
-    if not readings:
-        return done
+    probes: ProbeScores = {}
     train_states = states_of(encoder, train, readings, batch_size)
     split_states = {
         split: states_of(encoder, data.rows[split], readings, batch_size)
@@ -94,8 +78,7 @@ def scores(
             mean, targets, groups, outputs, loss, weights=weights
         )
         del mean
-        for name in left[reading]:
-            part = parts[name]
+        for name, part in parts.items():
             probe = linear.fit(
                 states[part], targets, outputs, loss, strength=strength, weights=weights
             )
@@ -105,14 +88,13 @@ def scores(
                 logits = probe((vectors[reading][part] - shift[part]) / scale[part])
                 answers = task.decode(_by_row(logits, rows), rows, data.examples[split])
                 by_split[split] = task.score(answers, data.examples[split])
-            done[f"{reading} {name}"] = by_split
-            keep(done)
+            probes[f"{reading} {name}"] = by_split
             score = by_split[data.eval_splits[0]][task.main_metric]
             shares = " ".join(f"{share:.2f}" for share in probe.shares)
             more = f"  shares {shares}" if name == MIXTURE else ""
             log(f"{reading} {name}: {task.main_metric} {score:.2f}{more}")
         log(f"{reading}: strength {strength:g}, {states.shape[1]:,} vectors")
-    return {name: done[name] for name in names}
+    return probes
 
 
 def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> None:

@@ -76,19 +76,6 @@ def test_results_that_no_run_has_written(mood, tmp_path):
         assert str(refused.value).startswith(str(path))
 
 
-def test_what_is_done_has_the_score_that_decides(tmp_path):
-    home = FinetuningFolder(tmp_path)
-    main = ("eval", "accuracy")
-    home.finish_seed({"seed": 0, "scores": SCORES, "failure": ""}, best=0)
-    home.keep_probes(0, {"mean 0": SCORES})
-    assert [each["seed"] for each in home.done(main)] == [0]
-    assert home.probes(0, main) == {"mean 0": SCORES}
-    for read in (home.done, lambda wanted: home.probes(0, wanted)):
-        for wanted in (("eval", "f1"), ("dev", "accuracy")):
-            with pytest.raises(ValueError, match=r"-0\.json is damaged: scores.*miss"):
-                read(wanted)
-
-
 def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch):
     """SIGKILL at each step of ``begin``; the same command goes on with the trials."""
     task = Classification(name="mood", source=None, labels=("a", "b"))
@@ -114,13 +101,14 @@ def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch
         assert (home.path / "search.json").exists()
 
 
-def test_scores_of_a_diverged_seed_are_read_again(tmp_path):
-    home, main = FinetuningFolder(tmp_path), ("eval", "pearson")
-    scores = {"eval": {"pearson": math.nan}}
-    home.finish_seed({"seed": 0, "scores": scores, "failure": "x"}, best=0)
-    home.keep_probes(0, {"mean 0": scores})
-    assert math.isnan(home.done(main)[0]["scores"]["eval"]["pearson"])
-    assert math.isnan(home.probes(0, main)["mean 0"]["eval"]["pearson"])
+def test_results_of_finished_seeds_are_read_again(tmp_path):
+    home = FinetuningFolder(tmp_path)
+    for seed, score in ((1, math.nan), (0, 90.0)):
+        scores = {"eval": {"pearson": score}}
+        home.finish_seed({"seed": seed, "scores": scores, "failure": "x"}, best=0)
+    first, second = home.done()
+    assert first == {"seed": 0, "scores": {"eval": {"pearson": 90.0}}, "failure": "x"}
+    assert math.isnan(second["scores"]["eval"]["pearson"])
 
 
 def test_metrics_that_are_no_numbers(tmp_path):

@@ -224,23 +224,13 @@ def _search(folder):
     return path, path.read_bytes(), search.read
 
 
-def _probes(folder):
-    """Frozen probes that are done, and a seed that is."""
-    home = FinetuningFolder(folder)
-    scores = {"eval": {"accuracy": 90.0}}
-    home.keep_probes(0, {"mean mixture": scores, "mean 0": scores})
-    path = folder / "checkpoints" / "probes-0.json"
-    main = ("eval", "accuracy")
-    return path, path.read_bytes(), lambda: home.probes(0, main)
-
-
 def _done(folder):
     """A seed that is trained and scored."""
     home = FinetuningFolder(folder)
     scores = {"eval": {"accuracy": 90.0}}
     home.finish_seed({"seed": 0, "scores": scores, "failure": ""}, best=0)
     path = folder / "checkpoints" / "done-0.json"
-    return path, path.read_bytes(), lambda: home.done(("eval", "accuracy"))
+    return path, path.read_bytes(), home.done
 
 
 def _tuning_log(folder):
@@ -335,7 +325,6 @@ PARSERS = {
     "task.json (answers)": _task({"task": "squad", "kind": "question_answering"}),
     "results.json": _results,
     "search.json": _search,
-    "probes-0.json": _probes,
     "done-0.json": _done,
     "metrics.jsonl (task)": _tuning_log,
     "model.safetensors": _hugging_face("model.safetensors", tensor_files.read_tensors),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from electra_tf import cli
+from electra_tf.api.text_models import TextClassifier
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.cards import task_facts
@@ -19,7 +20,7 @@ from electra_tf.runs.finetuning_report import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TASKS
 from electra_tf.runs.trainer import Trainer, Watch
 from electra_tf.tasks import Classification, glue, glue_task
-from electra_tf.tasks.batching import TrainingOrder
+from electra_tf.tasks.batching import TrainingOrder, training_dataset
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 from tests.runs.reachable import reachable
 from tests.tasks import common
@@ -316,6 +317,32 @@ def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     assert not [value for value in held if isinstance(value, groups)]
     # Nothing is written before the training.
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_the_command_trains_as_the_keras_class_does(run_values, tmp_path):
+    """Same weights and scores from the same head and the same batches.
+
+    The class draws its own head, and takes texts in another order.
+    """
+    kept = ("task", "encoder", "train", "eval", "max_seq_length", "train_batch_size")
+    values = {name: run_values[name] for name in kept}
+    values |= {"epochs": 5.0, "output_dir": str(tmp_path)}
+    job = finetuning.prepare(config(**values), lambda line: None)
+    trainer, folder = job.trainer, Path(values["encoder"]).parent
+    model = TextClassifier.from_preset(
+        folder, ["neg", "pos"], max_seq_length=16, seed=0
+    )
+    trainer.reset(0)
+    model.set_weights(trainer.model.get_weights())
+    steps = trainer.order.steps_per_pass
+    batches = training_dataset(trainer.rows, trainer.order, seed=0, steps=5 * steps)
+    model.fit(batches, epochs=5, steps_per_epoch=steps, verbose=0)
+    report = finetuning.run(config(**values), lambda line: None)
+    trained = FinetuningFolder(tmp_path).load()
+    for mine, theirs in zip(model.get_weights(), trained.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+    assert model.evaluate(values["eval"]) == report["seeds"][0]["scores"]["eval"]
 
 
 @pytest.mark.slow

@@ -143,48 +143,6 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
     assert max(first, second) < 0.9
 
 
-@pytest.mark.slow
-def test_probes_that_are_done_are_not_done_again(tmp_path, pretrained, monkeypatch):
-    """Killed in the second seed; a later kill, in metrics.jsonl, doubles no line."""
-    examples = common.sentiment(40)
-    values = {
-        "task": "classification",
-        "train": table(tmp_path / "train.csv", examples),
-        "eval": table(tmp_path / "eval.csv", examples[:20]),
-        "init": "random",
-        "seeds": 2,
-    }
-    whole, folder, _ = run(tmp_path / "whole", pretrained, **values)
-    lines = (folder / "metrics.jsonl").read_text()
-    fits, fit = [], linear.fit
-
-    def counted(*arguments, **options):
-        fits.append(options["strength"])
-        if len(fits) == allowed:
-            raise KeyboardInterrupt
-        return fit(*arguments, **options)
-
-    monkeypatch.setattr(linear, "fit", counted)
-    # A reading has five strengths to choose from, the mixture, and three layers.
-    allowed = 3 * 9 + 5 + 3
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "killed", pretrained, **values)
-    with pytest.raises(ValueError, match=r"config\.seeds: was 2, now 3"):
-        run(tmp_path / "killed", pretrained, **values | {"seeds": 3})
-    fits.clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(FinetuningFolder, "finish", lambda *arguments: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            run(tmp_path / "killed", pretrained, **values)
-    assert len(fits) == 5 + 2
-    report, folder, said = run(tmp_path / "killed", pretrained, **values)
-    assert len(fits) == 5 + 2
-    assert said.count("8 of 8 probes are done") == 2
-    assert report == whole
-    assert (folder / "metrics.jsonl").read_text() == lines
-    assert not (folder / "checkpoints").exists()
-
-
 def test_spans_are_refused(tmp_path, pretrained):
     path = tmp_path / "squad.json"
     path.write_text('{"data": []}')
