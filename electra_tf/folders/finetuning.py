@@ -28,7 +28,6 @@ from electra_tf.tasks.heads import TaskModel
 
 CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
-CURVES = "curves.png"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 # Result of a search, and the folder to resume it from.
@@ -46,7 +45,7 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    *("confusion_matrix.png", CURVES, SEARCHED, SEARCHING),
+    *("confusion_matrix.png", "curves.png", SEARCHED, SEARCHING),
     # Of earlier versions.
     *("scatter.png", "search.png", "seeds.png", "thresholds.png"),
     *(

@@ -19,72 +19,36 @@ from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 # Color-blind safe, and dark enough for white paper.
 _COLORS = ("#0B62A4", "#D1590A", "#11806A", "#7A3E9D")
 
-# Maximum number of seeds with a legend.
-_MOST_NAMED = 8
 _NOT_DRAWN = ("step", "time", "skipped_records")
 
 Rows = Sequence[Mapping[str, Any]]
+Baselines = Mapping[str, float | tuple[float, str]]
 
 
 def plot_curves(
     metrics_jsonl: files.AnyPath,
     png_path: files.AnyPath,
     *,
-    baselines: Mapping[str, float] | None = None,
+    baselines: Baselines | None = None,
+    title: str | None = None,
 ) -> None:
     """Plots the metrics of a run, one panel per group, into a PNG.
 
     Lines are means over training windows, lines with markers held-out results.
-    ``baselines`` by metric name are dashed lines. Raises ValueError if
+    ``baselines`` maps metric names to a number or (number, label), drawn as a dashed
+    line: ``{"generator_loss": (7.1, "unigram")}``. Raises ValueError if
     ``metrics_jsonl``, written by a ``MetricsLog``, has no metric to draw.
     """
     rows = files.read_json_lines(metrics_jsonl)
     figure = _figure(rows, baselines or {}, metrics_jsonl)
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold")
     with files.replacing(png_path) as part:
         figure.savefig(part, dpi=130)
-
-
-def plot_seeds(
-    metrics_jsonl: files.AnyPath, png_path: files.AnyPath, metric: str, baseline: float
-) -> None:
-    """Plots training loss and held-out score of each fine-tuning seed into a PNG.
-
-    ``baseline``, a dashed line, is the score of the majority baseline, or NaN.
-    """
-    rows = files.read_json_lines(metrics_jsonl)
-    seeds = dict.fromkeys(row["seed"] for row in rows if "seed" in row)
-    figure = matplotlib.figure.Figure(figsize=(8.8, 3.3), layout="constrained")
-    left, right = figure.subplots(1, 2, sharex=True)
-    for seed, color in zip(seeds, itertools.cycle(_COLORS), strict=False):
-        own = [row for row in rows if row.get("seed") == seed]
-        left.plot(
-            *series(own, "loss"), color=color, linewidth=1.3, label=f"seed {seed}"
-        )
-        right.plot(*series(own, metric), color=color, linewidth=1.3, marker="o")
-    if math.isfinite(baseline):
-        dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.0, "color": "0.4"}
-        right.axhline(baseline, label=f"majority baseline {baseline:.2f}", **dashes)
-        right.legend(fontsize=8, frameon=False)
-    if 1 < len(seeds) <= _MOST_NAMED:
-        left.legend(fontsize=8, frameon=False)
-    for axis, title in ((left, "Training loss"), (right, f"Held-out {metric}")):
-        _style(axis)
-        axis.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
-        axis.set_xlabel("step (updates)")
-    with files.replacing(png_path) as part:
-        figure.savefig(part, dpi=130)
-
-
-def _style(axis: matplotlib.axes.Axes) -> None:
-    axis.tick_params(labelsize=8.5)
-    axis.grid(alpha=0.25, linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.margins(x=0.02)
-    axis.xaxis.set_major_formatter(steps_text)
 
 
 def _figure(
-    rows: Rows, baselines: Mapping[str, float], source: files.AnyPath
+    rows: Rows, baselines: Baselines, source: files.AnyPath
 ) -> matplotlib.figure.Figure:
     panels: dict[Panel, list[MetricCard]] = {}
     logged = dict.fromkeys(
@@ -99,8 +63,8 @@ def _figure(
             panels.setdefault(card.panel, []).append(card)
     if not panels:
         raise UserError(
-            f"{source} has {len(rows)} lines but no metric to plot, such as loss. Was "
-            "it written by MetricsLog?"
+            f"{source} has none of the values that are drawn, such as loss: it "
+            f"has {len(rows)} lines. Was it written by MetricsLog?"
         )
     columns = min(3, len(panels))
     lines = math.ceil(len(panels) / columns)
@@ -127,7 +91,7 @@ def _draw(
     panel: Panel,
     cards: Sequence[MetricCard],
     rows: Rows,
-    baselines: Mapping[str, float],
+    baselines: Baselines,
 ) -> None:
     for card, color in zip(cards, itertools.cycle(_COLORS), strict=False):
         name = card.name
@@ -140,12 +104,18 @@ def _draw(
         if len(cards) > 1:
             axis.plot([], [], color=color, label=card.series)
         if name in baselines:
-            value = panel.scale * baselines[name]
-            text = f"baseline {value:.3g}"
+            baseline = baselines[name]
+            value, label = baseline if isinstance(baseline, tuple) else (baseline, "")
+            value *= panel.scale
+            text = f"{label or 'baseline'} {value:.3g}"
             dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.0}
             axis.axhline(value, color=color, label=text, **dashes)
     axis.set_ylabel(panel.unit, fontsize=9)
-    _style(axis)
+    axis.tick_params(labelsize=8.5)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0.02)
+    axis.xaxis.set_major_formatter(steps_text)
     if panel.is_log:
         axis.set_yscale("log")
     if panel.scale != 1.0:
@@ -169,8 +139,7 @@ def _draw(
 
 def series(rows: Rows, name: str) -> np.ndarray:
     """Returns the steps and values of a metric, float64 [2, n]."""
-    logged = (row for row in rows if "step" in row and row.get(name) is not None)
-    points = [(row["step"], row[name]) for row in logged]
+    points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
     return np.array(points, float).reshape(-1, 2).T
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.folders.finetuning import CURVES, METRICS, SUBMISSION
-from electra_tf.runs.curves import plot_seeds
+from electra_tf.folders.finetuning import METRICS, SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
+from electra_tf.tasks import plots
 
 # Class table: maximum number of rows, column widths.
 _MOST_CLASSES_SHOWN = 20
@@ -153,7 +154,8 @@ def draw(
     task, main = data.task, data.eval_splits[0]
     baseline = report["summary"][main][task.main_metric]["baseline"]
     try:
-        plot_seeds(folder / METRICS, folder / CURVES, task.main_metric, baseline)
+        rows = files.read_json_lines(folder / METRICS)
+        plots.curves(rows, task.main_metric, baseline, str(folder))
         task.picture(answers, data.examples[main], str(folder))
     except Exception as error:
         # A failed plot must not lose a trained model.

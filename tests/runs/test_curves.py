@@ -1,8 +1,5 @@
-import contextlib
-
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from electra_tf import files
 from electra_tf.runs import curves
@@ -69,17 +66,17 @@ def test_values_that_are_not_finite_leave_a_gap_not_an_error(metrics):
 
 
 def test_baselines_are_drawn_and_labelled(metrics):
-    baselines = {"discriminator_auc": 0.5, "loss": 44.98}
+    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
     panels = panels_of(metrics, baselines)
     chance = panels["Discriminator quality"].lines[-1]
-    assert chance.get_label() == "baseline 50"
+    assert chance.get_label() == "chance 50"
     np.testing.assert_allclose(chance.get_ydata(), 50)
     assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
 
 
 def test_writes_a_png(metrics, tmp_path):
     path = tmp_path / "curves.png"
-    curves.plot_curves(metrics, path)
+    curves.plot_curves(metrics, path, title="run")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 20_000
 
@@ -89,26 +86,3 @@ def test_an_empty_file_is_an_error(tmp_path):
     path.write_text("")
     with pytest.raises(ValueError, match="has 0 lines"):
         curves.plot_curves(path, tmp_path / "curves.png")
-
-
-def test_the_curves_of_seeds_are_loss_and_held_out_score(tmp_path, monkeypatch):
-    rows = [
-        {"seed": seed, "step": step, "loss": seed + 1 / step, "learning_rate": 1.0}
-        for seed in (0, 1)
-        for step in (2, 4)
-    ]
-    rows += [{"seed": 1, "epoch": n, "step": 2 * n, "f1": 10.0 * n} for n in (1, 2)]
-    rows += [{"seed": 1, "split": "dev", "f1": 20.0}, {"summary": {}}]
-    files.write_json_lines(tmp_path / "metrics.jsonl", rows)
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self))
-    monkeypatch.setattr(files, "replacing", contextlib.nullcontext)
-    curves.plot_seeds(tmp_path / "metrics.jsonl", tmp_path / "curves.png", "f1", 5.0)
-    loss, score = drawn[0].axes
-    assert [len(axis.lines) for axis in (loss, score)] == [2, 3]
-    np.testing.assert_allclose(loss.lines[1].get_xydata(), [[2, 1.5], [4, 1.25]])
-    np.testing.assert_allclose(score.lines[1].get_xydata(), [[2, 10], [4, 20]])
-    assert score.get_title(loc="left") == "Held-out f1"
-    assert [text.get_text() for text in score.get_legend().get_texts()] == [
-        "majority baseline 5.00"
-    ]
