@@ -387,6 +387,8 @@ class FinetuneConfig:
     0 done, 1 error, 75 stopped by SIGTERM or SIGINT.
     """
 
+    # Names of the flags on the command line and in its flagfiles.
+    given: ClassVar[frozenset[str]] = frozenset()
     # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
         "answerable_weight": 0.5,

@@ -30,6 +30,7 @@ from electra_tf.folders.finetuning import (
     FinetuningFolder,
 )
 from electra_tf.folders.pretraining import PretrainingFolder, named
+from electra_tf.folders.recipe import recipe_line, recommended
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
 from electra_tf.runs.finetuning_report import SeedResult, summary
@@ -64,11 +65,27 @@ _QUIET_SECONDS = 60
 
 def main(config: FinetuneConfig) -> int:
     """Runs the command; the exit code is an error if every seed failed."""
-    report = run(config, cli.say)
+    report = run(with_recipe(config, cli.say), cli.say)
     if report is None:
         return cli.STOPPED
     failed = len(report["failed_seeds"]) == len(report["seeds"])
     return cli.ERROR if failed else cli.OK
+
+
+def with_recipe(config: FinetuneConfig, log: Log) -> FinetuneConfig:
+    """Returns the config with the recipe of its encoder's folder.
+
+    Flags on the command line take precedence.
+    """
+    row = finetuning_tasks.TASKS.get(config.run.task)
+    if row is None or config.run.frozen:
+        return config
+    flags = recommended(config.run.encoder, row.kind)
+    flags = {n: value for n, value in flags.items() if n not in config.given}
+    if not flags:
+        return config
+    log(recipe_line(config.run.encoder, flags))
+    return fields.from_flat(fields.to_flat(config) | flags, FinetuneConfig)
 
 
 def run(

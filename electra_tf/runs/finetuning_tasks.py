@@ -39,12 +39,13 @@ class TaskRow:
     Attributes:
         reads: fields of ``FinetuneDataConfig`` that this task reads but not every task.
             Other tasks reject these flags.
-        many_files: whether --train, --eval and --test accept comma-separated lists.
+        kind: kind of the task, "" for a kind of ``TextTask``. Files of
+            "question_answering" may be comma-separated lists.
     """
 
     make: Callable[[FinetuneConfig, Log], Task]
     reads: tuple[str, ...]
-    many_files: bool = False
+    kind: str = ""
 
 
 def task(config: FinetuneConfig, log: Log) -> Task:
@@ -61,7 +62,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     row, unset = TASKS[name], FinetuneDataConfig()
     for flag in _FILES:
         given = getattr(data, flag) or ""
-        for path in given.split(",") if row.many_files else [given]:
+        for path in given.split(",") if row.kind == "question_answering" else [given]:
             if path and not os.path.exists(path):
                 raise FileNotFoundError(f"No file {path}: correct --{flag}.")
     for leaf in dataclasses.fields(data):
@@ -257,12 +258,12 @@ TASKS: dict[str, TaskRow] = {
     "regression": TaskRow(partial(_table, Regression), (*_TABLE, "label_range")),
     "documentation": TaskRow(_documentation, (_WEIGHTS,)),
     # Arguments: word column, tag column, main metric.
-    "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
-    "chunking": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
-    "ner": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER),
-    "pos": TaskRow(partial(_tagging, "FORM", "UPOS", "accuracy"), _FOLDER),
-    "squad1": TaskRow(partial(_squad, "1.1"), _FOLDER, many_files=True),
-    "squad2": TaskRow(partial(_squad, "2.0"), _FOLDER, many_files=True),
+    "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),
+    "chunking": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),
+    "ner": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),
+    "pos": TaskRow(partial(_tagging, "FORM", "UPOS", "accuracy"), _FOLDER, "tagging"),
+    "squad1": TaskRow(partial(_squad, "1.1"), _FOLDER, "question_answering"),
+    "squad2": TaskRow(partial(_squad, "2.0"), _FOLDER, "question_answering"),
 }
 
 

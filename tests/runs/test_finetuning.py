@@ -732,6 +732,32 @@ def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
     assert scores["matthews"] == pytest.approx(100 * 2 / 12**0.5)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), {"dropout": 0.0, "pooling": "mean", "learning_rate": 3e-4}),
+        (("--dropout=0.1", "--pooling=cls"), {"dropout": 0.1, "pooling": "cls"}),
+        (
+            ("--flagfile=configs/tasks/cola.cfg",),
+            {"dropout": 0.0, "head_init": "probe"},
+        ),
+        (("--task=ner",), {"dropout": 0.0, "pooling": "cls"}),
+        (("--task=squad1",), {"dropout": 0.0, "head_init": "random"}),
+        (("--frozen",), {"dropout": 0.1, "learning_rate": None}),
+        (("--encoder=elsewhere",), {"dropout": 0.1, "learning_rate": None}),
+    ],
+)
+def test_the_recipe_of_an_encoder_yields_to_flags(flags, expected):
+    said = []
+    chosen = cli.parse(FinetuneConfig, ["--encoder=mini", *flags])
+    values = fields.to_flat(finetuning.with_recipe(chosen, said.append))
+    assert expected.items() <= values.items()
+    assert len(said) == (expected["dropout"] == 0 or "pooling" in expected)
+    assert all(line.startswith("recipe of mini: ") for line in said)
+    # Configs of Python are complete.
+    assert fields.from_flat(values, FinetuneConfig).given == frozenset()
+
+
 def _flags_of(path):
     lines = path.read_text().splitlines()
     return [line for line in lines if line.strip() and not line.startswith("#")]
