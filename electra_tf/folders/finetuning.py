@@ -64,11 +64,6 @@ _TASK = {
 }
 
 
-def _defaults() -> dict[str, Any]:
-    """Settings of an older version's run, which lacks newer flags."""
-    return {"config": fields.to_flat(FinetuneConfig())}
-
-
 @dataclasses.dataclass(frozen=True)
 class FinetuningFolder:
     """The folder of a fine-tuning run, which need not exist yet."""
@@ -132,7 +127,8 @@ class FinetuningFolder:
             described,
             may_differ,
             has_checkpoint=True,
-            absent=_defaults(),
+            # An older version's run lacks newer flags.
+            absent={"config": fields.to_flat(FinetuneConfig())},
             removed=FinetuneConfig.REMOVED,
         )
 

@@ -117,7 +117,7 @@ def row_scores(
         queries = [(row, None) for row in range(len(rows))]
     # Rows of similar length share a batch.
     queries.sort(key=lambda each: len(rows[each[0]]))
-    score = _SCORERS[method](model, vocabulary.mask_id)
+    score = _scorer(method, model, vocabulary.mask_id)
     scores = [np.zeros(len(ids) - 2, np.float32) for ids in rows]
     progress = cli.Progress(len(queries), unit="row", log=log)
     for start in range(0, len(queries), batch_size):
@@ -142,39 +142,20 @@ def row_scores(
     return scores
 
 
-def _detection(model: ReplacedTokenDetector, mask_id: int) -> _Scorer:
-    del mask_id
-    return _traced(lambda inputs: tf.math.log_sigmoid(-model(inputs)))
+def _scorer(method: str, model: keras.Model, mask_id: int) -> _Scorer:
+    """Returns the traced function of a method."""
 
-
-def _replaced(model: ReplacedTokenDetector, mask_id: int) -> _Scorer:
-    del mask_id
-    return _traced(lambda inputs: model(inputs))
-
-
-def _energy(model: EnergyModel, mask_id: int) -> _Scorer:
-    del mask_id
-    return _traced(lambda inputs: -model(inputs))
-
-
-def _masked_lm(model: MaskedLM, mask_id: int) -> _Scorer:
     def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        if method == "detection":
+            return tf.math.log_sigmoid(-model(inputs))
+        if method == "replaced":
+            return model(inputs)
+        if method == "energy":
+            return -model(inputs)
         ids, at = inputs["input_ids"], inputs["masked_lm_positions"]
         is_scored = tf.range(tf.shape(ids)[1])[tf.newaxis] == at
         shown = {**inputs, "masked_input_ids": tf.where(is_scored, mask_id, ids)}
         original = tf.gather(ids, at, batch_dims=1)
         return tf.gather(tf.nn.log_softmax(model(shown)), original, batch_dims=2)
 
-    return _traced(score)
-
-
-def _traced(score: _Scorer) -> _Scorer:
     return tf.function(score, reduce_retracing=True)
-
-
-_SCORERS = {
-    "detection": _detection,
-    "energy": _energy,
-    "masked_lm": _masked_lm,
-    "replaced": _replaced,
-}

@@ -82,12 +82,8 @@ class Search:
             self.log(f"{len(done)} of {self.trials} trials are done")
         progress = cli.Progress(self.trials, unit="trial", log=self.log)
         progress.move(len(done))
-        names = [axis.name for axis in self.axes]
-        widths = [max(9, len(name)) for name in (*names, self.metric, "best")]
-        cells = (*names, self.metric, "best")
-        self.log("trial  " + _aligned(cells, widths) + "  trials done")
-        for number, trial in enumerate(done):
-            self.log(f"{number:5d}  {self._row(trial, done[: number + 1], widths)}")
+        for number in range(len(done)):
+            self.log(self._line(done[: number + 1]))
         while len(done) < self.trials:
             began, number = time.monotonic(), len(done)
             if (values := self.proposal(done)) is None:
@@ -100,8 +96,7 @@ class Search:
             done.append(dataclasses.replace(trial, seconds=took))
             self._write(done)
             progress.move(len(done))
-            row = self._row(done[-1], done, widths)
-            self.log(f"{number:5d}  {row}  {progress.line()}")
+            self.log(f"{self._line(done)}  {progress.line()}")
         return done
 
     def best(self, done: Sequence[Trial]) -> int:
@@ -196,18 +191,15 @@ class Search:
             },
         )
 
-    def _row(self, trial: Trial, done: Sequence[Trial], widths: Sequence[int]) -> str:
-        scores = (trial.score, done[self.best(done)].score)
-        values = (f"{trial.values[axis.name]:.3g}" for axis in self.axes)
-        cells = (*values, *(f"{score:.2f}" for score in scores))
+    def _line(self, done: Sequence[Trial]) -> str:
+        """Formats the last trial."""
+        trial, best = done[-1], done[self.best(done)]
+        values = (f"{name} {value:.3g}" for name, value in trial.values.items())
         failed = "  failed" if trial.failure else ""
-        return _aligned(cells, widths) + failed
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(
-        cell.rjust(width) for cell, width in zip(cells, widths, strict=True)
-    )
+        return (
+            f"trial {len(done) - 1}  {'  '.join(values)}  {self.metric} "
+            f"{trial.score:.2f}  best {best.score:.2f}{failed}"
+        )
 
 
 def _distribution(axis: Axis) -> Any:

@@ -59,35 +59,24 @@ def _kind(about: Mapping[str, Any]) -> type[Task]:
     return known[name]
 
 
-def _check(about: Mapping[str, Any]) -> None:
+def _check(about: Mapping[str, Any], kind: type[Task]) -> None:
     """Raises ValueError unless ``Task.to_json`` could have written this."""
-    where, kind = "the task", _kind(about)
-    hints = typing.get_type_hints(kind)
-    shape: dict[str, Any] = {
-        field.name: hints[field.name]
-        for field in dataclasses.fields(kind)
-        if field.name in about.keys() - _EXCLUDED
-    }
-    allowed = {
-        name: typing.get_args(hint)
-        for name, hint in shape.items()
-        if typing.get_origin(hint) is typing.Literal
-    }
-    if "long_texts" in shape:
-        allowed["long_texts"] = tuple(LONG_TEXTS)
-    counts = [name for name, hint in shape.items() if hint is int]
+    where, hints = "the task", typing.get_type_hints(kind)
+    names = {field.name for field in dataclasses.fields(kind)} - _EXCLUDED
+    shape: dict[str, Any] = {name: hints[name] for name in names & about.keys()}
     shape |= {"task": str, "text_names": list[str] | None}
     if issubclass(kind, LabeledTask | Tagging):
         shape["labels"] = list[str]
     if kind is Tagging:
         shape |= {"fallback": str | None, "rewritten": bool | None}
     files.check_shape(about, shape, where)
-    for name, values in allowed.items():
-        if about[name] not in values:
-            known = ", ".join(values)
+    for name, hint in shape.items():
+        allowed = LONG_TEXTS if name == "long_texts" else typing.get_args(hint)
+        is_choice = name == "long_texts" or typing.get_origin(hint) is typing.Literal
+        if is_choice and about[name] not in allowed:
+            known = ", ".join(allowed)
             raise UserError(f"{where}: {name} is {about[name]!r}, not of {known}.")
-    for name in counts:
-        if about[name] < 1:
+        if hint is int and about[name] < 1:
             raise UserError(f"{where}: {name} is {about[name]}, not positive.")
     if "labels" in shape:
         _check_labels(about["labels"], where)
@@ -139,7 +128,7 @@ def from_json(about: Mapping[str, Any]) -> Task:
     kind = _kind(about)
     if hasattr(kind, "from_json"):
         return kind.from_json(about)
-    _check(about)
+    _check(about, kind)
     name = about["task"]
     names = {field.name for field in dataclasses.fields(kind)} - _EXCLUDED
     values = {key: _frozen(value) for key, value in about.items() if key in names}
