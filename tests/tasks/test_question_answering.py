@@ -382,9 +382,9 @@ def test_baseline_and_failures():
     baseline = found.baseline(data, data)
     assert baseline["exact_match"] == baseline["best_f1"] == 50
     silent = [Answer((NOTHING,), -5.0)] * 2
-    assert "nothing" in found.failure(silent, baseline, baseline)
+    assert "an empty answer" in found.failure(silent, baseline, baseline)
     unsure = [Answer((Candidate("ab", 0, 2, -1, -1),), 3.0)] * 2
-    assert "no question has an answer" in found.failure(unsure, baseline, baseline)
+    assert "no answer for every" in found.failure(unsure, baseline, baseline)
     sure = [Answer((Candidate("ab", 0, 2, -1, -1),), -3.0)] * 2
     assert "not above" in found.failure(sure, {"f1": 50.0}, baseline)
     assert found.failure(sure, {"f1": 51.0}, baseline) == ""
