@@ -181,7 +181,8 @@ def task_facts(
     report = folder.results() if report is None else report
     settings = files.read_json(folder.path / CONFIG, {})
     flags, numbers = (_section(settings, name) for name in ("config", "settings"))
-    recipe = [*_flags(flags, FinetuneConfig), *_named(numbers, _SETTINGS)]
+    others = {name: value for name, value in flags.items() if name not in numbers}
+    recipe = [*_flags(others, FinetuneConfig), *_named(numbers, _SETTINGS)]
     if flags.get("search"):
         recipe.append(
             "* the searched flags are the best on a fifth of the training data "
