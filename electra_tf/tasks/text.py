@@ -107,21 +107,20 @@ class TextTask(Task):
             tokenizer.vocabulary.pad_id,
         )
 
-    def pooled(self, outputs: Outputs, rows: Rows | None) -> np.ndarray:
-        """Averages the outputs over the rows of each text: [N, C]."""
-        stacked = np.stack(outputs)
-        if self.long_texts != "windows":
-            return stacked
-        counts = np.bincount(rows.example)[:, np.newaxis]
-        sums = np.zeros([len(counts), stacked.shape[1]], np.float32)
-        np.add.at(sums, rows.example, stacked)
-        return sums / counts.astype(np.float32)
+    def answers(self, logits: tf.Tensor) -> tf.Tensor:
+        """Converts logits [N, C] to predictions, for scores and for serving."""
+        raise NotImplementedError
 
-    def served(self, outputs: tf.Tensor, inputs: Tensors) -> tf.Tensor:
-        """``pooled`` in TensorFlow, for inputs with ``example``."""
-        if self.long_texts != "windows" or "example" not in inputs:
-            return outputs
-        return tf.math.segment_mean(outputs, inputs["example"])
+    def pooled(self, logits: tf.Tensor, example: Any) -> tf.Tensor:
+        """Averages logits over the rows of each text; ``example`` is None for ids."""
+        if self.long_texts != "windows" or example is None:
+            return logits
+        return tf.math.segment_mean(logits, example)
+
+    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+        """Returns ``answers`` for each text."""
+        example = rows.example if self.long_texts == "windows" else None
+        return self.answers(self.pooled(tf.stack(outputs), example)).numpy()
 
     def to_json(self) -> dict[str, Any]:
         """Adds ``long_texts``."""
@@ -323,9 +322,9 @@ class Classification(LabeledTask):
         """Returns the accuracy."""
         return {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
 
-    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+    def answers(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns probabilities, float32 [N, C]."""
-        return tf.nn.softmax(self.pooled(outputs, rows)).numpy()
+        return tf.nn.softmax(logits)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         """Returns the scores of ``score_names``, in percent."""
@@ -375,7 +374,7 @@ class Classification(LabeledTask):
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns label, probability [B], labels and probabilities [B, C]."""
-        probabilities = tf.nn.softmax(self.served(outputs, inputs))
+        probabilities = self.answers(self.pooled(outputs, inputs.get("example")))
         best = tf.argmax(probabilities, axis=1)
         return {
             "label": tf.gather(tf.constant(self.labels), best),
@@ -451,9 +450,9 @@ class MultiLabel(LabeledTask):
         reduction = keras_reduction(reduction)
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
-    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+    def answers(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns probabilities, float32 [N, C]."""
-        return tf.sigmoid(self.pooled(outputs, rows)).numpy()
+        return tf.sigmoid(logits)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         """Computes micro F1, macro F1 and exact match, in percent."""
@@ -495,7 +494,7 @@ class MultiLabel(LabeledTask):
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns labels, probabilities and predicted (bool), [B, C]."""
-        probabilities = tf.sigmoid(self.served(outputs, inputs))
+        probabilities = self.answers(self.pooled(outputs, inputs.get("example")))
         return {
             "labels": self._tiled_labels(probabilities),
             "probabilities": probabilities,
@@ -555,10 +554,10 @@ class Regression(TextTask):
         """Returns the mean squared error of the scaled labels."""
         return keras.losses.MeanSquaredError(reduction=keras_reduction(reduction))
 
-    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+    def answers(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns predictions on the scale of the labels, float32 [N]."""
         low, high = self.label_range
-        return self.pooled(outputs, rows)[:, 0] * (high - low) + low
+        return logits[:, 0] * (high - low) + low
 
     def gold(self, examples: Examples) -> np.ndarray:
         """Returns the unscaled labels, float64 [N]."""
@@ -596,9 +595,7 @@ class Regression(TextTask):
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns score, on the scale of the labels, float32 [B]."""
-        low, high = self.label_range
-        outputs = self.served(outputs, inputs)
-        return {"score": outputs[:, 0] * (high - low) + low}
+        return {"score": self.answers(self.pooled(outputs, inputs.get("example")))}
 
     def to_json(self) -> dict[str, Any]:
         """Adds ``label_range``."""
