@@ -30,11 +30,12 @@ from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.baselines import TrivialBaselines
 from electra_tf.pretraining.phases import Phase, remaining
-from electra_tf.runs import held_out, report, warm_start
+from electra_tf.runs import report, warm_start
 from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
+from electra_tf.tasks.metrics import Intervals
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.cards import metric_cards
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
@@ -461,12 +462,12 @@ def finish(run: Run) -> None:
 
 def _held_out_scores(
     run: Run,
-) -> tuple[dict[str, float], held_out.Intervals, dict[str, float]]:
+) -> tuple[dict[str, float], Intervals, dict[str, float]]:
     """Returns scores, intervals and baselines of held-out text, each {} without it."""
     if run.held_out is None:
         run.log("no held-out records: nothing to evaluate on")
         return {}, {}, {}
-    scores, intervals = held_out.evaluate(run.model, run.held_out)
+    scores, intervals = report.evaluate(run.model, run.held_out)
     mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
     trivial = TrivialBaselines(run.data.token_counts, mask_id)
     for batch in run.held_out:

@@ -17,7 +17,7 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import noise
+from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
 Scores = dict[str, float]
@@ -280,13 +280,13 @@ class Task:
 
     def noise(
         self, answers: Any, examples: Examples, train_examples: Examples
-    ) -> tuple[noise.Intervals, noise.Intervals]:
+    ) -> tuple[metrics.Intervals, metrics.Intervals]:
         """Returns 95 % intervals of the scores and of their gain over the baseline."""
         majority = self.majority(train_examples, examples)
         if majority is None:
             return {}, {}
         scorers = (self.scorer(each, examples) for each in (answers, majority))
-        return noise.intervals(*scorers, len(examples))
+        return metrics.intervals(*scorers, len(examples))
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
         """Returns the reason why a training run counts as failed, or ""."""

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.runs import held_out
-from electra_tf.tasks import noise
+from electra_tf.runs import report
+from electra_tf.tasks import metrics
 from tests import tiny
 
 BATCHES = 9
@@ -13,7 +13,7 @@ BATCHES = 9
 
 @pytest.mark.slow
 def test_intervals_are_those_of_evaluating_each_draw(monkeypatch):
-    monkeypatch.setattr(noise, "RESAMPLES", 3)
+    monkeypatch.setattr(metrics, "RESAMPLES", 3)
     model = tiny.electra()
     model.compile()
     # Of different lengths: a batch with more tokens has more say.
@@ -23,19 +23,19 @@ def test_intervals_are_those_of_evaluating_each_draw(monkeypatch):
         stacked = {k: tf.stack([rows[n][k] for n in order]) for k in rows[0]}
         return tf.data.Dataset.from_tensor_slices(stacked)
 
-    scores, intervals = held_out.evaluate(model, dataset(range(BATCHES)))
+    scores, intervals = report.evaluate(model, dataset(range(BATCHES)))
 
     def evaluated(order):
         logs = model.evaluate(dataset(order), verbose=0, return_dict=True)
         return {name: float(np.ravel(value)[0]) for name, value in logs.items()}
 
     assert scores == evaluated(range(BATCHES))
-    draws = [evaluated(order) for order in noise.draws(BATCHES)]
+    draws = [evaluated(order) for order in metrics.draws(BATCHES)]
     assert {"discriminator_auc", "generator_loss", "loss"} <= intervals.keys()
     for name, ends in intervals.items():
         values = [draw[name] for draw in draws]
         assert ends == pytest.approx(np.percentile(values, (2.5, 97.5)), rel=2e-4)
     assert intervals["generator_loss"][0] < intervals["generator_loss"][1]
     # Too few batches are no sample of anything.
-    _, none = held_out.evaluate(model, dataset(range(4)))
+    _, none = report.evaluate(model, dataset(range(4)))
     assert none == {}
