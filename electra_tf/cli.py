@@ -244,10 +244,6 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
     flat = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
-    if hasattr(config, "given"):
-        given = (leaf.name for name, leaf in own.items() if values[name].present)
-        # Not a field: a config built in Python sets all flags.
-        object.__setattr__(config, "given", frozenset(given))
     return config, rest
 
 

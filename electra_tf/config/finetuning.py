@@ -387,7 +387,7 @@ class FinetuneConfig:
     0 done, 1 error, 75 stopped by SIGTERM or SIGINT.
     """
 
-    # Names of the flags on the command line and in its flagfiles.
+    # Names of the fields that the user has set, of a config from the command line.
     given: ClassVar[frozenset[str]] = frozenset()
     # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
