@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +10,8 @@ import tensorflow as tf
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.systems import build
-from tests.end_to_end.test_pretraining import ROOT, SIZES
+from tests.end_to_end.test_pretraining import SIZES
+from tests.golden import commands
 from tests.interop.test_google_tf1 import save
 from tests.reference import google_tf1 as reference
 from tests.reference import step
@@ -31,19 +30,10 @@ FLAGS = [
 ]
 
 
-def run(*arguments, expect=0):
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=ROOT,
-    )
-    output = done.stdout + done.stderr
-    assert done.returncode == expect, output[-3000:]
-    assert "Traceback" not in output, output[-3000:]
-    return output
+def run(command, *arguments, expect=0):
+    code, out, err = commands.call(command, *map(str, arguments))
+    assert code == expect, (out + err)[-3000:]
+    return out + err
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +57,18 @@ def imported(text, tmp_path_factory):
     (folder / "vocab.txt").write_text(vocabulary)
     to = folder / "imported"
     run(
-        *("-m", "electra_tf", "convert", f"--from={folder}", f"--to={to}"),
-        *(f"--num_heads={HEADS['electra']}", "--trained_length=32"),
+        "convert",
+        f"--from={folder}",
+        f"--to={to}",
+        f"--num_heads={HEADS['electra']}",
+        "--trained_length=32",
     )
     return variables, to
 
 
 def pretrain(text, model_dir, imported, *flags, expect=0):
     return run(
-        "run_pretraining.py",
+        "run_pretraining",
         *FLAGS,
         f"--corpus={text / 'text.txt'}",
         f"--model_dir={model_dir}",
@@ -147,10 +140,7 @@ def test_the_run_goes_out_again(text, imported, tmp_path):
     rates = ("--warmup_steps=0", "--learning_rate=1e-2")
     pretrain(text, tmp_path / "run", folder, *rates)
     out = tmp_path / "out"
-    run(
-        *("-m", "electra_tf", "convert", f"--from={tmp_path / 'run'}", f"--to={out}"),
-        "--format=google_tf1",
-    )
+    run("convert", f"--from={tmp_path / 'run'}", f"--to={out}", "--format=google_tf1")
     reader = tf.train.load_checkpoint(str(out))
     shapes = reader.get_variable_to_shape_map()
     assert shapes == {name: list(value.shape) for name, value in variables.items()}
