@@ -9,30 +9,19 @@ tables stand between two marks in docs/performance.md; the text around them is w
 by hand.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-from harness import RESULTS
+import harness
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
 BEGIN = "<!-- written by benchmarks/all.py -->"
 END = "<!-- end of what benchmarks/all.py writes -->"
-# Scripts in the order of the page, each with the arguments of its runs.
+# Scripts in the order of the page, with their headings.
 SCRIPTS = {
-    "step": [["--size=tiny"], ["--size=mini"], ["--size=small"]],
-    "records": [[]],
-    "finetuning": [[]],
-    "serving": [[]],
-    "startup": [[]],
-    "growth": [[]],
-}
-
-
-HEADS = {
     "step": "Training step",
     "records": "Raw text to records",
     "finetuning": "Fine-tuning",
@@ -40,21 +29,19 @@ HEADS = {
     "startup": "Start-up and fixed costs",
     "growth": "Growth",
 }
+# Arguments of each run of a script, by default a single run without arguments.
+RUNS = {"step": ["--size=tiny", "--size=mini", "--size=small"]}
 
 
 def number(value):
-    """Three digits, without an exponent for what people count."""
+    """Three significant digits; all digits of the integer part."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def table(name, results):
     """The rows of one script as Markdown, of all its runs."""
-    lines = [
-        f"### {HEADS[name]}",
-        "",
-        *(f"    {result['command']}" for result in results),
-        "",
-    ]
+    commands = [f"    {result['command']}" for result in results]
+    lines = [f"### {SCRIPTS[name]}", "", *commands, ""]
     rows = [row for result in results for row in result["rows"]]
     if not any("ratio" in row for row in rows):
         return "\n".join(lines + _by_unit(rows))
@@ -95,14 +82,16 @@ def _by_unit(rows):
 
 
 def _results(name):
-    """What the runs of a script have written, in the order of ``SCRIPTS``."""
-    paths = RESULTS.glob(f"{name}*.json")
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    order = [" ".join(given) for given in SCRIPTS[name]]
-    given = (result["command"].partition(".py ")[2] for result in found)
-    places = [order.index(each) if each in order else len(order) for each in given]
-    by_place = sorted(zip(places, found, strict=True), key=lambda pair: pair[0])
-    return [result for _, result in by_place]
+    """The results of a script's runs, in the order of ``RUNS``."""
+    paths = harness.RESULTS.glob(f"{name}*.json")
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    order = RUNS.get(name, [])
+
+    def place(result):
+        flags = result["command"].partition(".py ")[2]
+        return order.index(flags) if flags in order else len(order)
+
+    return sorted(results, key=place)
 
 
 def collect():
@@ -116,8 +105,7 @@ def collect():
         + ", ".join(f"{k} {v}" for k, v in r["hardware"]["versions"].items() if v)
         for r in results
     }
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
     tables = [table(name, found) for name, found in by_name.items() if found]
     body = "\n\n".join(["Machine: " + "; ".join(sorted(machines)) + ".", *tables])
@@ -126,7 +114,7 @@ def collect():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__)
     parser.add_argument("--only", help="comma-separated names of scripts")
     parser.add_argument("--collect", action="store_true", help="only the tables")
     arguments = parser.parse_args()
@@ -139,11 +127,11 @@ def main():
     failed = []
     for name in [] if arguments.collect else names:
         print(f"== {name}", file=sys.stderr)
-        # A process each: threads and caches of one peer do not disturb the next script.
-        for given in SCRIPTS[name]:
-            command = [sys.executable, str(HERE / f"{name}.py"), *given]
-            if subprocess.run(command, check=False).returncode:
-                failed.append(" ".join([name, *given]))
+        # In fresh processes, without the threads and caches of earlier peers.
+        for flag in RUNS.get(name, [None]):
+            command = [str(HERE / f"{name}.py"), *filter(None, [flag])]
+            if subprocess.run([sys.executable, *command], check=False).returncode:
+                failed.append(f"{name} {flag or ''}".strip())
     collect()
     if failed:
         sys.exit(f"error: these benchmarks failed: {', '.join(failed)}")

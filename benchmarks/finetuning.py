@@ -3,13 +3,12 @@
     python benchmarks/finetuning.py
     python benchmarks/finetuning.py --precision float32
 
-Ours is the ``Trainer`` of ``run_finetuning.py``, everything between two evaluations
-included: batches, forward, backward, clipping, AdamW with layer-wise rates, metrics.
-The peer is what a careful user would write: ``ElectraForSequenceClassification`` with
-SDPA, autocast, fused AdamW and clipping. Both train ELECTRA-Small's size on the same
-sentences of 5 to 60 words, 32 a step, grouped by length, and pad a batch no further
-than they need: ours to one of five lengths, the peer to its longest row. What is
-compiled or traced once is not counted (``benchmarks/startup.py`` has it).
+Our side is the ``Trainer`` of ``run_finetuning.py`` between two evaluations: batches,
+forward, backward, clipping, AdamW with layer-wise rates, metrics. The peer is
+``ElectraForSequenceClassification`` with SDPA, autocast, fused AdamW and clipping. Both
+train ELECTRA-Small's size on the same sentences of 5 to 60 words, 32 a step, grouped by
+length. Ours pads a batch to one of five lengths, the peer to its longest row. Compiling
+and tracing are not counted (``benchmarks/startup.py`` measures them).
 """
 
 from __future__ import annotations
@@ -35,20 +34,12 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
 
     from electra_tf import data, tasks
     from electra_tf.config.finetuning import RecipeConfig
-    from electra_tf.layers import TextEmbedding
-    from electra_tf.layers.encoder import TextEncoder
     from electra_tf.runs import finetuning
     from electra_tf.runs.trainer import Trainer, Watch
     from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 
     keras.utils.set_random_seed(0)
-    encoder = TextEncoder(
-        TextEmbedding(len(vocabulary), 128, dtype=policy),
-        num_layers=12,
-        hidden_size=256,
-        num_heads=4,
-        dtype=policy,
-    )
+    encoder = texts.small_encoder(vocabulary, policy)
     task = tasks.Classification(name="mood", source=None, labels=("0", "1"))
     examples = [
         tasks.Example(str(number), (text,), str(number % 2))
@@ -121,20 +112,11 @@ def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
 
 
 def main() -> None:
-    parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=cores, help="of each side")
+    parser = harness.arguments(__doc__, rounds=3)
     parser.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16"
     )
-    arguments = parser.parse_args()
-
-    import tensorflow as tf
-    import torch
-
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
-    torch.set_num_threads(arguments.threads)
+    arguments = harness.with_threads(parser)
     vocabulary, strings = texts.vocabulary(), texts.sentences(COUNT)
     policy = {"bfloat16": "mixed_bfloat16", "float32": "float32"}[arguments.precision]
     sides = {

@@ -2,13 +2,10 @@
 
     python benchmarks/gpu_step.py --side=ours --size=base --rows=64 --jit_compile
     python benchmarks/gpu_step.py --side=pytorch --size=base --rows=64 --compile
-    python benchmarks/gpu_step.py --side=curve --size=tiny --output=gpu.jsonl
-    CUDA_VISIBLE_DEVICES=-1 python benchmarks/gpu_step.py --side=curve --size=tiny
 
 Each command measures one side in a fresh process and appends a line to ``--output``.
-The step is the one of ``step.py``: bfloat16, dropout 0.1, look at the loss after each
-step. ``curve`` trains from one seed on the same batches and stores every loss, so that
-two devices can be compared. Peak memory is of the framework's allocator.
+The step is that of ``step.py``: bfloat16, dropout 0.1, a check of every loss. Peak
+memory is that of the framework's allocator.
 """
 
 from __future__ import annotations
@@ -23,58 +20,23 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
-import filelock
 import harness
 import step as training_step
 
-LOSSES = ("generator_loss", "masked_lm_loss", "discriminator_loss")
 
-
-def config_of(size, arguments: argparse.Namespace):
-    """The config of ``step.py``; for a curve with a rate that moves in few steps."""
-    config = training_step.config_of(size, arguments.precision)
-    run = dataclasses.replace(config.run, jit_compile=arguments.jit_compile)
-    optimizer = config.optimizer
-    if arguments.side == "curve":
-        run = dataclasses.replace(run, num_train_steps=arguments.steps, seed=1)
-        optimizer = dataclasses.replace(optimizer, warmup_steps=arguments.steps // 10)
-    objective = dataclasses.replace(config.objective, objective=arguments.objective)
-    return dataclasses.replace(
-        config, run=run, optimizer=optimizer, objective=objective
-    )
-
-
-def ours(size, arguments: argparse.Namespace) -> tuple[Callable[[], dict], object]:
-    """A function that takes one step and returns its logs, and the model."""
+def ours(size, arguments: argparse.Namespace) -> Callable[[], dict]:
+    """A function that takes one step and returns its logs."""
     import keras
-    import numpy as np
     import tensorflow as tf
-
-    from electra_tf.systems import build
-    from electra_tf.training.callbacks import first_nonfinite
 
     for device in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(device, True)
-    if arguments.side == "curve" and arguments.precision == "float32":
-        tf.config.experimental.enable_tensor_float_32_execution(False)
     keras.utils.set_random_seed(1)
-    model = build.compiled_model(config_of(size, arguments), size.vocab)
-    given = training_step.batches(size)
-    stacked = {name: np.stack([b[name] for b in given]) for name in given[0]}
-    data = tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)
-    iterator = iter(data)
-    model.make_train_function()
-
-    def step() -> dict:
-        logs = model.train_function(iterator)
-        if bad := first_nonfinite(model, logs):
-            raise FloatingPointError(bad)
-        return logs
-
-    return step, model
+    config = training_step.config_of(size, arguments.precision)
+    run = dataclasses.replace(config.run, jit_compile=arguments.jit_compile)
+    return training_step.build_step(dataclasses.replace(config, run=run), size)
 
 
 def peer(size, arguments: argparse.Namespace) -> Callable[[], None]:
@@ -116,22 +78,17 @@ def device_name(side: str) -> str:
 def speed(size, arguments: argparse.Namespace) -> dict:
     """Tokens and FLOPs per second in rounds of ten steps, after a warm-up."""
     began = time.perf_counter()
-    if arguments.side == "ours":
-        step, _ = ours(size, arguments)
-    else:
-        step = peer(size, arguments)
+    step = (ours if arguments.side == "ours" else peer)(size, arguments)
     step()
     first = time.perf_counter() - began
     seconds = []
-    # Other commands may compile meanwhile, but not run steps.
-    with filelock.FileLock(arguments.lock) if arguments.lock else nullcontext():
-        for _ in range(arguments.warmup):
+    for _ in range(arguments.warmup):
+        step()
+    for _ in range(arguments.steps // 10):
+        began = time.perf_counter()
+        for _ in range(10):
             step()
-        for _ in range(arguments.steps // 10):
-            began = time.perf_counter()
-            for _ in range(10):
-                step()
-            seconds.append((time.perf_counter() - began) / 10)
+        seconds.append((time.perf_counter() - began) / 10)
     tokens, each = size.rows * size.length, statistics.median(seconds)
     return {
         "step_seconds": each,
@@ -142,35 +99,20 @@ def speed(size, arguments: argparse.Namespace) -> dict:
     }
 
 
-def curve(size, arguments: argparse.Namespace) -> dict:
-    """The losses of each step from one seed."""
-    step, model = ours(size, arguments)
-    start = float(sum(abs(w.numpy().astype("float64")).sum() for w in model.weights))
-    losses: dict[str, list[float]] = {}
-    for _ in range(arguments.steps):
-        model.reset_metrics()
-        logs = step()
-        for name in set(LOSSES) & set(logs):
-            losses.setdefault(name, []).append(float(logs[name]))
-    return {"start": start, "losses": losses}
-
-
 def main() -> None:
     """Measures one side and appends a line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--side", choices=("ours", "pytorch", "curve"), default="ours")
+    parser = harness.parser(__doc__)
+    parser.add_argument("--side", choices=("ours", "pytorch"), default="ours")
     parser.add_argument("--size", choices=training_step.SIZES, default="small")
     parser.add_argument("--rows", type=int, help="rows of a batch")
     parser.add_argument("--length", type=int, help="tokens of a row")
     parser.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16"
     )
-    parser.add_argument("--objective", default="electra", help="ours")
     parser.add_argument("--jit_compile", action="store_true", help="ours, by XLA")
     parser.add_argument("--compile", action="store_true", help="PyTorch's compiler")
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--lock", help="file to hold while steps are timed")
     parser.add_argument(
         "--output", type=Path, default=harness.RESULTS / "gpu_step.jsonl"
     )
@@ -178,19 +120,14 @@ def main() -> None:
     changed = {"rows": arguments.rows, "length": arguments.length}
     size = training_step.SIZES[arguments.size]
     size = dataclasses.replace(size, **{n: v for n, v in changed.items() if v})
-    row = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name not in ("output", "lock")
-    }
+    row = {name: value for name, value in vars(arguments).items() if name != "output"}
     row |= {"rows": size.rows, "length": size.length}
-    row |= (curve if arguments.side == "curve" else speed)(size, arguments)
+    row |= speed(size, arguments)
     row["device"] = device_name(arguments.side)
     row["versions"] = harness.hardware()["versions"]
     with arguments.output.open("a") as file:
         file.write(json.dumps(row) + "\n")
-    shown = {name: value for name, value in row.items() if name != "losses"}
-    print(json.dumps(shown))
+    print(json.dumps(row))
 
 
 if __name__ == "__main__":

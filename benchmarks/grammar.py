@@ -12,21 +12,17 @@ verbs and adjectives are likely. The states are known, so Bayes' rule gives exac
   generator);
 - the most likely state of each word (a tagging task on the encoder).
 
-A model is measured by its distance to these, in nats or in points, which text has not.
+A model is scored by its distance to these optima, which are unknown for natural text.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import harness
 import numpy as np
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
 
 from electra_tf import files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
@@ -53,7 +49,7 @@ class Grammar:
             may end a sentence sum to less than 1.
         ends: probability that a sentence ends after a state, float64 [N].
         emits: probability of a word in a state, float64 [N, V].
-        tags: what a state is called as a label: part of speech and number.
+        tags: label of each state: part of speech and number.
     """
 
     words: tuple[str, ...]
@@ -79,8 +75,8 @@ class Grammar:
         """P(state at t | everything observed), float64 [T, N].
 
         Args:
-            likelihood: P(what was observed at t | state), float64 [T, N]: a column of
-                ``emits`` for a word that shows, ones for a mask.
+            likelihood: P(observation at t | state), float64 [T, N]: a column of
+                ``emits`` for a visible word, ones for a mask.
         """
         forward = np.empty_like(likelihood)
         forward[0] = self.start * likelihood[0]
@@ -100,14 +96,14 @@ class Grammar:
         return posterior
 
     def best_tags(self, symbols: np.ndarray) -> list[str]:
-        """The most likely tag of each word of a sentence, int [T], that shows."""
+        """The most likely tag of each word of a visible sentence, int [T]."""
         posterior = self.state_posterior(self.emits.T[symbols])
         names = sorted(set(self.tags))
         of_tag = np.array([[tag == name for name in names] for tag in self.tags])
         return [names[best] for best in (posterior @ of_tag).argmax(axis=1)]
 
     def masked_words(self, symbols: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """P(word at t | the words that show), float64 [number masked, V].
+        """P(word at t | the visible words), float64 [number masked, V].
 
         Args:
             symbols: the sentence, int [T].
@@ -121,14 +117,14 @@ class Grammar:
     ) -> np.ndarray:
         """P(word at t was replaced | the corrupted sentence), float64 [T].
 
-        Each word was, independently with probability ``rate``, drawn anew from
-        ``noise`` (float64 [V]). A draw that equals the original counts as original, as
-        in ELECTRA (Clark et al., 2020, section 2).
+        Each word was drawn from ``noise`` (float64 [V]) independently with probability
+        ``rate``. A draw that equals the original counts as original, as in ELECTRA
+        (Clark et al., 2020, section 2).
 
         Args:
             symbols: the corrupted sentence, int [T].
             noise: the distribution that replacements come from.
-            rate: share of words that is drawn anew.
+            rate: probability of a draw.
         """
         own = self.emits.T[symbols]  # [T, N]
         drawn = noise[symbols][:, None]
@@ -153,7 +149,7 @@ def write(output_dir: str, sentences: int, tagged: int, seed: int) -> None:
     lines = []
     for _ in range(sentences):
         symbols, _ = grammar.sample(rng)
-        # A sentence is a document: what is beside it in a row would tell nothing.
+        # Each sentence is a document of its own, since sentences are independent.
         lines.append(" ".join(grammar.words[s] for s in symbols) + "\n\n")
     vocabulary = "\n".join([*SPECIAL_TOKENS, *grammar.words, ""])
     files.write_text(folder / "vocab.txt", vocabulary)
@@ -181,7 +177,7 @@ def write(output_dir: str, sentences: int, tagged: int, seed: int) -> None:
 
 
 def agreement_grammar(seed: int = 0) -> Grammar:
-    """The language: which words it has, and how likely, follows from the seed.
+    """The language; its words and their probabilities depend on the seed.
 
     A sentence is Det (Adj) Noun [of Det Noun | that Verb Det Noun] Verb (Det (Adj)
     Noun) (Adverb) "." with the numbers of the noun before the bracket and of the verb
@@ -210,7 +206,7 @@ def agreement_grammar(seed: int = 0) -> Grammar:
         weights = 1.0 / (rng.permutation(count) + 2.7)
         return weights / weights.sum()
 
-    # A word's weight under a topic: its own, times five where the topic likes it.
+    # A word's weight under a topic: its own, times five for the topic's words.
     def by_topic(count: int) -> np.ndarray:
         base, liked = zipf(count), rng.integers(_TOPICS, size=count)
         table = np.stack([base * np.where(liked == t, 5, 1) for t in range(_TOPICS)])
@@ -308,7 +304,7 @@ def agreement_grammar(seed: int = 0) -> Grammar:
 
 
 def _word_makers(rng: np.random.Generator) -> Iterator[str]:
-    """Words of two or three syllables, none twice, none that means anything."""
+    """Yields different meaningless words of two or three syllables."""
     made = set()
     while True:
         word = "".join(
@@ -328,16 +324,13 @@ def _paradigms(makers: Iterator[str], count: int) -> list[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the language that the command line describes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Runs as a command."""
+    parser = harness.parser(__doc__)
     parser.add_argument("--output_dir", required=True, help="folder to write")
     parser.add_argument("--sentences", type=int, default=200_000, help="of the text")
     parser.add_argument("--tagged", type=int, default=4_000, help="of train.conll")
     parser.add_argument("--seed", type=int, default=0, help="of language and text")
-    try:
-        write(**vars(parser.parse_args(arguments)))
-    except (UserError, OSError) as error:
-        sys.exit(f"error: {error}")
+    harness.run(write, parser, arguments)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,13 @@
     python benchmarks/growth.py
     python benchmarks/growth.py --parts=length,remat
 
-Each point is a process of its own, so that its peak memory is its own: the training
-step of ``step.py`` in bfloat16, and the products of one layer in the same rounds, which
-say what share of the matmul rate the step reaches. FLOPs are those of the products, so
-a share that stays level means time that grows as the arithmetic does.
+Each point is a fresh process: the training step of ``step.py`` in bfloat16 and, in the
+same rounds, the products of one layer for the share of the matmul rate. FLOPs are those
+of the products; with a constant share time grows with the arithmetic.
 """
 
 import dataclasses
 import statistics
-from pathlib import Path
 
 import harness
 import step as training_step
@@ -85,32 +83,9 @@ def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
     )
 
 
-def draw(results: dict, path: Path) -> None:
-    """One panel for each part: the share of the matmul rate, point by point."""
-    import matplotlib.figure
-
-    parts = {name: points for name, points in results.items() if name in PARTS}
-    figure = matplotlib.figure.Figure(
-        figsize=(4.2 * len(parts), 3.6), layout="constrained"
-    )
-    axes = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
-    for axis, (name, points) in zip(axes, parts.items(), strict=True):
-        labels = [label.replace(", ", "\n") for label in points]
-        # With and without --remat are pairs, and nothing that grows.
-        style = "o" if name == "remat" else "o-"
-        axis.plot([p["share"] for p in points.values()], style, color="#0B62A4")
-        axis.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
-        axis.set_title(name, fontsize=10)
-        axis.tick_params(labelsize=7)
-        axis.grid(alpha=0.25)
-    axes[0].set_ylim(0, 100)
-    axes[0].set_ylabel("% of the matmul rate")
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
-    """Measures, prints, draws and writes."""
-    parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
+    """Measures, prints and writes."""
+    parser = harness.arguments(__doc__, rounds=3)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=2.0, help="a point and round")
     options = parser.parse_args()
@@ -128,9 +103,6 @@ def main() -> None:
             ):
                 rows.append({"what": f"{part}: {label}", "unit": unit})
                 rows[-1]["ours"] = figures[key]
-    if results:
-        pictures = harness.RESULTS.parent.parent / "docs" / "images"
-        draw(results, pictures / "growth.png")
     harness.report("growth", rows, options.output, points=results)
 
 

@@ -1,8 +1,7 @@
-"""What all benchmarks share: interleaved rounds, ratios with their spread, JSON.
+"""Shared by all benchmarks: interleaved rounds, ratios with their range, JSON.
 
-The machine is shared and noisy, so a time of its own means little. The sides of a
-comparison take turns, round by round, in one run; a round gives one ratio, and what is
-reported is the median of the ratios with the smallest and the largest.
+Single times on a shared machine are noisy. The sides of a comparison take turns in one
+run; a round gives one ratio, and the report has the median, least and largest ratio.
 """
 
 from __future__ import annotations
@@ -51,18 +50,21 @@ def _version(package: str) -> str | None:
         return None
 
 
+def turns(sides: dict, number: int) -> list[str]:
+    """The order of a round: reversed every other one, for the sake of warm caches."""
+    return list(sides) if number % 2 == 0 else list(reversed(sides))
+
+
 def interleave(
     sides: dict[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:
     """Calls each side once a round; a side returns its own figure (seconds or a rate).
 
-    The order turns round every other round, so that neither side always follows the
-    other's warm caches. Warm up (compile, trace) before calling this.
+    Warm up (compile, trace) before calling this.
     """
     figures: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
-        names = list(sides) if number % 2 == 0 else list(reversed(sides))
-        for name in names:
+        for name in turns(sides, number):
             figures[name].append(sides[name]())
         print(
             f"  round {number + 1}/{rounds}: "
@@ -81,7 +83,7 @@ def peak_memory() -> float:
 
 
 def in_fresh_process(target: Callable, *arguments: object) -> object:
-    """What ``target`` sends into the pipe that it gets as its last argument."""
+    """Runs a function; returns the object it sends to its last argument, a pipe."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(*arguments, sender))
@@ -105,10 +107,10 @@ def row(
     """One line of the table: medians of both sides and the median of the round ratios.
 
     Args:
-        what: what a user waits for.
+        what: name of the figure.
         figures: the result of ``interleave``.
         ours: the name of our side.
-        peer: the name of the side we are compared with.
+        peer: the name of the other side.
         unit: ``"seconds"`` or another time unit (less is better), or a rate such as
             ``"tokens/s"`` (more is better).
         bar: the ratio to reach, if there is one.
@@ -130,12 +132,46 @@ def row(
     }
 
 
+def parser(description: str) -> argparse.ArgumentParser:
+    """A parser whose help is the script's docstring, as written."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def arguments(description: str, *, rounds: int = 5) -> argparse.ArgumentParser:
-    """A parser with the flags that each benchmark has."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    return parser
+    """A parser with the flags of benchmarks that compare two sides."""
+    made = parser(description)
+    made.add_argument("--rounds", type=int, default=rounds)
+    made.add_argument("--output", type=Path, help="JSON file to write")
+    return made
+
+
+def with_threads(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parses the command line with ``--threads`` and limits both frameworks to them."""
+    cores = len(os.sched_getaffinity(0))
+    made.add_argument("--threads", type=int, default=cores, help="of each side")
+    options = made.parse_args()
+
+    import tensorflow as tf
+    import torch
+
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(options.threads)
+    torch.set_num_threads(options.threads)
+    return options
+
+
+def run(
+    function: Callable,
+    made: argparse.ArgumentParser,
+    given: Sequence[str] | None = None,
+) -> None:
+    """Calls a function with the parsed flags; mistakes end in one line."""
+    try:
+        function(**vars(made.parse_args(given)))
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
 
 
 def report(name: str, rows: Sequence[dict], output: Path | None, **details) -> None:
@@ -143,8 +179,7 @@ def report(name: str, rows: Sequence[dict], output: Path | None, **details) -> N
 
     Args:
         name: the script's name, without ``.py``.
-        rows: what ``row`` returned; a figure without a peer is a dict with ``what``,
-            ``unit`` and ``ours``.
+        rows: from ``row``; without a peer, dicts with ``what``, ``unit`` and ``ours``.
         output: the file to write; by default ``benchmarks/results/<name>.json``.
         **details: anything else worth keeping (arguments, curves), JSON values.
     """

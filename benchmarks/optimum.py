@@ -9,24 +9,19 @@ frequencies, which do not depend on a run's generator. Both use new sentences. T
 folder of a comparison gives a row per system.
 """
 
-import argparse
 import collections
 import itertools
-import sys
 from pathlib import Path
 
-import numpy as np
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-
+import harness
 import keras
+import numpy as np
 import tensorflow as tf
 from grammar import agreement_grammar
 from sklearn import metrics
 
 from electra_tf import files
-from electra_tf.analysis.subject import kept_runs
+from electra_tf.analysis.subject import encoders_in
 from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder, named
@@ -181,15 +176,15 @@ def run(model, output=None, **options):
     """Scores one run, or every run of a comparison; prints and writes the scores."""
     folder = named(model)
     systems = collections.defaultdict(list)
-    if runs := kept_runs(folder):
-        for each in runs:  # runs/SYSTEM/seed-N of the folder of a comparison.
+    if (folder / "results.jsonl").is_file():
+        for each in encoders_in(folder):  # runs/SYSTEM/seed-N of a comparison.
             systems[each.parent.name].append(score(each, **options))
     else:
         systems[folder.name].append(score(folder, **options))
     if not any(part for scores in systems.values() for part in scores):
         raise UserError(
             f"{folder} has neither a masked LM in generator.keras nor replaced token "
-            "detection in discriminator.keras: only those of finished runs are scored."
+            "detection in discriminator.keras."
         )
     show(systems)
     if output:
@@ -197,19 +192,14 @@ def run(model, output=None, **options):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__)
     parser.add_argument("--model", required=True, help="a run, or a comparison")
     parser.add_argument("--sentences", type=int, default=1_000, help="new sentences")
     parser.add_argument("--mask_rate", type=float, default=0.15)
     parser.add_argument("--language_seed", type=int, default=0, help="of grammar.py")
     parser.add_argument("--seed", type=int, default=1, help="of the new sentences")
     parser.add_argument("--output", help="JSON file to write")
-    try:
-        run(**vars(parser.parse_args(arguments)))
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    harness.run(run, parser, arguments)
 
 
 if __name__ == "__main__":

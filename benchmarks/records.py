@@ -3,10 +3,10 @@
     python benchmarks/records.py
     python benchmarks/records.py --corpus=wiki.txt --rounds=5
 
-Our side is the command `electra-tf records` as a user gives it: starting
-Python, reading, tokenizing, building examples, serializing, writing. The other side is
-`tokenizers` alone, warm, on the same lines that are in memory already, with the same
-vocabulary and as many threads as there are cores.
+Our side is the command `electra-tf records`, with the start of Python, reading,
+tokenizing, building examples, serializing and writing. The other side is `tokenizers`
+alone, warm, on the same lines in memory, with the same vocabulary and one thread per
+core.
 
 By default the text is the documentation of the installed packages. A text smaller than
 `--megabytes` is repeated, a larger one cut off.
@@ -32,7 +32,7 @@ LINES_AT_ONCE = 10_000
 
 
 def write_text(corpus, path, size):
-    """Writes documents of the corpus, again and again, until they have ``size``."""
+    """Writes documents of the corpus, repeated up to ``size`` bytes."""
     documents = [
         "\n".join(document) for document in open_corpus([corpus])[0].documents()
     ]
@@ -89,7 +89,7 @@ def build(text, vocabulary, processes):
         ended.set()
         watcher.join()
     if code:
-        raise RuntimeError(f"build_records ended with {code}")
+        raise RuntimeError(f"electra-tf records ended with {code}")
     return seconds, peak[0]
 
 
@@ -120,7 +120,7 @@ def growth(text, vocabulary, processes, rounds):
 
 
 def main():
-    parser = harness.arguments(__doc__.splitlines()[0])
+    parser = harness.arguments(__doc__)
     parser.add_argument("--corpus", default="installed", help="file or other source")
     parser.add_argument("--vocab_file", help="by default trained on the corpus")
     parser.add_argument("--megabytes", type=float, default=50.9)
@@ -152,23 +152,24 @@ def main():
     what = f"raw text to records, {size:.1f} MB"
     names = {"ours": "electra_tf", "peer": "encode_batch", "unit": "MB/s"}
     rows = [harness.row(what, figures, bar=2.0, **names)]
+
+    def add(what, unit, value):
+        rows.append({"what": what, "unit": unit, "ours": value})
+
     for point in points:
         of = f"{point['megabytes']:.1f} MB of text"
-        rows += [
-            {"what": f"build of {of}", "unit": "s", "ours": point["seconds"]},
-            {
-                "what": f"peak memory, all processes, {of}",
-                "unit": "MB",
-                "ours": point["peak_megabytes"],
-            },
-        ]
+        add(f"build of {of}", "s", point["seconds"])
+        add(f"peak memory, all processes, {of}", "MB", point["peak_megabytes"])
     for peak, kind in zip(peaks, ("", "out"), strict=True):
-        named = f"peak memory, one process, {size:.1f} MB with{kind} blank lines"
-        rows.append({"what": named, "unit": "MB", "ours": peak})
-    (first, last) = points[0], points[-1]
+        add(
+            f"peak memory, one process, {size:.1f} MB with{kind} blank lines",
+            "MB",
+            peak,
+        )
+    first, last = points[0], points[-1]
     slope = last["seconds"] - first["seconds"]
     rate = (last["megabytes"] - first["megabytes"]) / slope
-    rows.append({"what": "further text, once started", "unit": "MB/s", "ours": rate})
+    add("further text, once started", "MB/s", rate)
     harness.report("records", rows, options.output, growth=points)
 
 

@@ -1,32 +1,31 @@
-"""How long a command takes to its first step, and what a short fine-tuning run costs.
+"""Time to the first step of a command, and the cost of a short fine-tuning run.
 
     python benchmarks/startup.py
 
-Every figure is of a process of its own. Pretraining: ``configs/small.cfg`` on records
-of random words, 32 x 128 in bfloat16, from the start of the process to the end of its
-first and second step. Three sides take turns: ``off`` keeps nothing of what XLA
-compiles, as commands did before; ``cold`` begins with an empty cache, ``warm`` with
-that of an earlier run. Fine-tuning: 640 rows of text, 32 a step, in CPU seconds of the
-whole command; what a step costs is known from a run of three times as many steps, and
-the rest is the fixed cost.
+Every figure is of a fresh process. Pretraining: ``configs/small.cfg`` on records of
+random words, 32 x 128 in bfloat16, from the start of the process to the end of its
+first and second step. Three sides take turns: ``off`` without a cache of compiled code,
+``cold`` with an empty one, ``warm`` with that of an earlier run. Fine-tuning: 640 rows
+of text, 32 a step, in CPU seconds of the whole command; a run with three times as many
+steps gives the cost of a step, and the rest is the fixed cost.
 """
 
+import functools
+import itertools
 import json
 import os
 import random
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import harness
+import numpy as np
 
-SIDES = ("off", "cold", "warm")
 LENGTH, ROWS, TRAIN_ROWS = 128, 32, 640
 WORDS = ["the", "of", "and", "to", "in", "is", "good", "bad", "not", "very"]
 
@@ -36,16 +35,13 @@ def write_texts(folder):
     rng = random.Random(0)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = "abcdefghijklmnopqrst"
-    words = [
-        a + b + c + d
-        for a in letters
-        for b in letters
-        for c in letters
-        for d in "aeiou"
-    ]
-    words = [*WORDS, *words[: 30522 - len(special) - len(WORDS)]]
+    words = map("".join, itertools.product(letters, letters, letters, "aeiou"))
+    words = [*WORDS, *itertools.islice(words, 30522 - len(special) - len(WORDS))]
     (folder / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
-    line = lambda count: " ".join(rng.choices(words, k=count))  # noqa: E731
+
+    def line(count):
+        return " ".join(rng.choices(words, k=count))
+
     documents = ["\n".join(line(60) for _ in range(20)) for _ in range(50)]
     (folder / "corpus.txt").write_text("\n\n".join(documents))
     rows = [
@@ -56,7 +52,7 @@ def write_texts(folder):
 
 
 def run(module, *flags, cache):
-    """Runs a command; returns its wall-clock and CPU seconds, and its phases."""
+    """Runs a command; returns its CPU seconds and the ends of its phases."""
     environment = {**os.environ, "ELECTRA_TF_XLA_CACHE": str(cache)}
     environment.pop("TF_XLA_FLAGS", None)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
@@ -67,15 +63,15 @@ def run(module, *flags, cache):
         text=True,
         check=False,
     )
-    took, after = time.time() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return took, used, json.loads(done.stdout.splitlines()[-1])
+    return used, json.loads(done.stdout.splitlines()[-1])
 
 
 def inside(module, began, *flags):
-    """In a process of its own: runs a command, and prints when its phases ended."""
+    """Runs a command in this process and prints the ends of its phases."""
     from electra_tf.config import startup
 
     startup.quiet()
@@ -115,34 +111,55 @@ def inside(module, began, *flags):
     print(json.dumps(ends))
 
 
+def shared(folder, name):
+    """Flags of pretraining runs."""
+    return (
+        "--flagfile=configs/small.cfg",
+        f"--records={folder}/records/train-*.tfrecord",
+        f"--vocab_file={folder}/vocab.txt",
+        f"--model_dir={folder}/{name}",
+        "--warmup_steps=1",
+        "--eval_steps=0",
+    )
+
+
+def prepare(folder):
+    """Records, and an encoder of one step."""
+    records = (
+        "records",
+        f"--corpus={folder}/corpus.txt",
+        f"--vocab_file={folder}/vocab.txt",
+        f"--output_dir={folder}/records",
+        f"--max_seq_length={LENGTH}",
+    )
+    encoder = ("--num_train_steps=1", "--train_batch_size=2")
+    root = Path(__file__).parent.parent
+    for words in (records, ("pretrain", *shared(folder, "encoder"), *encoder)):
+        command = [sys.executable, "-m", "electra_tf", *words]
+        subprocess.run(command, cwd=root, check=True, capture_output=True)
+
+
 def pretraining(folder, rounds):
     """Phases of each side in each round, in seconds since the process began."""
     flags = (
-        "--flagfile=configs/small.cfg",
-        f"--records={folder}/records/train-*.tfrecord",
+        *shared(folder, "run"),
         f"--eval_records={folder}/records/eval-*.tfrecord",
-        f"--vocab_file={folder}/vocab.txt",
-        f"--model_dir={folder}/run",
         f"--train_batch_size={ROWS}",
         "--num_train_steps=2",
-        "--warmup_steps=1",
-        "--eval_steps=0",
         "--mixed_precision=bfloat16",
         "--overwrite",
     )
     caches = {"off": "off", "cold": folder / "cold", "warm": folder / "warm"}
     run("pretraining", *flags, cache=caches["warm"])
-    phases = {side: [] for side in SIDES}
+    phases = {side: [] for side in caches}
 
     def measure(side):
         shutil.rmtree(folder / "cold", ignore_errors=True)
-        phases[side].append(run("pretraining", *flags, cache=caches[side])[2])
+        phases[side].append(run("pretraining", *flags, cache=caches[side])[1])
         return phases[side][-1]["step 1"]
 
-    figures = harness.interleave(
-        {side: lambda side=side: measure(side) for side in SIDES}, rounds
-    )
-    return figures, phases
+    sides = {side: functools.partial(measure, side) for side in caches}
+    return harness.interleave(sides, rounds), phases
 
 
 def finetuning(folder, rounds):
@@ -160,36 +177,29 @@ def finetuning(folder, rounds):
     steps = TRAIN_ROWS // ROWS
     caches = {"off": "off", "warm": folder / "warm"}
     run("finetuning", *flags, "--epochs=1", cache=caches["warm"])
+    totals = {side: [] for side in caches}
 
     def measure(side):
-        used = [
-            run("finetuning", *flags, f"--epochs={epochs}", cache=caches[side])[1]
+        one, three = (
+            run("finetuning", *flags, f"--epochs={epochs}", cache=caches[side])[0]
             for epochs in (1, 3)
-        ]
-        per_step = (used[1] - used[0]) / (2 * steps)
-        totals[side].append({"total": used[0], "per_step": per_step})
-        return used[0] - steps * per_step
-
-    totals = {side: [] for side in caches}
-    figures = harness.interleave(
-        {side: lambda side=side: measure(side) for side in caches}, rounds
-    )
-    return figures, totals
-
-
-def parts(phases):
-    """Median seconds of each phase, from when phases ended."""
-    names = list(phases[0])
-    return {
-        name: statistics.median(
-            end[name] - (end[names[i - 1]] if i else 0.0) for end in phases
         )
-        for i, name in enumerate(names)
-    }
+        per_step = (three - one) / (2 * steps)
+        totals[side].append({"total": one, "per_step": per_step})
+        return one - steps * per_step
+
+    sides = {side: functools.partial(measure, side) for side in caches}
+    return harness.interleave(sides, rounds), totals
+
+
+def parts(ends):
+    """Median seconds of each phase; ``ends`` are the ends of phases by run."""
+    seconds = [np.diff([0.0, *end.values()]) for end in ends]
+    return dict(zip(ends[0], np.median(seconds, axis=0).tolist(), strict=True))
 
 
 def main():
-    parser = harness.arguments(__doc__.splitlines()[0], rounds=3)
+    parser = harness.arguments(__doc__, rounds=3)
     parser.add_argument("--only", choices=("pretraining", "finetuning"))
     arguments = parser.parse_args()
     rows, details = [], {}
@@ -201,53 +211,17 @@ def main():
             figures, phases = pretraining(folder, arguments.rounds)
             for side in ("warm", "cold"):
                 what = f"process start to the first step of small, {side} cache"
-                rows.append(
-                    harness.row(
-                        what, figures, ours=side, peer="off", unit="seconds", bar=None
-                    )
-                )
-            details["phases"] = {side: parts(phases[side]) for side in SIDES}
+                sides = {"ours": side, "peer": "off"}
+                rows.append(harness.row(what, figures, unit="seconds", **sides))
+            details["phases"] = {side: parts(ends) for side, ends in phases.items()}
         if arguments.only != "pretraining":
-            figures, totals = finetuning(folder, arguments.rounds)
+            figures, details["finetuning"] = finetuning(folder, arguments.rounds)
             what = "fine-tuning small on 640 rows: fixed cost"
-            unit = "CPU seconds"
-            rows.append(
-                harness.row(what, figures, ours="warm", peer="off", unit=unit, bar=None)
-            )
-            details["finetuning"] = totals
+            sides = {"ours": "warm", "peer": "off"}
+            rows.append(harness.row(what, figures, unit="CPU seconds", **sides))
     for side, seconds in details.get("phases", {}).items():
         print(side, ", ".join(f"{name} {s:.1f}" for name, s in seconds.items()))
     harness.report("startup", rows, arguments.output, **details)
-
-
-def prepare(folder):
-    """Records, and an encoder of one step."""
-    command = [sys.executable, "-m", "electra_tf", "records"]
-    flags = [
-        f"--corpus={folder}/corpus.txt",
-        f"--vocab_file={folder}/vocab.txt",
-        f"--output_dir={folder}/records",
-        f"--max_seq_length={LENGTH}",
-    ]
-    root = Path(__file__).parent.parent
-    subprocess.run([*command, *flags], cwd=root, check=True, capture_output=True)
-    command = [
-        sys.executable,
-        "-m",
-        "electra_tf",
-        "pretrain",
-        "--flagfile=configs/small.cfg",
-    ]
-    flags = [
-        f"--records={folder}/records/train-*.tfrecord",
-        f"--vocab_file={folder}/vocab.txt",
-        f"--model_dir={folder}/encoder",
-        "--num_train_steps=1",
-        "--warmup_steps=1",
-        "--eval_steps=0",
-        "--train_batch_size=2",
-    ]
-    subprocess.run([*command, *flags], cwd=root, check=True, capture_output=True)
 
 
 if __name__ == "__main__":

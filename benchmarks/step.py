@@ -4,24 +4,22 @@
     python benchmarks/step.py --size tiny --precision float32 --rounds 3
     python benchmarks/step.py --ablate --precision bfloat16 --output=ablated.json
 
-Ours is the compiled train function that ``run_pretraining.py`` fits with, and the look
-at the logs that a run takes after each step: forward, backward, clip, AdamW, metrics.
-The peer is what a careful user would write: ``ElectraForMaskedLM`` and
+Our side is the compiled train function of ``run_pretraining.py`` and its check of the
+logs: forward, backward, clip, AdamW, metrics. The peer is ``ElectraForMaskedLM`` and
 ``ElectraForPreTraining`` with tied embeddings, vocabulary logits at the masked
 positions only, SDPA, fused AdamW, and no metrics but the loss. Its weights are float32
-like ours, computed with in bfloat16 by autocast or through bfloat16 copies of them,
-whichever is faster here. A further row has bfloat16 weights and moments, which is less
-work and another training: most updates of a small rate are rounded off. Both sides get
-the same batches in memory, and all cores. In the float32 rows nothing is in bfloat16.
+like ours; it computes in bfloat16 by autocast or with bfloat16 copies of them,
+whichever is faster. A further row has bfloat16 weights and moments, which train
+differently: most updates of a small rate are rounded off. Both sides get the same
+batches in memory and all cores.
 
 With --ablate the peers are our own step with one fused operation at a time replaced by
 plain TensorFlow (``layers/fused.py`` against ``layers/plain.py``).
 
-The matmul rate is what TensorFlow reaches on the products of one discriminator layer,
-forward, in the same rounds. FLOPs are those of the products only
-(``systems.costs.step_flops``, rule "matmul"), so that recomputed activations and
-dropout earn nothing. Peak memory is of a process of its own, above what it had after
-its imports.
+The matmul rate is TensorFlow's on the products of one discriminator layer, forward, in
+the same rounds. FLOPs are those of the products only (``systems.costs.step_flops``,
+rule "matmul"), without recomputed activations and dropout. Peak memory is that of a
+fresh process after its imports.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ OURS = "electra_tf"
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """What is trained, and on which batches; the generator is a quarter as wide."""
+    """Sizes of the discriminator and of a batch; the generator is a quarter as wide."""
 
     layers: int
     width: int
@@ -125,26 +123,31 @@ def batches(size: Size, count: int = 4) -> list[dict[str, np.ndarray]]:
     return made
 
 
-def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], None]:
+def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], dict]:
     """A function that takes one step as a run does; the first call compiles."""
+    return build_step(config_of(size, precision, remat), size)
+
+
+def build_step(config, size: Size) -> Callable[[], dict]:
+    """A function that takes one step and returns its logs; the first call compiles."""
     import tensorflow as tf
 
     from electra_tf.systems import build
     from electra_tf.training.callbacks import first_nonfinite
 
-    model = build.compiled_model(config_of(size, precision, remat), size.vocab)
+    model = build.compiled_model(config, size.vocab)
     given = batches(size)
     stacked = {name: np.stack([b[name] for b in given]) for name in given[0]}
     data = tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)
     iterator = iter(data)
     model.make_train_function()
 
-    def step() -> None:
+    def step() -> dict:
         logs = model.train_function(iterator)
-        # The guard of a run looks at the logs of every step.
-        bad = first_nonfinite(model, logs)
-        if bad:
+        # A run checks the logs of every step.
+        if bad := first_nonfinite(model, logs):
             raise FloatingPointError(bad)
+        return logs
 
     return step
 
@@ -249,12 +252,7 @@ def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
 
     dtype = tf.float32 if precision == "float32" else tf.bfloat16
     rows, width = size.rows * size.length, size.width
-    shapes = [
-        (width, 3 * width),
-        (width, width),
-        (width, 4 * width),
-        (4 * width, width),
-    ]
+    shapes = [(width, share * width) for share in (3, 1, 4)] + [(4 * width, width)]
     pairs = [
         (tf.ones([rows, i], dtype), tf.random.normal([i, o], dtype=dtype))
         for i, o in shapes
@@ -309,9 +307,8 @@ def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
 def measure(
     name: str, precision: str, arguments: argparse.Namespace
 ) -> tuple[list[dict], dict]:
-    """The rows of one size and precision, and what else is worth keeping."""
-    changed = {"rows": arguments.rows, "length": arguments.length}
-    size = dataclasses.replace(SIZES[name], **{n: v for n, v in changed.items() if v})
+    """The rows of one size and precision, and details for the file."""
+    size = SIZES[name]
     tokens = size.rows * size.length
     what = f"{name} step, {size.rows} x {size.length}, {precision}"
 
@@ -350,43 +347,25 @@ def measure(
         for speed, matmul in zip(figures[OURS], figures["products"], strict=True)
     ]
     bars = BARS if precision == "bfloat16" else {}
-    rows = [
-        harness.row(
-            what,
-            figures,
-            ours=OURS,
-            peer=label,
-            unit="tokens/s",
-            # The bar is for the peer that trains the same.
-            bar=bars.get(name) if mode in ("autocast", "copies") else None,
-        )
-        for mode, label in names.items()
-    ]
-    rows.append(
-        {
-            "what": f"{what}: share of the matmul rate",
-            "unit": "%",
-            "ours": statistics.median(shares),
-            "range": [min(shares), max(shares)],
+    rows = []
+    for mode, label in names.items():
+        # The bar is for the peer that trains the same.
+        bar = bars.get(name) if mode in ("autocast", "copies") else None
+        sides = {"ours": OURS, "peer": label}
+        rows.append(harness.row(what, figures, unit="tokens/s", bar=bar, **sides))
+    share = {"what": f"{what}: share of the matmul rate", "unit": "%"}
+    share |= {"ours": statistics.median(shares), "range": [min(shares), max(shares)]}
+    products_rate = statistics.median(figures["products"]) / 1e9
+    whole = {"what": f"{what}: the matmul rate", "unit": "GFLOP/s"}
+    rows += [share, whole | {"ours": products_rate}]
+    if names and not arguments.ablate:
+        mode, label = next(iter(names.items()))
+        peaks = {
+            side: [harness.in_fresh_process(_peak, side, size, how)]
+            for side, how in ((OURS, precision), (label, mode))
         }
-    )
-    rows.append(
-        {
-            "what": f"{what}: the matmul rate",
-            "unit": "GFLOP/s",
-            "ours": statistics.median(figures["products"]) / 1e9,
-        }
-    )
-    if arguments.memory and not arguments.ablate:
-        line = {"what": f"{what}: peak memory", "unit": "MB"}
-        line["ours"] = harness.in_fresh_process(_peak, OURS, size, precision)
-        if names:
-            mode, label = next(iter(names.items()))
-            other = harness.in_fresh_process(_peak, label, size, mode)
-            ratio = other / line["ours"]
-            line |= {"peer": other, "peer_name": label, "ratio": ratio}
-            line |= {"ratio_range": [ratio, ratio]}
-        rows.append(line)
+        about = {"ours": OURS, "peer": label, "unit": "MB"}
+        rows.append(harness.row(f"{what}: peak memory", peaks, **about))
     return rows, {
         "flops_per_token": flops,
         "figures": figures,
@@ -396,16 +375,13 @@ def measure(
 
 def main() -> None:
     """Measures, prints and writes."""
-    parser = harness.arguments(__doc__.splitlines()[0])
+    parser = harness.arguments(__doc__)
     parser.add_argument("--size", choices=SIZES, default="small")
     precisions = ("bfloat16", "float32")
     parser.add_argument("--precision", choices=precisions, help="default: both")
-    parser.add_argument("--rows", type=int, help="rows of a batch")
-    parser.add_argument("--length", type=int, help="tokens of a row")
     parser.add_argument("--seconds", type=float, default=2.0, help="a side and round")
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--ablate", action="store_true", help="plain operations")
-    parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     rows, details = [], {}
     for precision in [arguments.precision] if arguments.precision else precisions:

@@ -1,4 +1,4 @@
-"""Text that is on every machine, the documentation of packages; and who reads it."""
+"""Text from the documentation of installed packages, and models of small size."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ def paragraphs() -> tuple[str, ...]:
     return tuple(itertools.chain.from_iterable(documents))
 
 
-def sentences(count: int, *, words: tuple[int, int] = (5, 60)) -> list[str]:
-    """Beginnings of different paragraphs; every number of words is equally likely.
-
-    ``words`` are the smallest and the largest number. The same on every call.
-    """
+def sentences(count: int) -> list[str]:
+    """Beginnings of paragraphs, 5 to 60 words with equal probability; deterministic."""
     random = np.random.default_rng(0)
-    low, high = words
+    low, high = 5, 60
     enough = [text.split() for text in paragraphs() if len(text.split()) >= high]
     chosen = random.permutation(len(enough))
     lengths = random.integers(low, high + 1, size=count)
@@ -35,6 +32,20 @@ def sentences(count: int, *, words: tuple[int, int] = (5, 60)) -> list[str]:
         " ".join(enough[chosen[number % len(chosen)]][:length])
         for number, length in enumerate(lengths)
     ]
+
+
+def small_encoder(vocabulary: Vocabulary, dtype: str = "float32"):
+    """A ``TextEncoder`` of ELECTRA-Small's size."""
+    from electra_tf.layers import TextEmbedding
+    from electra_tf.layers.encoder import TextEncoder
+
+    return TextEncoder(
+        TextEmbedding(len(vocabulary), 128, dtype=dtype),
+        num_layers=12,
+        hidden_size=256,
+        num_heads=4,
+        dtype=dtype,
+    )
 
 
 def small_peer(vocabulary: Vocabulary) -> tuple:

@@ -159,8 +159,3 @@ def test_errors(tmp_path):
         (bare / f"{name}.keras").unlink()
     with pytest.raises(ValueError, match="neither a masked LM"):
         optimum.run(bare)
-    (bare / "encoder.keras").unlink()
-    (tmp_path / "results.jsonl").write_text("")
-    (other / "encoder.keras").unlink()
-    with pytest.raises(ValueError, match="whose runs have kept no models"):
-        optimum.run(tmp_path)
