@@ -29,8 +29,7 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
     if signal:
         log(f"{signal}: stopped; the same command resumes from here.")
         return cli.STOPPED
-    written = (TABLE, picture.PICTURE, picture.DATA_PICTURE)
-    places = [store.folder / name for name in written]
+    places = [store.folder / name for name in (TABLE, picture.PICTURE)]
     log(", ".join(str(place) for place in places if place.exists()))
     failed = sum(len(plan.parts(job)) for job in plan.jobs(ready, store))
     if failed:
@@ -40,8 +39,7 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
 
 def write(ready: plan.Plan, store: Store) -> str:
     """Writes the tables and figures of the results so far; returns the tables."""
-    text, scores = report.markdown(ready, store), report.Scores(ready, store)
+    text = report.markdown(ready, store)
     files.write_text(store.folder / TABLE, text)
-    picture.draw(scores, store.folder / picture.PICTURE)
-    picture.draw_data(scores, store.folder / picture.DATA_PICTURE)
+    picture.draw(report.Scores(ready, store), store.folder / picture.PICTURE)
     return text

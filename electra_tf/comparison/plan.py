@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -51,7 +52,7 @@ _MAY_DIFFER = {
     ),
     ScoreConfig: (
         *("model", "batch_size", "report", "overwrite"),
-        *("input", "output", "weight", "compare", "seed"),
+        *("input", "output", "weight", "seed"),
     ),
 }
 
@@ -93,7 +94,7 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
         name = getattr(config, flag)
         if name and name not in names:
             known = ", ".join(names)
-            raise UserError(f"--{flag}={name} is none of the systems {known}.")
+            raise UserError(f"--{flag}={name} is not one of the systems {known}.")
     first, *others = described
     for other in others:
         mine, theirs = (dataclasses.asdict(s.config.data) for s in (first, other))
@@ -117,7 +118,7 @@ def probes(config: CompareConfig) -> tuple[Probe, ...]:
     )
     for name, times in collections.Counter(probe.name for probe in found).items():
         if times > 1:
-            raise UserError(f"--pairs={name}: is a --probe, too; choose another name.")
+            raise UserError(f"--pairs={name} is also a --probe; choose another name.")
     return found
 
 
@@ -138,7 +139,7 @@ def _entries(
                 "_.+- in the name."
             )
         if name in seen:
-            raise UserError(f"--{flag}={name}: is given twice; choose another name.")
+            raise UserError(f"--{flag}={name} is given twice; choose another name.")
         seen.add(name)
         words = _words(rest, config)
         try:
@@ -275,24 +276,18 @@ def jobs(plan: Plan, store: Store) -> list[Job]:
 def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
     name, config = system.name, plan.config
     folder = store.run_folder(name, seed)
-    own = {
-        # Distinct fine-tuning seeds per pretraining seed, equal for all systems.
-        "seeds": config.probe_seeds,
-        "seed": seed * config.probe_seeds,
-    }
-    more = {FinetuneConfig: ("finetuning", own), ScoreConfig: ("pairs", {})}
-    kinds = {probe.name: more[type(probe.config)] for probe in plan.probes}
-    left = [
-        {
-            "name": probe.name,
-            "point": point,
-            "kind": kinds[probe.name][0],
-            "config": fields.to_flat(probe.config) | kinds[probe.name][1],
-        }
-        for point in plan.points(name)
-        for probe in plan.probes
-        if store.find("probe", name, seed, point, probe.name) is None
-    ]
+    # Distinct fine-tuning seeds per pretraining seed, equal for all systems.
+    seeds = {"seeds": config.probe_seeds, "seed": seed * config.probe_seeds}
+    left = []
+    for point, probe in itertools.product(plan.points(name), plan.probes):
+        if store.find("probe", name, seed, point, probe.name) is None:
+            about = {"name": probe.name, "point": point}
+            flat = fields.to_flat(probe.config)
+            if isinstance(probe.config, FinetuneConfig):
+                about |= {"kind": "finetuning", "config": flat | seeds}
+            else:
+                about |= {"kind": "pairs", "config": flat}
+            left.append(about)
     is_trained = store.find("pretrain", name, seed) and all(
         (encoder_folder(folder, probe["point"]) / ENCODER).exists() for probe in left
     )

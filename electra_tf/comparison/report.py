@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
 from electra_tf import cli
@@ -13,7 +13,6 @@ from electra_tf.comparison import statistics, threshold
 from electra_tf.comparison.plan import UNTRAINED, Plan
 from electra_tf.comparison.runner import describe
 from electra_tf.comparison.store import Row, Store
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.systems import costs
 
 AVERAGE = "average"
@@ -77,19 +76,6 @@ class Scores:
         rows = self.store.rows("probe")
         return next((row["baseline"] for row in rows if row["probe"] == column), None)
 
-    @property
-    def data_curves(self) -> list[dict[float, str]]:
-        """Probes of each task with several fractions of training data, by fraction."""
-        tasks = collections.defaultdict(dict)
-        for probe in self.plan.probes:
-            config = probe.config
-            if isinstance(config, FinetuneConfig):
-                data = dataclasses.replace(config.data, train_fraction=1.0)
-                task = (config.run.task, config.run.frozen, config.tagging, data)
-                tasks[task].setdefault(config.data.train_fraction, probe.name)
-        curves = (dict(sorted(found.items())) for found in tasks.values())
-        return [curve for curve in curves if len(curve) > 1]
-
     def differences(self, column: str) -> dict[str, statistics.Difference]:
         """Compares systems with the reference, over their common seeds.
 
@@ -127,7 +113,8 @@ def markdown(plan: Plan, store: Store) -> str:
         f"{reference.config.data.max_seq_length} tokens, "
         f"{len(plan.data.vocabulary):,} tokens in the vocabulary."
     )
-    parts = [heading, _cost_table(scores)]
+    runs = {row.name: scores.runs(row.name) for row in plan.rows}
+    parts = [heading, _cost_table(plan, runs)]
     if plan.probes:
         below = scores.below
         parts.append(_score_table(scores))
@@ -143,40 +130,30 @@ def _is_finite(score: float | None) -> bool:
 
 
 def planned(plan: Plan) -> str:
-    """Returns a table of the steps, FLOPs and parameters of every system."""
-    lines = []
-    for system in plan.systems:
-        flops, steps = plan.flops(system), system.config.run.num_train_steps
-        counts = costs.parameters(system.config, len(plan.data.vocabulary)).values()
-        shown = (flops["matmul"] / steps, flops["matmul"], flops["original"])
-        warmup = f"{system.config.optimizer.warmup_steps:,}"
-        parameters = f"{max(counts):,}"
-        row = [system.name, f"{steps:,}", warmup]
-        lines.append([*row, *(f"{count:.3g}" for count in shown), parameters])
-    head = ["system", "steps", "warm-up", "FLOPs/step", "FLOPs (matmul)"]
+    """Returns the cost of every system, and the numbers of runs and probes."""
     points = sum(len(plan.points(row.name)) for row in plan.rows)
     seeds, probes = plan.config.seeds, len(plan.probes)
     return (
-        table([*head, "FLOPs (original)", "parameters"], lines)
-        + f"\n\n{len(plan.systems)} systems x {seeds} seeds, {points * seeds * probes} "
-        f"probes ({plan.config.probe_seeds} fine-tuning runs each), "
-        f"{plan.config.workers} processes at a time.\ndry run: nothing was trained."
+        f"{_cost_table(plan, {})}\n\n{len(plan.systems)} systems x {seeds} seeds, "
+        f"{points * seeds * probes} probes ({plan.config.probe_seeds} fine-tuning runs "
+        f"each), {plan.config.workers} processes at a time.\n"
+        "dry run: nothing was trained."
     )
 
 
-def _cost_table(scores: Scores) -> str:
+def _cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
     lines = []
-    for row in scores.plan.rows:
-        runs = scores.runs(row.name)
-        flops = scores.plan.flops(row)
+    for row in plan.rows:
+        flops, own = plan.flops(row), runs.get(row.name, ())
         steps = 0 if row.name == UNTRAINED else row.config.run.num_train_steps
         counts = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
-        seconds = [run["train_seconds"] for run in runs]
+        parameters = costs.parameters(row.config, len(plan.data.vocabulary))
+        seconds = [run["train_seconds"] for run in own]
         time = cli.duration(fmean(seconds)) if seconds else ""
-        shown = [f"{count:.3g}" for count in counts]
-        lines.append([row.name, f"{steps:,}", *shown, time, f"{len(runs)}"])
+        shown = [*(f"{count:.3g}" for count in counts), f"{max(parameters.values()):,}"]
+        lines.append([row.name, f"{steps:,}", *shown, time, f"{len(own)}"])
     head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]
-    head += ["FLOPs (original)", "training time", "runs"]
+    head += ["FLOPs (original)", "parameters", "training time", "runs"]
     return "## Cost\n\n" + table(head, lines)
 
 
@@ -243,9 +220,9 @@ def _held_out_table(scores: Scores) -> str:
         cells = ([x for run in runs if (x := run.get(n)) is not None] for n in names)
         lines.append([system, *map(spread, cells)])
     return (
-        "## Held-out text\n\nA column compares systems only where they solve the same "
-        "problem: the loss of a discriminator depends on the generator that it is up "
-        "against, that of a masked LM on how the text is masked.\n\n"
+        "## Held-out text\n\nA column compares systems only if they solve the same "
+        "problem: a discriminator's loss depends on the generator, a masked LM's on "
+        "the masking.\n\n"
         + table(["system", *(name.replace("_", " ") for name in names)], lines)
     )
 
@@ -265,7 +242,7 @@ def _failures(scores: Scores) -> str:
         total[row["system"], row["probe"]] += len(row["scores"])
     notes += [
         f"- {system}: {count} of {total[system, probe]} fine-tuning runs of {probe} "
-        "diverged or learned nothing (they count in the scores all the same)"
+        "diverged or learned nothing (the scores include them)"
         for (system, probe), count in (+failed).items()
     ]
     return "## Failures\n\n" + "\n".join(notes) if notes else ""

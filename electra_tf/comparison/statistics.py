@@ -40,11 +40,7 @@ class Difference:
 
 
 def paired_difference(
-    scores: Sequence[float],
-    reference: Sequence[float],
-    *,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
+    scores: Sequence[float], reference: Sequence[float]
 ) -> Difference:
     """Compares two systems whose scores are paired by position.
 
@@ -62,8 +58,8 @@ def paired_difference(
     if pairs < 2:
         mean = float(values.mean()) if pairs else math.nan
         return Difference(pairs, mean, *[math.nan] * 4)
-    mean, (low, high) = float(values.mean()), _interval(values, confidence, seed)
-    p_permutation = sign_flip_p_value(values, seed=seed)
+    mean, (low, high) = float(values.mean()), _interval(values)
+    p_permutation = sign_flip_p_value(values)
     if np.ptp(values) == 0:
         p_t = 1.0 if values[0] == 0 else 0.0
     else:
@@ -71,7 +67,7 @@ def paired_difference(
     return Difference(pairs, mean, low, high, p_permutation, p_t)
 
 
-def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, float]:
+def _interval(values: np.ndarray) -> tuple[float, float]:
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
     for method in ("BCa", "percentile"):
@@ -81,17 +77,17 @@ def _interval(values: np.ndarray, confidence: float, seed: int) -> tuple[float, 
             interval = stats.bootstrap(
                 (values,),
                 np.mean,
-                confidence_level=confidence,
+                confidence_level=CONFIDENCE,
                 n_resamples=_RESAMPLES,
                 method=method,
-                rng=np.random.default_rng(seed),
+                rng=np.random.default_rng(0),
             ).confidence_interval
         if np.isfinite([interval.low, interval.high]).all():
             break
     return float(interval.low), float(interval.high)
 
 
-def sign_flip_p_value(values: Sequence[float], *, seed: int = 0) -> float:
+def sign_flip_p_value(values: Sequence[float]) -> float:
     """Returns a mean's two-sided sign-flip p-value; exact up to 13 differences."""
     values = np.asarray(values, float)
     if not values.any():
@@ -103,7 +99,7 @@ def sign_flip_p_value(values: Sequence[float], *, seed: int = 0) -> float:
         permutation_type="samples",
         vectorized=True,
         n_resamples=_MAX_PATTERNS,
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     return float(test.pvalue)
 

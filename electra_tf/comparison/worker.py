@@ -166,7 +166,7 @@ def _probed(job: Job, probe: Mapping[str, Any]) -> Row | None:
     keras.backend.clear_session()
     gc.collect()
     keras.mixed_precision.set_global_policy("float32")
-    return _KINDS[probe.get("kind", "finetuning")](job, probe)
+    return (_paired if probe["kind"] == "pairs" else _finetuned)(job, probe)
 
 
 def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
@@ -207,9 +207,6 @@ def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row | None:
         "baseline": summary["baseline"],
         "failed_seeds": report["failed_seeds"],
     }
-
-
-_KINDS = {"finetuning": _finetuned, "pairs": _paired}
 
 
 def main() -> int:

@@ -28,10 +28,9 @@ class CompareConfig(Group):
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
 
     Writes table.md, scores.png, results.jsonl (one line per finished run and probe),
-    ladder.json (settings), data/ and runs/ to --output_dir. Probes with several values
-    of --train_fraction also give data.png. The same command resumes an interrupted
-    comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by SIGTERM or
-    SIGINT.
+    ladder.json (settings), data/ and runs/ to --output_dir. The same command resumes an
+    interrupted comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
+    SIGTERM or SIGINT.
     """
 
     pretrain: tuple[str, ...] = field(

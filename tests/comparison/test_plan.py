@@ -49,14 +49,6 @@ def test_equal_flops(rule):
     assert cost(runs["mlm"], rule) == pytest.approx(cost(runs["electra"], rule), 1e-3)
 
 
-def test_the_two_rules_give_other_steps():
-    one, other = (
-        steps(budget="electra:3000", flops_rule=rule)["mlm"].run.num_train_steps
-        for rule in ("matmul", "original")
-    )
-    assert one != other
-
-
 def test_budget_in_flops():
     runs = steps(budget_flops=1e11)
     for run in runs.values():
@@ -136,10 +128,13 @@ def test_points():
         ({"system": ()}, "No --system"),
         ({"system": ("--objective=mlm",)}, "must be 'NAME: FLAGS'"),
         ({"system": ("../up:",)}, "must be 'NAME: FLAGS'"),
-        ({"system": ("electra:", "electra:")}, "--system=electra: is given twice"),
+        ({"system": ("electra:", "electra:")}, "--system=electra is given twice"),
         ({"system": ("untrained:",)}, "taken by --untrained"),
-        ({"reference": "gpt"}, "--reference=gpt is none of the systems electra, mlm"),
-        ({"untrained": "gpt"}, "--untrained=gpt is none of"),
+        (
+            {"reference": "gpt"},
+            "--reference=gpt is not one of the systems electra, mlm",
+        ),
+        ({"untrained": "gpt"}, "--untrained=gpt is not one of"),
         ({"system": ("electra: --hiden_size=3",)}, "--system=electra: .*hidden_size"),
         ({"system": ("electra: word",)}, r"--system=electra: unexpected .*\['word'\]"),
         ({"system": ("electra: --mask_rate=7",)}, "--system=electra: --mask_rate must"),
@@ -178,7 +173,7 @@ def test_pairs_are_probes_without_training(tmp_path):
     assert (first.name, second.name) == ("cola", "blimp")
     assert (second.config.data, second.config.limit) == (("x/blimp",), 5)
     assert not {"model", "batch_size"} & second.settings().keys()
-    with pytest.raises(ValueError, match="--pairs=cola: is a --probe, too"):
+    with pytest.raises(ValueError, match="--pairs=cola is also a --probe"):
         plan.probes(dataclasses.replace(given, pairs=("cola: --data=x",)))
     with pytest.raises(ValueError, match="--pairs=b"):
         plan.probes(dataclasses.replace(given, pairs=("b: --method=mine",)))

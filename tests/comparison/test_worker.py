@@ -93,7 +93,8 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     config |= {"eval": config["train"], "epochs": 60.0, "pooling": "mean"}
     config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
     chosen = job(tmp_path / "run", records=[str(records / "train-*.tfrecord")])
-    chosen["probes"] = [{"name": "words", "point": 1.0, "config": config}]
+    probe = {"name": "words", "point": 1.0, "kind": "finetuning"}
+    chosen["probes"] = [probe | {"config": config}]
     chosen["keep"] = "all"
     emitted = []
     assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
@@ -119,7 +120,7 @@ def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
 
 def test_a_failed_probe_is_a_line_and_the_next_one_is_tried(tmp_path, capsys):
     chosen = {**job(tmp_path), "pretrain": None}
-    probe = {"point": 0.5, "config": {"task": "documentation"}}
+    probe = {"point": 0.5, "kind": "finetuning", "config": {"task": "documentation"}}
     chosen["probes"] = [{"name": "a", **probe}, {"name": "b", **probe}]
     emitted = []
     assert run(chosen, emitted.append) == 0
