@@ -28,13 +28,6 @@ OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 # Hidden sizes of base and large, for which the settings of small fail.
 _BASE, _LARGE = 768, 1024
 _WINDOWS = 5
-# Maximum over root mean square of a normal distribution truncated at two standard
-# deviations. Weight decay of rows without gradient keeps the ratio.
-_CUT = 2 / 0.8796
-# With fewer values, a truncated and a full distribution look alike.
-_LEAST_VALUES, _LAST_ROWS = 400, 8
-# Standard deviation of a plain normal initializer, with a margin.
-_PLAIN = 0.021
 _VOCABULARY = "Put the vocab.txt it was trained with into the folder."
 
 
@@ -231,14 +224,14 @@ def _token_faults(subject: Subject, tokens: Vocabulary) -> Iterator[Finding]:
         yield Finding(
             PROBLEM,
             f"vocab.txt is not the one of training: its sha256 is {ours[:12]}, "
-            f"config.json says {theirs[:12]}",
-            "Put the right file back: with this one every token means another.",
+            f"config.json has {theirs[:12]}",
+            "Put the right file back: with this one token ids have other meanings.",
         )
     if tokens.pad_id:
         yield Finding(
             WARNING,
             f"{tokens.pad} has the id {tokens.pad_id}; Google's code takes 0",
-            "Harmless here; keep it in mind when you export.",
+            "Harmless here, but not for an export to Google's code.",
         )
 
 
@@ -320,63 +313,21 @@ def untrained_weights(subject: Subject) -> Iterator[Finding]:
 def untrained_positions(subject: Subject) -> Iterator[Finding]:
     """Checks for position embeddings beyond the longest pretraining example."""
     trained = subject.flags.get("max_seq_length")
-    advice = "Use at most {} tokens, or pretrain on longer sequences first."
+    if not trained:
+        return
+    tables = {name: x.sizes.max_positions for name, x in subject.towers.items()}
     if subject.is_config:
-        rows = subject.flags["max_positions"]
+        tables = {"--max_positions": subject.flags["max_positions"]}
+    for name, rows in tables.items():
         if trained < rows:
             yield Finding(
                 WARNING,
-                f"examples have at most {trained} tokens, so rows {trained} to "
-                f"{rows - 1} of the position table stay untrained",
+                f"{name}: {rows} rows, pretraining has at most {trained} tokens",
                 f"Fine-tune with at most {trained} tokens, end with a phase of longer "
                 f"sequences, or set --max_positions={trained}.",
             )
         else:
-            yield Finding(OK, f"all {rows} positions occur in training")
-    for name, tower in subject.towers.items():
-        table = tower.encoder["embeddings/position_embeddings"]
-        rows, first = len(table), untrained_rows(table)
-        if first < rows:
-            yield Finding(
-                WARNING if first else PROBLEM,
-                f"{name}: rows {first} to {rows - 1} of {rows} look as initialized",
-                advice.format(first or trained),
-            )
-        elif trained and trained < rows:
-            text = f"{name}: {rows} rows, pretraining had at most {trained} tokens"
-            yield Finding(WARNING, text, advice.format(trained))
-        else:
-            yield Finding(OK, f"{name}: all {rows} rows are trained")
-
-
-def untrained_rows(table: np.ndarray) -> int:
-    """Returns the first row of the trailing initial rows, or the number of rows.
-
-    Initial rows have equal norms and are uncorrelated with their neighbors. A truncated
-    normal (Google's code, Keras) has no value above 2.27 times its root mean square,
-    even after weight decay. A plain normal (PyTorch) has a standard deviation of at
-    most 0.02.
-    """
-    count, size = table.shape
-    last = table[-_LAST_ROWS:]
-    if last.size < _LEAST_VALUES or not np.isfinite(table).all() or not last.any():
-        return count
-    scale = float(np.sqrt(np.mean(np.square(last))))
-    slack = 1 + 4 / np.sqrt(2 * last.size)
-    is_cut = np.abs(last).max() <= _CUT * scale * slack
-    # Correlation of neighboring rows, in standard errors of noise.
-    products = last[1:] * last[:-1]
-    likeness = abs(np.mean(products)) / scale**2 * np.sqrt(products.size)
-    if likeness > 4 or not (is_cut or scale <= _PLAIN):
-        return count
-    spread = np.sqrt(np.mean(np.square(table), axis=1)) / scale
-    is_fresh = np.abs(spread - 1) <= 5 / np.sqrt(2 * size)
-    if is_cut:
-        is_fresh &= np.abs(table).max(axis=1) <= _CUT * scale * slack
-    if not is_fresh[-_LAST_ROWS:].all():
-        return count
-    trained = np.flatnonzero(~is_fresh)
-    return int(trained[-1]) + 1 if len(trained) else 0
+            yield Finding(OK, f"{name}: all {rows} rows occur in training")
 
 
 def learning_rate(subject: Subject) -> Iterator[Finding]:

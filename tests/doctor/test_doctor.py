@@ -319,7 +319,7 @@ BASE = {
         ({"warmup_steps": 0}, "WARNING", "learning rate", "three to six times"),
         ({"train_batch_size": 128}, "WARNING", "recipe", "train_batch_size 128"),
         ({"hidden_size": 1024, "num_heads": 16}, "WARNING", "recipe", "mask_rate 0.15"),
-        ({"max_positions": 1024}, "WARNING", "untrained positions", "512 to 1023"),
+        ({"max_positions": 1024}, "WARNING", "untrained positions", "1024 rows"),
         ({"generator_hidden_size": 1.0}, "WARNING", "generator size", "1 of the width"),
     ],
 )
@@ -392,7 +392,7 @@ def test_other_folders_are_refused(tmp_path, folder):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="not in a known format"):
         doctor.read(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileNotFoundError, match="not a folder or checkpoint"):
         doctor.read(tmp_path / "none")
 
 
