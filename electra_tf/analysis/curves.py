@@ -8,11 +8,9 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
-import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
@@ -21,23 +19,19 @@ from electra_tf.config.commands import InspectConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import METRICS, PretrainingFolder, named
-from electra_tf.runs.curves import Rows, series, steps_text
+from electra_tf.runs.curves import PALETTE, Rows, grid, series, steps_text, style
 from electra_tf.systems import costs
 from electra_tf.training.cards import FIT, MetricCard, Panel, metric_cards
 from electra_tf.training.sinks import EVAL_PREFIX
 
-# The colorblind-safe palette of Okabe and Ito; further runs differ in dashes.
-_COLORS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
-    *("#E69F00", "#56B4E9", "#000000", "#7F7F7F"),
-)
+# Runs beyond the palette differ in dashes.
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 _LABELS = {
     "steps": "step (updates)",
     "tokens": "positions read",
     "flops": "training FLOPs",
 }
-_WRITTEN = (".html", ".png", ".pdf", ".svg")
+_WRITTEN = (".png", ".pdf", ".svg")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +73,15 @@ def read(
     for folder in folders:
         rows = folder.metrics()
         if not rows:
-            log(f"left out: {folder.path} has no {METRICS} with steps in it")
+            log(f"left out: {folder.path} has no {METRICS} with steps")
             continue
         name = folder.path.name
         name = name if short[name] == 1 else str(folder.path)
         found.append(Learned(name, rows, _progress(folder, by)))
     if not found:
         raise UserError(
-            f"none of {', '.join(map(str, paths))} has a {METRICS} with steps in it: "
-            "name folders of pretraining runs that have logged something."
+            f"none of {', '.join(map(str, paths))} has a {METRICS} with steps: name "
+            "folders of pretraining runs."
         )
     return found
 
@@ -98,8 +92,7 @@ def _progress(folder: PretrainingFolder, by: str) -> Callable[[float], float]:
     flags = folder.flags
     if not flags:
         raise UserError(
-            f"{folder.path} has no config.json that says what a step costs: use "
-            "--by=steps."
+            f"{folder.path} has no config.json, which --by={by} needs: use --by=steps."
         )
     try:
         config = fields.from_flat(flags, PretrainConfig)
@@ -114,8 +107,12 @@ def _progress(folder: PretrainingFolder, by: str) -> Callable[[float], float]:
     return lambda step: costs.run_flops(config, size, done=step / whole)
 
 
-def known_metrics(runs: Sequence[Learned]) -> dict[str, MetricCard]:
-    """Returns the display settings of all logged metrics; those with a panel first."""
+def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
+    """Returns the display settings of the metrics to draw.
+
+    The default is all metrics with a panel, except those of optimizer and timing.
+    Raises UserError if no run has logged one of ``names``.
+    """
     logged = {
         name.removeprefix(EVAL_PREFIX)
         for run in runs
@@ -124,32 +121,15 @@ def known_metrics(runs: Sequence[Learned]) -> dict[str, MetricCard]:
         if value is not None and name not in ("step", "time")
     }
     cards = {card.name: card for card in metric_cards() if card.name in logged}
-    first = [name for name, card in cards.items() if card.panel]
-    rest = sorted(logged - {*first})
-    return {name: cards.get(name, MetricCard(name)) for name in (*first, *rest)}
-
-
-def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
-    """Returns the display settings of the metrics to draw.
-
-    The default is all metrics with a panel, except those of optimizer and timing.
-    Raises UserError if no run has logged one of ``names``.
-    """
-    known = known_metrics(runs)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise UserError(
-            f"--metrics={','.join(unknown)}: no run has logged that. There are "
-            f"{', '.join(known)}."
-        )
     usual = {card.name for card in FIT}
-    chosen = names or [n for n, card in known.items() if card.panel and n not in usual]
-    if not chosen:
+    chosen = names or [n for n, card in cards.items() if card.panel and n not in usual]
+    unknown = [name for name in chosen if name not in logged]
+    if unknown or not chosen:
         raise UserError(
-            "the runs have logged no losses and no scores: name what to draw with "
-            f"--metrics, of {', '.join(known) or 'nothing'}."
+            f"no run has logged {', '.join(unknown) or 'a loss or score'}: choose "
+            f"--metrics from {', '.join(sorted(logged)) or 'none'}."
         )
-    return [known[name] for name in chosen]
+    return [cards.get(name, MetricCard(name)) for name in chosen]
 
 
 def draw(
@@ -157,7 +137,7 @@ def draw(
 ) -> None:
     """Draws a metric of all runs; training metrics are paler than held-out ones."""
     panel = card.panel or Panel(card.name, "")
-    styles = itertools.product(_DASHES, _COLORS)
+    styles = itertools.product(_DASHES, PALETTE)
     for run, (dashes, color) in zip(runs, itertools.cycle(styles), strict=False):
         curves = [
             series(run.rows, name) for name in (EVAL_PREFIX + card.name, card.name)
@@ -180,21 +160,11 @@ def draw(
             )
             # One legend entry per run.
             label = None
+    title = [card.panel.title, card.series] if card.panel else [card.name]
+    style(axis, panel, ": ".join(filter(None, title)))
     axis.set_xlabel(_LABELS[by], fontsize=9)
-    axis.set_ylabel(panel.unit, fontsize=9)
-    axis.tick_params(labelsize=8.5)
-    axis.grid(alpha=0.25, linewidth=0.6)
-    axis.margins(x=0.02)
     if by != "flops":
         axis.xaxis.set_major_formatter(steps_text)
-    if panel.is_log:
-        axis.set_yscale("log")
-
-
-def title(card: MetricCard) -> str:
-    """Returns the title of a metric's panel."""
-    names = [card.panel.title, card.series] if card.panel else [card.name]
-    return ": ".join(filter(None, names))
 
 
 def figure(
@@ -202,19 +172,12 @@ def figure(
 ) -> matplotlib.figure.Figure:
     """Draws one panel per metric, with a legend of the runs."""
     columns = min(3, len(cards))
-    lines = math.ceil(len(cards) / columns)
-    size = (4.6 * columns, 3.1 * lines + 0.22 * math.ceil(len(runs) / columns) + 0.3)
-    made = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    axes = np.ravel(made.subplots(lines, columns, squeeze=False))
-    for axis, card in zip(axes, cards, strict=False):
+    made, axes = grid(len(cards), space=0.22 * math.ceil(len(runs) / columns))
+    for axis, card in zip(axes, cards, strict=True):
         draw(axis, runs, card, by)
-        axis.set_title(title(card), loc="left", fontsize=10.5, fontweight="bold")
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[len(cards) :]:
-        axis.remove()
     handles = {
         label: handle
-        for axis in axes[: len(cards)]
+        for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
     named_runs = [run.name for run in runs if run.name in handles]
@@ -228,59 +191,25 @@ def figure(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
+    made.suptitle(
+        "Learning curves. Circles: held-out text. Pale lines: training windows.",
+        fontsize=10.5,
+    )
     return made
 
 
-def last_values(
-    runs: Sequence[Learned], cards: Sequence[MetricCard]
-) -> list[dict[str, Any]]:
-    """Returns the last value of each metric by run: held-out, else training."""
-    rows = []
-    for run in runs:
-        row = {"run": run.name, "last step": max(each["step"] for each in run.rows)}
-        for card in cards:
-            held_out, trained = (
-                series(run.rows, prefix + card.name)[1] for prefix in (EVAL_PREFIX, "")
-            )
-            values = held_out if held_out.size else trained
-            scale = card.panel.scale if card.panel else 1.0
-            row[title(card)] = scale * float(values[-1]) if values.size else math.nan
-        rows.append(row)
-    return rows
-
-
 def main(config: InspectConfig, paths: Sequence[str], log: Log = cli.note) -> None:
-    """Draws the runs into an image or a page; raises as `read` and `choose` do."""
+    """Draws the runs into an image; raises as `read` and `choose` do."""
     output = Path(config.curves)
     if output.suffix.lower() not in _WRITTEN:
-        raise UserError(
-            f"--curves={output} ends in none of {', '.join(_WRITTEN)}, which say what "
-            "to write."
-        )
+        raise UserError(f"--curves={output} must end in one of {', '.join(_WRITTEN)}.")
     if output.exists() and not config.overwrite:
         raise UserError(f"{output} exists: pass --overwrite to replace it.")
     if not paths:
         raise UserError("no run: name the folders of runs, as in runs/*.")
     runs = read(paths, config.by, log)
     cards = choose(runs, config.metrics)
-    if output.suffix.lower() == ".html":
-        files.write_text(output, _page(runs, cards, config.by))
-    else:
-        made = figure(runs, cards, config.by)
-        with files.replacing(output) as part:
-            made.savefig(part, dpi=130, format=output.suffix[1:].lower())
+    made = figure(runs, cards, config.by)
+    with files.replacing(output) as part:
+        made.savefig(part, dpi=130, format=output.suffix[1:].lower())
     log(f"{len(runs)} runs, {len(cards)} metrics; wrote {output}")
-
-
-def _page(runs: Sequence[Learned], cards: Sequence[MetricCard], by: str) -> str:
-    from electra_tf.analysis import render
-    from electra_tf.analysis.extra import pandas as pd
-
-    section = render.Section(
-        "Curves",
-        "Circles: held-out text. Pale lines: means over training windows.",
-        {"The last numbers": pd.DataFrame(last_values(runs, cards))},
-        figures=[figure(runs, cards, by)],
-    )
-    names = ", ".join(run.name for run in runs)
-    return render.page([section], title="Learning curves", about=names)

@@ -11,7 +11,7 @@ class Panel:
     """One plot of training curves.
 
     Attributes:
-        scale: factor of the values: 100 for percent, with an axis from 0.
+        scale: factor of the values: 100 for percent.
         is_log: whether the axis is logarithmic.
     """
 
