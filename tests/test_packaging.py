@@ -133,7 +133,7 @@ def test_the_wheel_holds_all_files(installed):
     modules = {path.relative_to(source) for path in source.rglob("*.py")}
     folders = (source / "pretrained", source / "samples")
     data = [path for each in folders for path in each.rglob("*") if path.is_file()]
-    data += source.rglob("*.j2")
+    data += [*source.rglob("*.j2"), *source.rglob("samples/*.txt")]
     shipped = {path.relative_to(source) for path in (*data, source / "py.typed")}
     assert held == modules | {Path(name) for name in FLAGFILES} | shipped
     (about,) = metadata.distributions(name="electra_tf", path=[str(installed)])

@@ -69,7 +69,7 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
         else:
             log(f"{name} took {cli.duration(time.monotonic() - start)}")
     if not sections:
-        raise UserError("no part has its data: see above, and --help.")
+        raise UserError("no part has data: see the messages above and --help.")
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
     title = "ELECTRA analysis report"
     page = render.page(list(sections.values()), title=title, about=about)

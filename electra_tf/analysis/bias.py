@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special, stats
 
-from electra_tf.analysis import judged as judging
 from electra_tf.analysis.extra import pandas as pd
-from electra_tf.analysis.judged import Judged
+from electra_tf.analysis.judged import Judged, corruptions, judge
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import (
     binned,
@@ -26,17 +25,12 @@ from electra_tf.tasks.tagging import WordRows, word_rows
 
 _PASSES = 4
 _MOST_TAGS = 24
-_LOOKS = ("letters", "capital first", "with a digit", "no letter or digit", "mixed")
-# Trait -> group indices [N] and group names.
-Traits = dict[str, tuple[np.ndarray, Sequence[str]]]
 
 
 def word_of(tokens: Judged, pieces: WordRows, starts: np.ndarray) -> np.ndarray:
     """Returns each token's word index, [N]; ``starts`` are those of the sentences."""
     offsets = pieces.word.splits[:-1]
-    word = np.concatenate(
-        [np.maximum.accumulate(pieces.word[row]) for row in range(len(offsets))]
-    )
+    word = np.concatenate([np.maximum.accumulate(row) for row in pieces.word])
     at = offsets[tokens.row] + tokens.position
     return word[at] + starts[pieces.sentence[tokens.row]]
 
@@ -48,7 +42,7 @@ def traits(
     tags: Sequence[str],
     counts: np.ndarray,
     continues: np.ndarray,
-) -> Traits:
+) -> dict[str, tuple[np.ndarray, Sequence[str]]]:
     """Groups tokens by several traits.
 
     Args:
@@ -58,13 +52,15 @@ def traits(
         tags: their parts of speech.
         counts: token counts by vocabulary id.
         continues: whether each vocabulary entry continues a word.
+
+    Returns:
+        Group indices [N] and group names, by trait.
     """
     common = [tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS)]
     names = sorted(common)
     number = {tag: names.index(tag) for tag in names}
     tag_of = np.array([number.get(tag, -1) for tag in tags])
     lengths = np.array([len(each) for each in words])
-    looks = np.array([_look(each) for each in words])
     # Whole words are a group of their own, apart from first pieces.
     alone = np.bincount(word, minlength=len(words))[word] == 1
     piece = np.where(continues[tokens.original], 2, np.where(alone, 0, 1))
@@ -74,18 +70,7 @@ def traits(
         "letters of the word": binned(lengths[word], (1, 2, 3, 4, 6, 8, 11)),
         "piece": (piece, ("whole word", "first piece", "continuing piece")),
         "position": position_bins(tokens.position),
-        "characters": (looks[word], _LOOKS),
     }
-
-
-def _look(word: str) -> int:
-    if any(map(str.isdigit, word)):
-        return 2
-    if not any(map(str.isalpha, word)):
-        return 3
-    if not word.isalpha():
-        return 4
-    return 1 if word[0].isupper() else 0
 
 
 def profile(
@@ -98,10 +83,10 @@ def profile(
 ) -> pd.DataFrame:
     """Computes rates by group, on the original text and on several corruptions.
 
-    * suspicion: mean P(replaced) of original tokens;
-    * alarms: false-positive rate on original tokens;
+    * mean P(replaced) of original tokens;
+    * false alarms: false-positive rate on original tokens;
     * detected: recall of replaced tokens;
-    * generator: accuracy at masked tokens, for generators with a network.
+    * generator right: accuracy at masked tokens, for generators with a network.
 
     All texts have the same N tokens; ``group_of`` [N] are the groups of the originals.
     """
@@ -115,12 +100,14 @@ def profile(
     calls, right = of_all("logits") > 0, of_all("best") == of_all("original")
     original = (group_of, clean.row, names)
     parts = {
-        "suspicion": rates(special.expit(clean.logits), *original),
-        "alarms": rates(clean.logits > 0, *original),
+        "mean P(replaced)": rates(special.expit(clean.logits), *original),
+        "false alarms": rates(clean.logits > 0, *original),
         "detected": rates(calls[replaced], groups[replaced], row[replaced], names),
     }
     if has_generator:
-        parts["generator"] = rates(right[masked], groups[masked], row[masked], names)
+        parts["generator right"] = rates(
+            right[masked], groups[masked], row[masked], names
+        )
     return pd.concat(
         [table.assign(measure=name) for name, table in parts.items()], ignore_index=True
     )
@@ -129,11 +116,13 @@ def profile(
 def follows_generator(table: pd.DataFrame) -> float:
     """Spearman's correlation of suspicion and generator error; NaN below 3 groups."""
     wide = table.pivot(index="group", columns="measure", values="rate").dropna()
-    columns = wide.get(["suspicion", "generator"])
+    columns = wide.get(["mean P(replaced)", "generator right"])
     # Spearman's correlation is undefined for constant columns.
     if columns is None or len(wide) < 3 or (columns.nunique() < 2).any():
         return float("nan")
-    return float(stats.spearmanr(wide["suspicion"], -wide["generator"]).statistic)
+    return float(
+        stats.spearmanr(wide["mean P(replaced)"], -wide["generator right"]).statistic
+    )
 
 
 def section(subject: Subject) -> Section:
@@ -146,20 +135,19 @@ def section(subject: Subject) -> Section:
     pieces = word_rows(
         [sentence.words for sentence in sentences], inspector.tokenizer, longest
     )
-    rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
+    rows = list(pieces.input_ids)
     shared = {"batch_size": config.batch_size, "log": subject.log}
-    clean = judging.judge(inspector, rows, name="original", **shared)
-    kind, generator = next(iter(judging.corruptions(inspector, subject.counts).items()))
+    clean = judge(inspector, rows, name="original", **shared)
+    kind, generator = next(iter(corruptions(inspector, subject.text.counts).items()))
+    shared["name"] = kind
     corrupted = [
-        judging.judge(
-            inspector, rows, generator, seed=config.seed + number, name=kind, **shared
-        )
+        judge(inspector, rows, generator, seed=config.seed + number, **shared)
         for number in range(_PASSES)
     ]
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
     word = word_of(clean, pieces, starts)
     continues = np.array([t.startswith("##") for t in inspector.vocabulary.tokens])
-    groups = traits(clean, word, words, tags, subject.counts, continues)
+    groups = traits(clean, word, words, tags, subject.text.counts, continues)
     has_generator = inspector.home.has_model("generator")
     tables = {
         trait: profile(clean, corrupted, *group, has_generator=has_generator)
@@ -167,9 +155,11 @@ def section(subject: Subject) -> Section:
     }
     everything = np.zeros(len(clean.row), int)
     overall = profile(clean, corrupted, everything, ["all"])
-    suspicion = overall.loc[overall["measure"] == "suspicion", "rate"].iloc[0]
+    suspicion = overall.loc[overall["measure"] == "mean P(replaced)", "rate"].iloc[0]
     follows = ", ".join(
-        f"{trait} {follows_generator(table):+.2f}" for trait, table in tables.items()
+        f"{trait} {correlation:+.2f}"
+        for trait, table in tables.items()
+        if np.isfinite(correlation := follows_generator(table))
     )
     sentence = (
         f"{len(sentences):,} sentences, {len(word):,} pieces, corrupted {_PASSES} "
@@ -179,7 +169,7 @@ def section(subject: Subject) -> Section:
     table = pd.concat(
         [part.assign(trait=trait) for trait, part in tables.items()], ignore_index=True
     )
-    name = "Measures by trait and group"
+    name = "P(replaced), false alarms, detection and generator by class of token"
     charts = (Chart(name, "group", "rate", "trait", "measure", "points"),)
     title = "Which classes of tokens does it suspect?"
     return Section(title, sentence, {name: table}, charts)

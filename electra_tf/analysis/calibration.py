@@ -5,8 +5,6 @@ Letters: N tokens.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 from scipy import optimize, special
 from sklearn import metrics
@@ -76,8 +74,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     y = np.asarray(labels, np.float64)
     if y.min() == y.max():
         raise UserError(
-            "a temperature is fitted to replaced and to real tokens, and there are "
-            "only ones of one kind: give more text."
+            "fitting a temperature needs replaced and original tokens: give more text."
         )
 
     def loss(log_temperature: float) -> float:
@@ -101,7 +98,7 @@ def section(subject: Subject) -> Section:
     """
     config, inspector, text = subject.config, subject.inspector, subject.text
     table, curves, groups = [], [], pd.DataFrame()
-    kinds = judged.corruptions(inspector, text.counts, config.generators)
+    kinds = judged.corruptions(inspector, text.counts)
     for kind, generator in kinds.items():
         tokens = judged.judge(
             inspector,
@@ -138,19 +135,21 @@ def section(subject: Subject) -> Section:
     main, scaled = scores.iloc[0], scores.iloc[1]
     sentence = (
         f"{text.about}, corrupted by the {main['corruption']}: ECE "
-        f"{main['ECE']:.4f}, with temperature {scaled['temperature']:.3f} "
-        f"{scaled['ECE']:.4f}; AUC {main['AUC']:.3f} ({main['low']:.3f} to "
+        f"{main['ECE']:.4f} ({scaled['ECE']:.4f} with temperature "
+        f"{scaled['temperature']:.3f}); AUC {main['AUC']:.3f} ({main['low']:.3f} to "
         f"{main['high']:.3f})."
     )
     tables = {
         "Calibration by corruption": scores,
-        "Reliability": pd.concat(curves, ignore_index=True),
-        "Replaced and mean P(replaced) by group": groups,
+        "Reliability: share of replaced tokens by P(replaced)": pd.concat(
+            curves, ignore_index=True
+        ),
+        "Replaced tokens and mean P(replaced) by group": groups,
     }
     names = list(tables)
-    curve = Chart(names[1], "P(replaced)", "share replaced", "stage", "corruption")
+    split = {"panel": "stage", "series": "corruption", "diagonal": True}
     charts = (
-        dataclasses.replace(curve, diagonal=True),
+        Chart(names[1], "P(replaced)", "share replaced", **split),
         Chart(names[2], "group", "rate", "trait", "value", "points"),
     )
     return Section("Is it calibrated?", sentence, tables, charts)

@@ -58,8 +58,7 @@ def word_scores(
         )
     longest = longest_row(inspector, inspector.detector.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
-    rarity = [-np.log(counts[row[1:-1]] + 1.0) for row in rows]
+    rarity = [-np.log(counts[row[1:-1]] + 1.0) for row in pieces.input_ids]
     scores["frequency"] = _of_words(pieces, sentences, rarity)
     noise = np.random.default_rng(seed).random(len(scores["frequency"]))
     scores["random"] = np.where(np.isnan(scores["frequency"]), np.nan, noise)
@@ -77,7 +76,7 @@ def scores_of(
     """Scores every word by a model with the vocabulary of ``inspector``, [N]."""
     longest = longest_row(inspector, model.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
+    rows = list(pieces.input_ids)
     method, sign = ("masked_lm", -1) if isinstance(model, MaskedLM) else ("replaced", 1)
     shared = {"batch_size": batch_size, "log": log}
     scores = row_scores(method, model, inspector.vocabulary, rows, **shared)
@@ -119,7 +118,7 @@ def evaluate(
     wrong = (kinds != RIGHT).astype(bool)
     fitting = halves(rows, seed)
     if not wrong[fitting].any():
-        raise UserError("not one word is marked as wrong: there is nothing to detect.")
+        raise UserError("no word is marked as wrong.")
     precision, recall, thresholds = metrics.precision_recall_curve(
         wrong[fitting], scores[fitting]
     )
@@ -183,14 +182,12 @@ def sentences_of(subject: Subject) -> dict[str, list[Marked]]:
     """Reads the sentences with errors, by file of ``--errors``."""
     config = subject.config
     sets: dict[str, list[Marked]] = {}
-    for spec in config.errors:
+    for spec in subject.files("errors"):
         sentences = marking.read(spec, config.agreement, subject.log)
         name = " and ".join(Path(part).name for part in spec.split(":"))
         rng = np.random.default_rng(config.seed)
         kept = sorted(rng.permutation(len(sentences))[: config.sentences])
         sets[spec if name in sets else name] = [sentences[at] for at in kept]
-    if not sets:
-        raise UserError("sentences with errors are needed: name files with --errors.")
     return sets
 
 
@@ -199,7 +196,15 @@ def section(subject: Subject) -> Section:
     config = subject.config
     table, curves, kinds, sentences = [], [], [], []
     for name, marked in sentences_of(subject).items():
-        scores = _scores(subject, marked)
+        words = [each.words for each in marked]
+        scores = word_scores(
+            subject.inspector,
+            words,
+            subject.text.counts,
+            seed=config.seed,
+            batch_size=config.batch_size,
+            log=subject.log,
+        )
         own = scores[DISCRIMINATOR]
         for scorer, values in scores.items():
             try:
@@ -231,13 +236,3 @@ def section(subject: Subject) -> Section:
         Chart(by_kind, "group", "rate", "data", "", "points"),
     )
     return Section("Does it find real errors?", " ".join(sentences), tables, charts)
-
-
-def _scores(subject: Subject, marked: Sequence[Marked]) -> dict[str, np.ndarray]:
-    words = [each.words for each in marked]
-    shared = {"batch_size": subject.config.batch_size, "log": subject.log}
-    inspector, seed = subject.inspector, subject.config.seed
-    scores = word_scores(inspector, words, subject.counts, seed=seed, **shared)
-    for name, other in subject.masked_lms.items():
-        scores[name] = scores_of(other, other.generator, words, **shared)
-    return scores

@@ -44,7 +44,8 @@ def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) 
     if target:
         heads = [inspector.heads(a.text) for a in answers] if options.attention else []
         section = render.Section("", "", {}, answers=[*answers, *heads])
-        files.write_text(target, render.page([section], about=_about(options)))
+        about = options.model + (f", seed {options.seed}" if options.corrupt else "")
+        files.write_text(target, render.page([section], about=about))
         log(f"wrote {target}")
 
 
@@ -118,18 +119,3 @@ def record(answer: Verdicts | Fills) -> dict[str, Any]:
             "is_replaced": [before != after for before, after in pairs],
         }
     return row
-
-
-def _about(options: InspectConfig) -> str:
-    if options.fill:
-        return f"Generator of {options.model}."
-    if not options.corrupt:
-        return f"The discriminator of {options.model}."
-    rate, temperature = (
-        "as in pretraining" if value is None else value
-        for value in (options.mask_rate, options.temperature)
-    )
-    return (
-        f"Generator and discriminator of {options.model}. Mask rate: {rate}; "
-        f"temperature: {temperature}; seed: {options.seed}."
-    )

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.analysis.attention import Heads, looking
+from electra_tf.analysis.attention import Heads, attention_function
 from electra_tf.cli import Log
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.errors import UserError
@@ -68,10 +68,9 @@ class Fills:
 
 
 _HINTS = {
-    "discriminator": "Here it must say how likely a token was replaced; energies and "
-    "predicted tokens are not that. python -m electra_tf score and rerank "
-    "compare texts by energies.",
-    "generator": "Here it must be a masked LM.",
+    "discriminator": "Replaced token detection is required; python -m electra_tf score "
+    "compares texts by energies.",
+    "generator": "A masked LM is required.",
 }
 
 
@@ -101,7 +100,7 @@ class Inspector:
         if (self.folder / "task.json").is_file():
             raise UserError(
                 f"{folder} holds a fine-tuning run: give the pretraining run it "
-                "started from, or ask it with python -m electra_tf predict."
+                "started from, or use python -m electra_tf predict."
             )
         self.home = PretrainingFolder(self.folder)
         self.flags = self.home.flags
@@ -112,22 +111,17 @@ class Inspector:
     def verdicts(self, text: str) -> Verdicts:
         """Predicts replaced tokens in a text."""
         ids = self.encode(text, self.detector.encoder)
-        return Verdicts(text, self.names(ids), self.judge(ids, self.detector))
-
-    def judge(
-        self, ids: np.ndarray, detector: ReplacedTokenDetector
-    ) -> tuple[float, ...]:
-        """Returns the detector's P(replaced) of ids [S]."""
-        return _plain(tf.sigmoid(detector(self.inputs(ids))))
+        probabilities = tf.sigmoid(self.detector(self.inputs(ids)))
+        return Verdicts(text, self.names(ids), _plain(probabilities))
 
     def heads(self, text: str) -> Heads:
         """Returns the discriminator's attention weights for a text."""
         ids = self.encode(text, self.detector.encoder)
-        return Heads(text, self.names(ids), self._look(ids))
+        return Heads(text, self.names(ids), self._attention(ids))
 
     @functools.cached_property
-    def _look(self) -> Callable[[np.ndarray], np.ndarray]:
-        return looking(self.detector.encoder, self.vocabulary.sep_id)
+    def _attention(self) -> Callable[[np.ndarray], np.ndarray]:
+        return attention_function(self.detector.encoder, self.vocabulary.sep_id)
 
     def corrupt(
         self,
@@ -179,8 +173,7 @@ class Inspector:
         mask = self.vocabulary.mask
         if mask not in text:
             raise UserError(
-                f"{_quoted(text)} has no {mask}: write {mask} where the generator "
-                "shall fill something in."
+                f"{_quoted(text)} has no {mask}: write {mask} for a token to predict."
             )
         ids = self.encode(text, self.generator.encoder, masks=True)
         positions = np.flatnonzero(ids == self.vocabulary.mask_id).astype(np.int32)
@@ -199,6 +192,12 @@ class Inspector:
     def detector(self) -> ReplacedTokenDetector:
         """The model of discriminator.keras."""
         return self._load("discriminator", ReplacedTokenDetector)
+
+    @functools.cached_property
+    def detect(self) -> Callable[[Mapping[str, tf.Tensor]], tf.Tensor]:
+        """The compiled detector: encoder inputs -> logits."""
+        detector = self.detector
+        return tf.function(lambda inputs: detector(inputs), reduce_retracing=True)
 
     @functools.cached_property
     def generator(self) -> MaskedLM:
@@ -229,8 +228,8 @@ class Inspector:
         if rows != len(self.vocabulary):
             raise UserError(
                 f"{path} has embeddings for {rows} tokens but the vocabulary beside it "
-                f"has {len(self.vocabulary)}: they are of different runs "
-                f"(python -m electra_tf doctor --model={self.folder} tells more)."
+                f"has {len(self.vocabulary)}: they are of different runs (see "
+                f"python -m electra_tf doctor --model={self.folder})."
             )
         return model
 
@@ -238,20 +237,18 @@ class Inspector:
         if any(self.folder.glob("*.keras")):
             if self.flags.get("objective") == "mlm":
                 return (
-                    ": it was pretrained with --objective=mlm. --fill of inspect works "
-                    "there, and --only=representations of analyze."
+                    ": it was pretrained with --objective=mlm. Use inspect --fill or "
+                    "analyze --only=representations."
                 )
             return (
                 ". Verdicts need discriminator.keras, --fill needs generator.keras, "
-                "--corrupt needs both; an import has what its source had."
+                "--corrupt needs both; an import has the models of its source."
             )
         if (self.folder / CHECKPOINTS).is_dir():
-            same = "Run the same command again to resume it."
-            return f": the run has not finished. {same}"
+            return ": the run has not finished. The same command resumes it."
         return (
-            ": it is no run of this library. Weights of another kind have to be "
-            f"converted first (python -m electra_tf convert --from={self.folder} "
-            "--to=imported)."
+            ": it is not a pretraining run. Convert other checkpoints first "
+            f"(python -m electra_tf convert --from={self.folder} --to=imported)."
         )
 
     def encode(
@@ -274,7 +271,7 @@ class Inspector:
         if length > longest:
             raise UserError(
                 f"{_quoted(text)} has {length} tokens with [CLS] and [SEP], the model "
-                f"takes at most {longest}: give it in parts."
+                f"takes at most {longest}: split it."
             )
         trained = self.flags.get("max_seq_length")
         if trained and length > trained:

@@ -16,13 +16,8 @@ from electra_tf import cli
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
 from electra_tf.data.masking import row_keys
-from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    GreedySampler,
-    ReplacedTokenDetector,
-)
+from electra_tf.pretraining import CategoricalSampler, GreedySampler
 from electra_tf.pretraining.generators import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
 
@@ -60,28 +55,22 @@ class Judged:
         return self.original != self.shown
 
 
-def corruptions(
-    inspector: Inspector, counts: np.ndarray, others: Sequence[str] = ()
-) -> dict[str, Generator]:
-    """Returns generators by name: own (if any), other folders', unigram and uniform.
+def corruptions(inspector: Inspector, counts: np.ndarray) -> dict[str, Generator]:
+    """Returns generators by name: the folder's own (if any), unigram and uniform.
 
-    The unigram generator samples by ``counts`` [V]. Raises UserError if another folder
-    has another vocabulary.
+    The unigram generator samples by ``counts`` [V].
     """
-    found: dict[str, Generator] = {}
-    if inspector.home.has_model("generator"):
-        found["own generator"] = inspector.generator
-    for folder in others:
-        other = Inspector(folder, lambda line: None)
-        if other.vocabulary.tokens != inspector.vocabulary.tokens:
-            raise UserError(
-                f"--generators: {folder} has another vocabulary than "
-                f"{inspector.folder}: its tokens cannot be judged."
-            )
-        found[f"generator of {folder}"] = other.generator
     unigram, uniform = (UnigramGenerator(len(inspector.vocabulary)) for _ in range(2))
     unigram.set_counts(counts)
-    return found | {"unigram": unigram, "uniform": uniform}
+    own = {}
+    if inspector.home.has_model("generator"):
+        own["own generator"] = inspector.generator
+    kinds = {**own, "unigram": unigram, "uniform": uniform}
+    return {name: _compiled(kind) for name, kind in kinds.items()}
+
+
+def _compiled(generator: Generator) -> Generator:
+    return tf.function(lambda inputs: generator(inputs), reduce_retracing=True)
 
 
 def judge(
@@ -89,7 +78,6 @@ def judge(
     rows: Sequence[np.ndarray],
     generator: Generator | None = None,
     *,
-    detector: ReplacedTokenDetector | None = None,
     mask_rate: float | None = None,
     seed: int = 0,
     batch_size: int = 32,
@@ -98,18 +86,14 @@ def judge(
 ) -> Judged:
     """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
-    ``detector``, by default the folder's, must have the folder's vocabulary. Mask rate
-    and temperature default to those of pretraining. Masks depend on row index and
-    ``seed``, samples also on ``batch_size``.
+    Mask rate and temperature default to those of pretraining. Masks depend on row index
+    and ``seed``, samples also on ``batch_size``.
     """
-    vocabulary, detector = inspector.vocabulary, detector or inspector.detector
+    vocabulary, detector = inspector.vocabulary, inspector.detector
     rate = inspector.flags.get("mask_rate", 0.15) if mask_rate is None else mask_rate
     temperature = inspector.flags.get("temperature", 1.0)
     sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
-    judging = tf.function(lambda inputs: detector(inputs), reduce_retracing=True)
-    if generator is not None:
-        filling = tf.function(lambda inputs: generator(inputs), reduce_retracing=True)
     lengths = np.array([len(row) for row in rows])
     order = np.argsort(lengths, kind="stable")
     parts: list[tuple[np.ndarray, ...] | None] = [None] * len(rows)
@@ -134,7 +118,7 @@ def judge(
             )
             hide = inspector.masking(width, rate)
             batch |= hide(batch["input_ids"], batch["input_mask"], keys)
-            guesses = filling(batch)
+            guesses = generator(batch)
             key = tf.constant([seed, start])
             sampled = sampler(guesses, batch["masked_lm_ids"], key)
             corrupted = corrupt(batch, sampled, special)
@@ -144,7 +128,7 @@ def judge(
             line, slot = np.nonzero(batch["masked_lm_weights"].numpy())
             places = batch["masked_lm_positions"].numpy()[line, slot]
             best[line, places] = tf.argmax(guesses, -1).numpy()[line, slot]
-        logits = judging(inputs).numpy().astype(np.float64)
+        logits = inspector.detect(inputs).numpy().astype(np.float64)
         for line, number in enumerate(chosen):
             kept = np.flatnonzero((mask[line] > 0) & ~np.isin(ids[line], special))
             columns = (ids, shown, logits, masked, best)

@@ -15,7 +15,7 @@ from electra_tf.analysis import alignment
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
 from electra_tf.runs.minimal_pairs import read_pairs
-from electra_tf.tasks.sentences import SentenceSource, is_span_tag
+from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.tables import read_text
 
 RIGHT = ""
@@ -55,7 +55,7 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     else:
         found = list(_columns(spec))
     if not any(sentence.words for sentence in found):
-        raise UserError(f"{spec} has not a single word.")
+        raise UserError(f"{spec} has no words.")
     return found
 
 
@@ -105,8 +105,8 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
                 kind, annotator = fields[1], fields[5]
             except (ValueError, IndexError) as error:
                 raise UserError(
-                    f"{where} is no edit: 'A FIRST LAST|||KIND|||CORRECTION|||REQUIRED"
-                    "|||COMMENT|||ANNOTATOR' is expected."
+                    f"{where} is not an edit: expected 'A FIRST LAST|||KIND|||"
+                    "CORRECTION|||REQUIRED|||COMMENT|||ANNOTATOR'."
                 ) from error
             annotators.add(annotator)
             if kind == "noop" or first < 0:
@@ -119,16 +119,15 @@ def _m2_edits(path: str, log: Log) -> tuple[list[tuple[list[str], _Edits]], list
                 if same or (first < end and start < last):
                     raise UserError(
                         f"{where}: the edits {start} {end} and {first} {last} of "
-                        f"annotator {annotator} overlap, and one of them has to go."
+                        f"annotator {annotator} overlap: remove one."
                     )
             own[first, last] = kind or "error"
         elif line.strip():
             raise UserError(f"{where}: M2 lines begin with S or A, got {line[:40]!r}.")
     if beyond:
         log(
-            f"{path}: {len(beyond)} of {len(blocks)} sentences are left out, because "
-            "an edit is not within their words, the first one on line "
-            f"{min(beyond.values())}."
+            f"{path}: {len(beyond)} of {len(blocks)} sentences are left out: an edit "
+            f"is outside their words, first on line {min(beyond.values())}."
         )
     kept = [each for number, each in enumerate(blocks) if number not in beyond]
     return kept, sorted(annotators)
@@ -152,9 +151,9 @@ def _columns(path: str) -> Iterator[Marked]:
         unknown = {*sentence.tags} - {"c", "i", "0", "1"}
         if unknown:
             raise UserError(
-                f"{path}: the label {min(unknown)!r} of {sentence.id} is neither c nor "
-                "i (nor 0 nor 1): the last column says whether a word is incorrect. "
-                "M2 files end in .m2, parallel ones are named SOURCE:REFERENCE."
+                f"{path}: the last column must be c or i (or 0 or 1), "
+                f"got {min(unknown)!r} in {sentence.id}. M2 files end in .m2; name "
+                "parallel files as SOURCE:REFERENCE."
             )
         wrong = (tag in ("i", "1") for tag in sentence.tags)
         kinds = tuple("error" if is_wrong else RIGHT for is_wrong in wrong)
@@ -165,14 +164,12 @@ def _parallel(source: str, reference: str) -> Iterator[tuple[list[str], list[str
     texts = [read_text(path).rstrip("\n").split("\n") for path in (source, reference)]
     if len(texts[0]) != len(texts[1]):
         raise UserError(
-            f"{source} has {len(texts[0])} lines and {reference} {len(texts[1])}: line "
-            "by line they must be the same sentences."
+            f"{source} has {len(texts[0])} lines and {reference} {len(texts[1])}: "
+            "their lines must be the same sentences."
         )
     for wrong, right in zip(*texts, strict=True):
-        words, target = wrong.split(), right.split()
-        if not words:
-            continue
-        yield words, target
+        if words := wrong.split():
+            yield words, right.split()
 
 
 def _corrected(words: Sequence[str], target: Sequence[str], kind: str = "") -> Marked:
@@ -183,42 +180,9 @@ def _corrected(words: Sequence[str], target: Sequence[str], kind: str = "") -> M
     return Marked(tuple(words), tuple(_marks(len(words), spans)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Tagged:
-    """Words and their tags."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-
-
-def read_tagged(path: str, *, last: bool = False) -> list[Tagged]:
-    """Reads CoNLL-U with UPOS tags, or columns 0 and 1; ``last``: tags are last."""
+def read_tagged(path: str) -> list[Sentence]:
+    """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
     is_conllu = path.removesuffix(".gz").endswith(".conllu")
-    column = "UPOS" if is_conllu else "1"
-    source = SentenceSource(
-        files={"eval": path},
-        word_column="FORM" if is_conllu else "0",
-        tag_column="-1" if last else column,
-    )
-    return [Tagged(sentence.words, sentence.tags) for sentence in source("eval")]
-
-
-def read_spans(specs: Sequence[str], limit: int) -> dict[str, list[Tagged]]:
-    """Reads at most ``limit`` sentences with span tags of each NAME=FILE, by name.
-
-    Raises UserError if a tag is not a span tag or a name repeats, OSError if a file
-    does not exist.
-    """
-    found: dict[str, list[Tagged]] = {}
-    for spec in specs:
-        name, _, path = spec.partition("=")
-        if name in found:
-            raise UserError(f"--spans={spec}: the name {name} is taken, use another.")
-        found[name] = read_tagged(path, last=True)[:limit]
-        for tag in {tag for sentence in found[name] for tag in sentence.tags}:
-            if not is_span_tag(tag):
-                raise UserError(
-                    f"{path}: the tag {tag!r} is none of a span, such as B-PER, I-PER "
-                    "or O; --tagged takes tags of single words."
-                )
-    return found
+    word, tag = ("FORM", "UPOS") if is_conllu else ("0", "1")
+    source = SentenceSource(files={"eval": path}, word_column=word, tag_column=tag)
+    return source("eval")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import itertools
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +22,7 @@ from electra_tf.analysis.attention import Heads
 from electra_tf.analysis.extra import jinja2
 from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Fills, Verdicts
+from electra_tf.runs.curves import PALETTE
 from electra_tf.runs.samples import VERDICTS
 
 Answer = Verdicts | Fills | Heads
@@ -35,7 +38,7 @@ class Chart:
         table: a table of the section.
         x, y: its columns; columns ``low`` and ``high`` become error bars.
         panel, series: columns to split by, or "".
-        kind: "line", "points" (categorical x) or "heat" (needs ``color``).
+        kind: "line", "points" (shares by categorical x) or "heat" (needs ``color``).
         color: column of a heat map's values.
         diagonal: whether to draw x = y.
     """
@@ -146,12 +149,12 @@ def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
 
 def _squares(answer: Heads) -> list[list[str]]:
     """Returns an image per block and head: a pixel per pair, darker for more weight."""
-    return [[_png(shares, cmap="Blues") for shares in heads] for heads in answer.shares]
+    return [[_png(shares) for shares in heads] for heads in answer.shares]
 
 
-def _png(shares: np.ndarray, cmap: str) -> str:
+def _png(shares: np.ndarray) -> str:
     image = io.BytesIO()
-    matplotlib.image.imsave(image, shares, vmin=0, vmax=1, cmap=cmap, format="png")
+    matplotlib.image.imsave(image, shares, vmin=0, vmax=1, cmap="Blues", format="png")
     return base64.b64encode(image.getvalue()).decode()
 
 
@@ -170,13 +173,17 @@ def _charts(section: Section) -> list[str]:
 
 
 def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
-    """Draws a chart."""
+    """Draws a chart; its title is the caption of the table."""
     panels = dict(list(table.groupby(chart.panel, sort=False))) if chart.panel else {}
-    panels = panels or {chart.table: table}
-    columns = min(3, len(panels))
+    panels = panels or {"": table}
+    # More columns would make the text smaller than that of the page.
+    columns = min(2, len(panels))
     lines = math.ceil(len(panels) / columns)
-    size = (4.8 * columns, 3.8 * lines)
+    size = (4.9 * columns, 3.6 * lines + 0.6)
     made = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    made.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    title = textwrap.fill(chart.table, 45 * columns)
+    made.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)
     axes = np.ravel(made.subplots(lines, columns, squeeze=False))
     for axis, (name, part) in zip(axes, panels.items(), strict=False):
         if chart.kind == "heat":
@@ -184,11 +191,25 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
         else:
             _series(axis, part, chart)
         axis.set_title(str(name), loc="left", fontsize=10.5, parse_math=False)
-        axis.set_xlabel(chart.x)
-        axis.set_ylabel(chart.y)
+        is_share = chart.kind == "points"
+        axis.set_xlabel("" if is_share else chart.x)
+        axis.set_ylabel("share of tokens" if is_share else chart.y)
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[len(panels) :]:
         axis.remove()
+    if chart.series:
+        handles = {
+            label: handle
+            for axis in axes[: len(panels)]
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        # Below the panels, so that it covers no point.
+        look = {"ncols": 2 * columns, "fontsize": 9, "frameon": False}
+        legend = made.legend(
+            handles.values(), handles, loc="outside lower center", **look
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     return made
 
 
@@ -199,24 +220,28 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
         axis.set_xticks(
             range(len(names)), names, rotation=35, ha="right", parse_math=False
         )
-    for number, (name, part) in enumerate(parts):
+    elif pd.api.types.is_integer_dtype(table[chart.x]):
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    looks = zip(parts, itertools.cycle(PALETTE), strict=False)
+    for number, ((name, part), color) in enumerate(looks):
         style: dict[str, Any] = {"label": str(name), "markersize": 4, "marker": "o"}
         x = part[chart.x]
         if chart.kind == "points":
             x = [names.index(str(value)) + 0.12 * number for value in x]
             style["linestyle"] = "none"
-        elif len(part) > 60:
+        elif len(table) > 120:
             style["marker"] = ""
         if "low" in part:
             # Rounding can put a bound on the wrong side of 0 or 1.
             below, above = part[chart.y] - part["low"], part["high"] - part[chart.y]
             style["yerr"] = np.maximum([below, above], 0)
-        axis.errorbar(x, part[chart.y], **style, elinewidth=0.7)
+        axis.errorbar(x, part[chart.y], **style, color=color, elinewidth=0.7)
+    if chart.kind == "points":
+        low, high = axis.get_ylim()
+        axis.set_ylim(min(low, -0.03 * high), high)
     if chart.diagonal:
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
-    if chart.series:
-        for text in axis.legend(fontsize=8, frameon=False).get_texts():
-            text.set_parse_math(False)
+    axis.grid(alpha=0.25, linewidth=0.6)
 
 
 def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:

@@ -1,4 +1,4 @@
-"""Comparison of encoder layers: CKA, linear probes and attention.
+"""Comparison of encoder layers: CKA and linear probes.
 
 Words are represented by their first pieces, so encoders with different vocabularies are
 comparable. Letters: L layers (including the input of the first block), N words, D
@@ -20,10 +20,8 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from electra_tf.analysis.attention import Attention, attention
 from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.marked import Tagged
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, roc_auc
 from electra_tf.analysis.subject import (
@@ -37,19 +35,11 @@ from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen
 from electra_tf.tasks.base import Ragged, Rows
-from electra_tf.tasks.sentences import span_scores
 from electra_tf.tasks.tagging import word_rows
 
 _REPLACED_SHARE = 0.15
 _PROBED_WORDS = 50
-_MOST_PAIRS = 20_000
-_ROWS = 100
 _STRENGTHS = np.logspace(-3, 1, 5)
-PROBES = {
-    "tag": "accuracy",
-    "word": f"accuracy among the {_PROBED_WORDS} most frequent words",
-    "replaced": "AUC; 15 % of the words drawn anew from the text",
-}
 
 
 def read_words(
@@ -59,8 +49,8 @@ def read_words(
     *,
     longest: int,
     batch_size: int = 32,
-) -> tuple[np.ndarray, np.ndarray, Ragged]:
-    """Returns word states [L, N, D], word indices [N], and ids of rows.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns word states [L, N, D] and word indices [N].
 
     Splits long sentences; leaves out words without pieces.
     """
@@ -76,11 +66,9 @@ def read_words(
     )
     states = frozen.states_of(encoder, rows, frozen.READINGS["tagging"], batch_size)
     starts = np.cumsum([0, *map(len, sentences)])
-    numbers = []
-    for row, sentence in enumerate(pieces.sentence):
-        word = pieces.word[row]
-        numbers.append(starts[sentence] + word[word >= 0])
-    return states["words"], np.concatenate(numbers), ids
+    rows_of_words = zip(pieces.word, starts[pieces.sentence], strict=True)
+    numbers = [start + word[word >= 0] for word, start in rows_of_words]
+    return states["words"], np.concatenate(numbers)
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
@@ -95,20 +83,6 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     cross = np.square(first.T @ second).sum()
     own = [np.linalg.norm(each.T @ each) for each in (first, second)]
     return float(cross / (own[0] * own[1])) if min(own) > 0 else float("nan")
-
-
-def anisotropy(states: np.ndarray, seed: int = 0) -> float:
-    """Mean cosine similarity of random pairs of states [N, D] (Ethayarajh, 2019).
-
-    Raises UserError below two words.
-    """
-    if len(states) < 2:
-        raise UserError(f"{len(states)} words have no pairs: give more text.")
-    rng = np.random.default_rng(seed)
-    one = rng.integers(0, len(states), _MOST_PAIRS)
-    other = (one + rng.integers(1, len(states), _MOST_PAIRS)) % len(states)
-    units = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
-    return float(np.einsum("nd,nd->n", units[one], units[other]).mean())
 
 
 def probe(
@@ -148,39 +122,6 @@ def probe(
     return scores, baseline
 
 
-def span_probe(
-    states: np.ndarray, tagged: Sequence[Tagged], at: np.ndarray, *, seed: int = 0
-) -> tuple[list[float], float]:
-    """Trains as ``probe`` on span tags of words ``at`` [N]; returns exact-span F1.
-
-    The baseline predicts the most frequent training tag of each word, or O.
-    """
-    owner = np.repeat(np.arange(len(tagged)), [len(each.words) for each in tagged])
-    tags = np.array([tag for each in tagged for tag in each.tags], object)
-    words = np.array([w.lower() for each in tagged for w in each.words], object)
-    classes, numbers = np.unique(tags[at].astype(str), return_inverse=True)
-    training = halves(owner[at], seed)
-    held_out = np.unique(owner[at[~training]])
-    labels = [tagged[number].tags for number in held_out]
-
-    def score(predicted: np.ndarray) -> float:
-        answers = [predicted[owner == number].tolist() for number in held_out]
-        return span_scores(labels, answers)["f1"]
-
-    scores = []
-    for logits in _logits(states, numbers, owner[at], training):
-        predicted = np.full(len(tags), None, object)
-        predicted[at[~training]] = classes[logits.argmax(1)]
-        scores.append(score(predicted))
-    counts: dict[str, collections.Counter] = collections.defaultdict(
-        collections.Counter
-    )
-    for word, tag in zip(words[at[training]], tags[at[training]], strict=True):
-        counts[word][tag] += 1
-    usual = {word: own.most_common(1)[0][0] for word, own in counts.items()}
-    return scores, score(np.array([usual.get(w, "O") for w in words], object))
-
-
 def _logits(
     states: np.ndarray, numbers: np.ndarray, sentences: np.ndarray, training: np.ndarray
 ) -> Iterator[np.ndarray]:
@@ -189,7 +130,7 @@ def _logits(
     All layers share the regularization, chosen by cross-validation on their mean.
     """
     if len(np.unique(numbers[training])) < 2:
-        raise UserError("all words have the same class: there is nothing to probe.")
+        raise UserError("all words have the same class: a probe needs two.")
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
     folds = min(3, len(np.unique(sentences[training])))
     if folds > 1:
@@ -223,8 +164,8 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
         inside = encoders_in(given)
         if not inside:
             raise UserError(
-                f"--encoders: {given} has no encoder.keras, nor has a folder in it: "
-                "give folders of finished runs, of imports, or of a comparison."
+                f"--encoders: {given} has no encoder.keras, nor does a subfolder: name "
+                "folders of finished runs, imports or a comparison."
             )
         folders += inside
     folders = list(dict.fromkeys(folders))
@@ -237,103 +178,80 @@ def find_encoders(subject: Subject) -> dict[str, Inspector]:
 
 
 def section(subject: Subject) -> Section:
-    """Reports layers, probes and attention of all encoders on the tagged text."""
-    config, tagged, spans = subject.config, subject.tagged, subject.spans
-    for name in spans:
-        if name in (*PROBES, "clean", "drawn"):
-            raise UserError(f"--spans={name}=...: the name {name} is taken.")
+    """Reports layers and probes of all encoders on the tagged text."""
+    config, tagged = subject.config, subject.tagged
     sentences = [sentence.words for sentence in tagged]
     flat = np.array([word for each in sentences for word in each], object)
-    words = np.array([word.lower() for word in flat], object)
-    tags = np.array([tag for sentence in tagged for tag in sentence.tags], object)
+    words = np.array([word.lower() for word in flat])
+    tags = np.array([tag for sentence in tagged for tag in sentence.tags])
     owner = np.repeat(np.arange(len(tagged)), [len(each) for each in sentences])
     rng = np.random.default_rng(config.seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
     drawn = np.where(is_drawn, rng.permutation(flat), flat)
     is_replaced = np.array([word.lower() for word in drawn]) != words
     ends = np.cumsum([len(each) for each in sentences])
-    texts = {
-        "clean": sentences,
-        "drawn": [tuple(part) for part in np.split(drawn, ends[:-1])],
-        **{name: [each.words for each in own] for name, own in spans.items()},
-    }
-    states: dict[str, list] = {kind: [] for kind in texts}
-    heads: dict[str, Attention] = {}
+    drawn_sentences = [tuple(part) for part in np.split(drawn, ends[:-1])]
+    clean, corrupted = {}, {}
     for name, inspector in find_encoders(subject).items():
         encoder = inspector.home.load("encoder", TextEncoder)
         shared = {
             "longest": longest_row(inspector, encoder),
             "batch_size": config.batch_size,
         }
-        for kind, text in texts.items():
-            *found, ids = read_words(encoder, inspector.tokenizer, text, **shared)
-            states[kind].append(found)
-            if kind == "clean":
-                rows = [ids[row] for row in range(min(len(ids.splits) - 1, _ROWS))]
-        vocabulary = inspector.vocabulary
-        heads[name] = attention(encoder, rows, vocabulary.sep_id, vocabulary.cls_id)
+        clean[name], corrupted[name] = (
+            read_words(encoder, inspector.tokenizer, text, **shared)
+            for text in (sentences, drawn_sentences)
+        )
         subject.log(f"read {name}")
-
-    def common(kind: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Returns the indices of words that all encoders read, and their states."""
-        numbers = functools.reduce(np.intersect1d, (own for _, own in states[kind]))
-        kept = (values[:, np.isin(own, numbers)] for values, own in states[kind])
-        return numbers, dict(zip(heads, kept, strict=True))
-
-    at, clean = common("clean")
-    at_drawn, corrupted = common("drawn")
+    at, clean = _common(clean)
+    at_drawn, corrupted = _common(corrupted)
     frequent = {w for w, _ in collections.Counter(words).most_common(_PROBED_WORDS)}
     usual = np.array([word in frequent for word in words[at]])
+    probe_words = functools.partial(probe, seed=config.seed)
     layers, best = [], []
     for name, own in clean.items():
-        seed = {"seed": config.seed}
+        replaced = (is_replaced[at_drawn], owner[at_drawn])
         results = {
-            "tag": probe(own, tags[at].astype(str), owner[at], **seed),
-            "word": probe(
-                own[:, usual], words[at][usual].astype(str), owner[at][usual], **seed
-            ),
-            "replaced": probe(
-                corrupted[name],
-                is_replaced[at_drawn],
-                owner[at_drawn],
-                is_detection=True,
-                **seed,
-            ),
+            "tag": probe_words(own, tags[at], owner[at]),
+            "word": probe_words(own[:, usual], words[at][usual], owner[at][usual]),
+            "replaced": probe_words(corrupted[name], *replaced, is_detection=True),
         }
-        for kind, given in spans.items():
-            at_span, span_states = common(kind)
-            results[kind] = span_probe(span_states[name], given, at_span, **seed)
         for kind, (scores, baseline) in results.items():
-            layers += _rows(name, f"probe {kind}", scores)
+            layers += [
+                {"encoder": name, "probe": kind, "layer": layer, "score": score}
+                for layer, score in enumerate(scores)
+            ]
             best.append(
                 f"{name}, probe {kind}: {max(scores):.3f} at layer "
                 f"{int(np.argmax(scores))} (majority baseline {baseline:.3f})"
             )
-        layers += _rows(name, "mean cosine", [anisotropy(x, config.seed) for x in own])
         subject.log(f"probed {name}")
-    sentence = f"{len(at):,} words of {', '.join(config.tagged)}. {'; '.join(best)}."
+    names = ", ".join(Path(path).name for path in config.tagged) or "the sample"
+    sentence = f"{len(at):,} words of {names}. {'; '.join(best)}."
     tables = {
-        "By layer": pd.DataFrame(layers),
-        "Linear CKA of layers": _cka_table(clean),
-        "Attention by head": _head_table(heads),
+        "Probe scores by layer": pd.DataFrame(layers),
+        "Linear CKA of layers": _cka(clean),
     }
-    by_layer, cka, by_head = tables
+    by_layer, cka = tables
     charts = (
-        Chart(by_layer, "layer", "value", "measure", "encoder"),
+        Chart(by_layer, "layer", "score", "probe", "encoder"),
         Chart(cka, "layer", "other layer", "encoders", kind="heat", color="CKA"),
-        Chart(by_head, "block", "value", "measure", "encoder", "points"),
     )
     return Section("How do its layers differ?", sentence, tables, charts)
 
 
-def _rows(name: str, measure: str, values: Sequence[float]) -> list[dict]:
-    return [
-        {"encoder": name, "measure": measure, "layer": layer, "value": value}
-        for layer, value in enumerate(values)
-    ]
+def _common(
+    states: Mapping[str, tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns the indices of words that all encoders read, and their states."""
+    numbers = functools.reduce(np.intersect1d, (own for _, own in states.values()))
+    kept = {
+        name: values[:, np.isin(own, numbers)] for name, (values, own) in states.items()
+    }
+    return numbers, kept
 
 
-def _cka_table(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
+def _cka(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
     rows = []
     for one, other in itertools.combinations_with_replacement(clean, 2):
         for first, ours in enumerate(clean[one]):
@@ -341,19 +259,4 @@ def _cka_table(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
                 row = {"encoders": f"{one} and {other}"}
                 row |= {"layer": first, "other layer": second}
                 rows.append(row | {"CKA": linear_cka(ours, theirs)})
-    return pd.DataFrame(rows)
-
-
-def _head_table(heads: Mapping[str, Attention]) -> pd.DataFrame:
-    rows = []
-    for name, own in heads.items():
-        parts = {
-            "entropy (nats)": own.entropy,
-            "mean distance (tokens)": own.distance,
-            "share of [CLS] and [SEP]": own.special,
-        }
-        for measure, values in parts.items():
-            for (block, head), value in np.ndenumerate(values):
-                row = {"encoder": name, "measure": measure, "block": block + 1}
-                rows.append(row | {"head": head + 1, "value": float(value)})
     return pd.DataFrame(rows)

@@ -6,8 +6,7 @@ Letters: L lists, H hypotheses of a list.
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,16 @@ from electra_tf.config.commands import ScoreConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
-from electra_tf.tasks.tables import read_text
+from electra_tf.tasks.tables import json_lines, read_text
 
 AGGREGATES = {"mean": np.mean, "sum": np.sum, "worst": np.min}
 # Weights of the grid search, relative to the ratio of the scores' standard deviations.
 _STEPS = np.concatenate([[0.0], np.geomspace(1e-2, 1e2, 81)])
 _RESAMPLES = 2_000
+_SHAPE = {
+    "hypotheses": [(str, {"text": str, "score": (None, float)})],
+    "reference": (None, str),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,39 +57,28 @@ def read(path: str) -> list[NBest]:
     exist.
     """
     found = []
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, row in json_lines(read_text(path), path)[1]:
         where = f"{path}, line {number}"
-        row = files.parse_json(line, f"{where} is no JSON")
-        hypotheses = row.get("hypotheses") if isinstance(row, dict) else None
-        if not isinstance(hypotheses, list) or not hypotheses:
+        files.check_shape(row, _SHAPE, where)
+        hypotheses = [
+            (each, 0.0) if isinstance(each, str) else (each["text"], each.get("score"))
+            for each in row["hypotheses"]
+        ]
+        texts = tuple(text for text, _ in hypotheses)
+        first = np.array([score or 0.0 for _, score in hypotheses], float)
+        if not texts or not all(map(str.strip, texts)) or not np.isfinite(first).all():
             raise UserError(
-                f'{where}: no hypotheses. Give {{"hypotheses": [{{"text": ..., '
-                '"score": ...}]}.'
+                f"{where}: hypotheses must be a list of texts that are not empty, with "
+                "finite scores."
             )
-        texts, first = [], []
-        for each in hypotheses:
-            each = {"text": each} if isinstance(each, str) else each
-            text = each.get("text") if isinstance(each, dict) else None
-            if not isinstance(text, str) or not text.strip():
-                raise UserError(f"{where}: a hypothesis without a text: {each!r}.")
-            score = each.get("score", 0.0)
-            if not files.fits(score, float) or not np.isfinite(score):
-                raise UserError(f"{where}: the score {score!r} is no finite number.")
-            texts.append(text)
-            first.append(float(score))
         reference, edits, words = row.get("reference"), None, 0
         if reference is not None:
-            if not isinstance(reference, str):
-                raise UserError(f"{where}: the reference {reference!r:.60} is no text.")
             right = reference.split()
             words = len(right)
             edits = np.array([distance(text.split(), right) for text in texts])
-        name = row.get("id", number)
-        found.append(NBest(name, tuple(texts), np.array(first), edits, words))
+        found.append(NBest(row.get("id", number), texts, first, edits, words))
     if not found:
-        raise UserError(f"{path} has no lists: it is empty, or no JSON lines.")
+        raise UserError(f"{path} has no lists.")
     return found
 
 
@@ -158,7 +150,7 @@ def compare(
     ``words`` [L] are the reference lengths. Raises UserError if all are 0.
     """
     if not words.sum():
-        raise UserError("the references have no words: there is no word error rate.")
+        raise UserError("the references have no words.")
     first, second = (float(each.sum() / words.sum()) for each in (before, after))
 
     def rate(difference: np.ndarray, count: np.ndarray, axis: int) -> np.ndarray:
@@ -174,15 +166,9 @@ def compare(
             method="percentile",
             rng=np.random.default_rng(seed),
         ).bootstrap_distribution
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Change(
-        before=first,
-        after=second,
-        difference=second - first,
-        low=float(low),
-        high=float(high),
-        no_better=float((drawn >= 0).mean()),
-    )
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    no_better = float((drawn >= 0).mean())
+    return Change(first, second, second - first, low, high, no_better)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +200,7 @@ def evaluate(
     if weight is None:
         if len(lists) < 2:
             raise UserError(
-                "tuning needs two lists with references at least: give --weight."
+                "tuning needs at least two lists with references: give --weight."
             )
         order = np.random.default_rng(seed).permutation(len(lists))
         halves = order[: len(order) // 2], order[len(order) // 2 :]
@@ -245,57 +231,35 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
     known = [at for at, each in enumerate(lists) if each.edits is not None]
     if config.weight is None and len(known) < 2:
         raise UserError(
-            f"{config.input} has {len(known)} references, and the weight is tuned on "
-            "them: give --weight."
+            f"{config.input} has {len(known)} references; tuning the weight needs two: "
+            "give --weight."
         )
     folder = PretrainingFolder(named(config.model))
     tokenizer = folder.tokenizer(log, **config.tokenization)
     method, model = scores.load(folder, config.method)
-    models = {method: model}
-    if config.compare and method != "masked_lm" and folder.has_model("generator"):
-        other, model = scores.load(folder, "masked_lm")
-        models[other] = model
     texts = sorted({text for each in lists for text in each.texts})
     log(f"{len(lists):,} lists, {len(texts):,} different hypotheses")
-    costs: dict[str, dict[str, float]] = {}
-    by_way: dict[tuple[str, str], list[np.ndarray]] = {}
-    for name, asked in models.items():
-        began = time.monotonic()
-        found = scores.token_scores(
-            name, asked, tokenizer, texts, batch_size=config.batch_size, log=log
-        )
-        tokens = sum(map(len, found))
-        costs[name] = {
-            "rows": tokens if name == "masked_lm" else len(texts),
-            "seconds": time.monotonic() - began,
-        }
-        for aggregate in AGGREGATES if config.compare else (config.by,):
-            number = {
-                text: float(AGGREGATES[aggregate](values))
-                for text, values in zip(texts, found, strict=True)
-            }
-            by_way[name, aggregate] = [
-                np.array([number[text] for text in each.texts]) for each in lists
-            ]
-    weight, numbers = config.weight, {"costs": costs}
+    by_token = scores.token_scores(
+        method, model, tokenizer, texts, batch_size=config.batch_size, log=log
+    )
+    by_text = dict(zip(texts, map(AGGREGATES[config.by], by_token), strict=True))
+    own = [np.array([by_text[text] for text in each.texts]) for each in lists]
+    weight, report = config.weight, {"method": method, "by": config.by}
     if known:
-        judged = [lists[at] for at in known]
-        ways = {
-            way: evaluate(judged, [own[at] for at in known], config.weight, config.seed)
-            for way, own in by_way.items()
-        }
-        weight = ways[method, config.by].weight
-        best = errors_of(judged, [int(np.argmin(each.edits)) for each in judged])
-        oracle = float(best.sum() / sum(each.words for each in judged))
-        cli.say(table(ways, oracle, costs))
-        numbers |= {
-            "lists": len(judged),
-            "oracle": oracle,
-            "ways": {
-                " ".join(way): dataclasses.asdict(each) for way, each in ways.items()
-            },
-        }
-    chosen = choose(lists, by_way[method, config.by], weight)
+        scored = [lists[at] for at in known]
+        result = evaluate(scored, [own[at] for at in known], weight, config.seed)
+        best = errors_of(scored, [int(np.argmin(each.edits)) for each in scored])
+        oracle = float(best.sum() / sum(each.words for each in scored))
+        weight, change = result.weight, result.change
+        cli.say(
+            f"word error rate, %: first pass {100 * change.before:.2f}, re-ranked "
+            f"{100 * change.after:.2f} ({100 * change.low:+.2f} to "
+            f"{100 * change.high:+.2f}), {method} alone {100 * result.alone:.2f}, best "
+            f"of each list {100 * oracle:.2f}"
+        )
+        report |= {"lists": len(scored), "oracle": oracle, "alone": result.alone}
+        report |= dataclasses.asdict(change)
+    chosen = choose(lists, own, weight)
     files.write_json_lines(
         config.output,
         (
@@ -305,28 +269,4 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
     )
     log(f"wrote {config.output}, {method} by {config.by} with weight {weight:.4g}")
     if config.report:
-        files.write_json(config.report, numbers | {"weight": weight})
-
-
-def table(
-    ways: Mapping[tuple[str, str], Reranked],
-    oracle: float,
-    costs: Mapping[str, Mapping[str, float]],
-) -> str:
-    """Formats the word error rates in percent."""
-    first = next(iter(ways.values())).change.before
-    lines = [
-        f"word error rate, %: first pass {100 * first:.2f}, best of each list "
-        f"{100 * oracle:.2f}",
-        f"{'score':<18}{'weight':>10}{'re-ranked':>11}{'difference':>12}"
-        f"{'95 %':>18}{'alone':>8}{'rows':>10}{'seconds':>9}",
-    ]
-    for (method, by), way in ways.items():
-        change, cost = way.change, costs[method]
-        interval = f"{100 * change.low:+.2f} to {100 * change.high:+.2f}"
-        lines.append(
-            f"{f'{method} {by}':<18}{way.weight:>10.4g}{100 * change.after:>11.2f}"
-            f"{100 * change.difference:>+12.2f}{interval:>18}{100 * way.alone:>8.2f}"
-            f"{cost['rows']:>10,}{cost['seconds']:>9.1f}"
-        )
-    return "\n".join(lines)
+        files.write_json(config.report, report | {"weight": weight})

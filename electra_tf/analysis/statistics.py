@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import stats
 from sklearn import metrics
 
 from electra_tf.analysis.extra import pandas as pd
@@ -104,15 +103,9 @@ def bootstrap(
         at = np.concatenate([places[number] for number in chosen])
         return statistic(*(column[at] for column in columns))
 
-    if len(places) < 2:
+    size = len(places)
+    if size < 2:
         return float("nan"), float("nan")
-    result = stats.bootstrap(
-        (np.arange(len(places)),),
-        resampled,
-        n_resamples=resamples,
-        vectorized=False,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    low, high = np.nanquantile(result.bootstrap_distribution, [0.025, 0.975])
+    drawn = np.random.default_rng(seed).integers(0, size, (resamples, size))
+    low, high = np.nanquantile(list(map(resampled, drawn)), [0.025, 0.975])
     return float(low), float(high)

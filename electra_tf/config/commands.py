@@ -116,8 +116,7 @@ class InspectConfig(TokenizerFlags):
 
     --curves plots the learning curves of finished or unfinished runs, from their
     metrics.jsonl; folders without this file are skipped. Circles are held-out values,
-    pale lines are means over training windows. An .html page also has a table of the
-    last values.
+    pale lines are means over training windows.
     """
 
     model: str | None = field(
@@ -147,7 +146,7 @@ class InspectConfig(TokenizerFlags):
     overwrite: bool = field(False, "Replace an existing file.")
     json: bool = field(False, "Print one JSON object per text.")
     curves: str | None = field(
-        None, "Picture (.png, .svg, .pdf) or page (.html) of learning curves to write."
+        None, "Picture of learning curves to write (.png, .svg, .pdf)."
     )
     by: Literal["steps", "tokens", "flops"] = field(
         "steps",
@@ -185,9 +184,9 @@ class ScoreConfig(TokenizerFlags):
       # Accuracy on minimal pairs in BLiMP's format.
       python -m electra_tf score --model=runs/small --data=blimp/ --limit=100
 
-      # Best hypothesis of each n-best list, compared with other scoring methods.
+      # Best hypothesis of each n-best list.
       python -m electra_tf score --model=runs/small --input=lists.jsonl \
-          --output=best.jsonl --compare
+          --output=best.jsonl
 
     A line of --data has sentence_good, sentence_bad, UID and field. Prints the accuracy
     by paradigm and by field, with 95 % confidence intervals.
@@ -234,11 +233,6 @@ class ScoreConfig(TokenizerFlags):
         min=0,
         only_with="input",
     )
-    compare: bool = field(
-        False,
-        "Also score --input with all other methods that the folder supports.",
-        only_with="input",
-    )
     seed: int = field(
         0,
         "Seed of the split of --input and of the bootstrap.",
@@ -276,28 +270,23 @@ class AnalyzeConfig(TokenizerFlags):
       python -m electra_tf analyze --model=runs/small --output=report
       python -m electra_tf analyze --model=imported --output=report \
           --text=my_text/ --only=calibration
-      python -m electra_tf analyze --model=compared --output=report
 
-    Trains no model. Writes report.html, which works offline, and report.json. Parts
-    with missing data are skipped with a note. Needs the extra `analysis`.
+    Trains no model. Writes report.html, which works offline, and report.json. Without
+    data, small samples show how the parts look. Parts that fail for their data are
+    skipped with a note. Needs the extra `analysis`.
 
     inspect: predictions and attention of every head on a few texts.
     calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
-    by its generator, a unigram, a uniform one, and the generators of --generators.
+    by its generator, a unigram and a uniform one.
     errors: detection of the wrong words of --errors.
     bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency,
     length, piece and position, beside the generator's accuracy.
-    representations: layers, heads and linear probes on --tagged, also of --encoders;
+    representations: layers and linear probes on --tagged, also of --encoders;
     the only part for a masked LM.
-
-    For a comparison (python -m electra_tf compare), analyzes the first discriminator.
-    The errors part also scores its masked LMs; representations covers all its encoders.
     """
 
     model: str | None = field(
-        None,
-        "Folder of a pretraining run, of an import or of a comparison; or mini.",
-        required=True,
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
     output: str | None = field(None, "Folder to write the report to.", required=True)
     overwrite: bool = field(False, "Replace an existing report.")
@@ -312,11 +301,8 @@ class AnalyzeConfig(TokenizerFlags):
     inspect: tuple[str, ...] = field(
         (),
         "Text for predictions and attention; may be given several times. Default: "
-        "sentences of --tagged, else of --text.",
+        "sentences of --tagged.",
         repeated=True,
-    )
-    generators: tuple[str, ...] = field(
-        (), "Folders of other runs whose generators corrupt the text too."
     )
     limit: int = field(1_000, "Maximum rows of text.", min=2)
     errors: tuple[str, ...] = field(
@@ -335,11 +321,6 @@ class AnalyzeConfig(TokenizerFlags):
         (),
         "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
     )
-    spans: tuple[str, ...] = field(
-        (),
-        "NAME=FILE: sentences with chunks or named entities, a word first and its tag "
-        "(B-, I- or O) last on every line: another probe of layers.",
-    )
     encoders: tuple[str, ...] = field(
         (), "Folders of other encoders, or of a comparison, beside the model's."
     )
@@ -353,11 +334,6 @@ class AnalyzeConfig(TokenizerFlags):
         require(
             not unknown,
             f"--only={','.join(unknown)} is unknown. Allowed are {', '.join(PARTS)}.",
-        )
-        nameless = [each for each in self.spans if not all(each.partition("=")[::2])]
-        require(
-            not nameless,
-            f"--spans={','.join(nameless)}: give NAME=FILE, as in entities=dev.conll.",
         )
 
 

@@ -153,7 +153,7 @@ def create_app(model: str | None = None) -> FastAPI:
         rows = [{names[0]: x} if isinstance(x, str) else x for x in request.texts]
         for row in rows:
             if set(row) != set(names):
-                raise HTTPException(422, f"the model wants {' and '.join(names)}")
+                raise HTTPException(422, f"the model needs {' and '.join(names)}")
         return {"predictions": await batcher.answer(rows)}
 
     return app

@@ -3,9 +3,9 @@
     pip install grpcio && pip install --no-deps tensorflow-serving-api
     python grpc_server.py --model=cola=runs/cola/saved_model --port=8500
 
-It answers ``PredictionService.Predict``, so that a client of TensorFlow Serving needs
-no change, and loads a SavedModel, so that it needs nothing of this library. It does not
-put requests together into batches, reload models, or know versions.
+Implements ``PredictionService.Predict``, so clients of TensorFlow Serving work
+unchanged, and loads a SavedModel, so it does not need this library. It does not batch
+requests, reload models or support versions.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
         if name not in signatures:
             known = ", ".join(signatures)
             self._refuse(context, "NOT_FOUND", f"signature {name!r}; known: {known}")
-        wanted = set(signatures[name].structured_input_signature[1])
-        if set(request.inputs) != wanted:
-            said = f"inputs must be {', '.join(sorted(wanted))}"
-            self._refuse(context, "INVALID_ARGUMENT", said)
+        names = set(signatures[name].structured_input_signature[1])
+        if set(request.inputs) != names:
+            message = f"inputs must be {', '.join(sorted(names))}"
+            self._refuse(context, "INVALID_ARGUMENT", message)
         for key, given in request.inputs.items():
             shape = [each.size for each in given.tensor_shape.dim]
             rows = shape[0] if shape else 1
             if min(shape, default=1) < 0 or math.prod(shape) > MAX_VALUES:
-                said = f"{key} has the shape {shape}; at most {MAX_VALUES} values"
-                self._refuse(context, "INVALID_ARGUMENT", said)
+                message = f"{key} has the shape {shape}; at most {MAX_VALUES} values"
+                self._refuse(context, "INVALID_ARGUMENT", message)
             if rows > MAX_ROWS:
-                said = f"{key} has {rows} rows; at most {MAX_ROWS}"
-                self._refuse(context, "INVALID_ARGUMENT", said)
+                message = f"{key} has {rows} rows; at most {MAX_ROWS}"
+                self._refuse(context, "INVALID_ARGUMENT", message)
         try:
             inputs = {key: tf.make_ndarray(x) for key, x in request.inputs.items()}
             outputs = signatures[name](**{k: tf.constant(x) for k, x in inputs.items()})
         except (KeyError, TypeError, ValueError, tf.errors.OpError) as error:
-            said = str(error).partition("\n")[0]
-            self._refuse(context, "INVALID_ARGUMENT", said)
+            message = str(error).partition("\n")[0]
+            self._refuse(context, "INVALID_ARGUMENT", message)
         response = predict_pb2.PredictResponse(model_spec=spec)
         for key, value in outputs.items():
             response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
         return response
 
-    def _refuse(self, context: Any, code: str, said: str) -> None:
-        context.abort(getattr(grpc.StatusCode, code), said)  # raises
+    def _refuse(self, context: Any, code: str, message: str) -> None:
+        context.abort(getattr(grpc.StatusCode, code), message)  # raises
 
 
 def start(folders: dict[str, str], port: int) -> tuple[grpc.Server, int]:

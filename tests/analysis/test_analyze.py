@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 
 import numpy as np
@@ -10,9 +9,11 @@ import pandas as pd
 import pytest
 
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import render
+from electra_tf.analysis import errors, render
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.config.commands import PARTS
+from electra_tf.analysis.subject import Subject
+from electra_tf.cli import note
+from electra_tf.config.commands import PARTS, AnalyzeConfig
 from electra_tf.pretraining import Electric
 from tests import tiny, tiny_run
 from tests.analysis.test_output import Document
@@ -89,11 +90,9 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_all_parts(model, data, flags, tmp_path, capsys):
+def test_all_parts(model, flags, tmp_path, capsys):
     output = tmp_path / "report"
-    (data / "spans.txt").write_text("the B-X\nbook I-X\nwas O\n\nbad O\n\n" * 4)
-    more = [f"--spans=thing={data / 'spans.txt'}"]
-    assert run(model, output, *flags, *more) == 0
+    assert run(model, output, *flags) == 0
     shown = capsys.readouterr()
     for number, name in enumerate(PARTS, 1):
         assert f"part {number} of {len(PARTS)}: {name}" in shown.err
@@ -106,8 +105,6 @@ def test_all_parts(model, data, flags, tmp_path, capsys):
         lead = precisions["discriminator"] - row["average precision"]
         assert row["lead of discriminator"] == pytest.approx(lead)
         assert row["lead low"] <= row["lead high"]
-    layers, *_ = numbers["representations"].values()
-    assert "probe thing" in {row["measure"] for row in layers}
     rows, *_ = numbers["calibration"].values()
     kinds = [row["corruption"] for row in rows if row["stage"] == "scaled"]
     assert kinds == ["own generator", "unigram", "uniform"]
@@ -161,17 +158,36 @@ def test_the_extra_is_named_if_it_is_missing(model, tmp_path, monkeypatch):
 
 
 def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
-    with pytest.raises(SystemExit, match="no part has its data"):
-        run(model, tmp_path / "report")
+    missing = [f"--{name}={tmp_path / 'none.txt'}" for name in ("text", "tagged")]
+    with pytest.raises(SystemExit, match="no part has data"):
+        run(model, tmp_path / "report", *missing)
     assert "left out" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="--text"):
-        run(model, tmp_path / "report", "--only=calibration")
-    for flag, message in (
-        ("--only=nothing", r"--only=nothing is unknown.*calibration"),
-        ("--only=errors", "name files with --errors"),
-    ):
-        with pytest.raises(SystemExit, match=message):
-            run(model, tmp_path / "report", *flag.split())
+    with pytest.raises(SystemExit, match=r"none\.txt"):
+        run(model, tmp_path / "report", *missing, "--only=calibration")
+    with pytest.raises(SystemExit, match=r"--only=nothing is unknown.*calibration"):
+        run(model, tmp_path / "report", "--only=nothing")
+
+
+def test_samples_of_the_package(model, capsys):
+    given = Subject(AnalyzeConfig(model=str(model), output="x"), note)
+    (found,) = errors.sentences_of(given).values()
+    wrong = [kind for each in found for kind in each.kinds if kind]
+    assert (len(found), len(wrong)) == (40, 51)
+    tagged = given.tagged
+    assert (len(tagged), sum(len(each.words) for each in tagged)) == (40, 439)
+    assert {"NOUN", "VERB", "PUNCT"} < {tag for each in tagged for tag in each.tags}
+    assert "no --tagged: taking the 40 sentences" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_report_of_mini_needs_no_data(tmp_path, capsys):
+    assert run("mini", tmp_path / "report") == 0
+    shown = capsys.readouterr()
+    assert "left out" not in shown.err
+    assert "nan" not in shown.out
+    assert "439 words of the sample" in shown.out
+    numbers = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [*numbers] == ["model", *PARTS]
 
 
 def test_models_that_cannot_be_asked(data, tmp_path):
@@ -188,33 +204,3 @@ def test_models_that_cannot_be_asked(data, tmp_path):
         run(electric, tmp_path / "report", text)
     assert "\n" not in stopped.value.code
     assert not (tmp_path / "report").exists()
-
-
-@pytest.mark.slow
-def test_a_comparison_is_one_folder(flags, tmp_path):
-    """The discriminator of a comparison is asked, and its masked LM beside it."""
-    compared = tmp_path / "compared"
-    pair = tiny_run.save(compared / "runs" / "electra" / "seed-0", mask_rate=0.5)
-    alone = tiny_run.save(compared / "runs" / "bert" / "seed-0", mask_rate=0.5)
-    (alone / "discriminator.keras").unlink()
-    shutil.copytree(pair, pair / "points" / "0.5")
-    (compared / "results.jsonl").write_text("")
-    both, one = tmp_path / "both", tmp_path / "one"
-    assert run(compared, both, *flags, "--only=errors,representations") == 0
-    assert run(pair, one, *flags, "--only=errors") == 0
-    both, one = (check_page(output) for output in (both, one))
-    layers, *_ = both["representations"].values()
-    names = {f"{name}/seed-0" for name in ("electra", "bert")}
-    assert {row["encoder"] for row in layers} == names
-    # Both have the same weights, so that the masked LM is the generator of the pair.
-    rows, *_ = both["errors"].values()
-    found = {row.pop("scorer"): row for row in rows}
-    assert found.pop("masked LM bert/seed-0") == found["generator"]
-    alone, *_ = one["errors"].values()
-    assert found == {row.pop("scorer"): row for row in alone}
-
-
-def test_a_comparison_that_has_kept_nothing(tmp_path):
-    (tmp_path / "results.jsonl").write_text("")
-    with pytest.raises(SystemExit, match="kept no models: compare with --keep"):
-        run(tmp_path, tmp_path / "out")

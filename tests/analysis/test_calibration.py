@@ -79,5 +79,5 @@ def test_what_cannot_be_calibrated():
     none = np.zeros(0)
     with pytest.raises(ValueError, match="no tokens"):
         calibration.measures(none, none, none)
-    with pytest.raises(ValueError, match="only ones of one kind"):
+    with pytest.raises(ValueError, match="needs replaced and original tokens"):
         calibration.fit_temperature(np.ones(3), np.ones(3, bool))

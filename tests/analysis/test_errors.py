@@ -142,5 +142,5 @@ def test_the_lead_over_another_scorer():
 
 def test_nothing_is_wrong():
     marked = [Marked(("a", "b"), ("", ""))] * 4
-    with pytest.raises(ValueError, match="not one word is marked"):
+    with pytest.raises(ValueError, match="no word is marked"):
         errors.evaluate(marked, np.arange(8.0))

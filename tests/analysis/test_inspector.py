@@ -203,7 +203,7 @@ def test_what_a_folder_lacks_is_said(model, tmp_path):
         Inspector(folder, warn).verdicts("book")
     for path in folder.glob("*.keras"):
         path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"converted first .*--to=imported"):
+    with pytest.raises(FileNotFoundError, match=r"Convert .* first .*--to=imported"):
         Inspector(folder, warn).verdicts("book")
     (folder / "checkpoints").mkdir()
     with pytest.raises(FileNotFoundError, match="has not finished"):

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from electra_tf.analysis import marked
-from electra_tf.analysis.marked import Tagged
 
 M2 = """S This are a sentence .
 A 1 2|||SVA|||is|||REQUIRED|||-NONE-|||0
@@ -53,8 +52,8 @@ def test_agreement_is_a_share_of_the_annotators_of_the_file(tmp_path):
         (["A 0 2|||X|||a|||R|||-|||0", "A 1 3|||X|||a|||R|||-|||0"], "line 3.*overlap"),
         (["A 1 1|||X|||a|||R|||-|||0", "A 1 1|||Y|||b|||R|||-|||0"], "1 1 .*overlap"),
         (["A 0 3|||X|||a|||R|||-|||0", "A 1 1|||Y|||b|||R|||-|||0"], "0 3 .*overlap"),
-        (["A one two|||X"], "line 2 is no edit"),
-        (["A 0 1|||X|||a"], "line 2 is no edit"),
+        (["A one two|||X"], "line 2 is not an edit"),
+        (["A 0 1|||X|||a"], "line 2 is not an edit"),
         (["B 0 1"], "begin with S or A"),
     ],
 )
@@ -83,7 +82,7 @@ def test_columns(tmp_path):
     found = read(tmp_path, "I\tc\nlikes\ti\n\nit\tc\n", "fce.tsv.conll")
     assert [each.kinds for each in found] == [("", "error"), ("",)]
     assert read(tmp_path, "a x 0\nb y 1\n", "x.txt")[0].kinds == ("", "error")
-    with pytest.raises(ValueError, match="neither c nor i"):
+    with pytest.raises(ValueError, match="must be c or i"):
         read(tmp_path, "I\tB-X\n", "x.txt")
 
 
@@ -115,16 +114,20 @@ def test_minimal_pairs(tmp_path):
 
 def test_empty_and_missing_files(tmp_path):
     for name in ("x.m2", "x.conll"):
-        with pytest.raises(ValueError, match=r"single word|is empty"):
+        with pytest.raises(ValueError, match=r"single word|no words|is empty"):
             read(tmp_path, "\n", name)
     with pytest.raises(OSError, match=re.escape("none.m2")):
         marked.read(str(tmp_path / "none.m2"), 0.5, refuse)
 
 
-def test_tagged_files(tmp_path):
-    path = tmp_path / "x.conllu"
-    path.write_text("1\tIs\tbe\tAUX\tVBZ\t_\t0\troot\t_\t_\n\n")
-    assert marked.read_tagged(str(path)) == [Tagged(("Is",), ("AUX",))]
-    path = tmp_path / "x.txt"
-    path.write_text("Is VBZ B-VP\n")
-    assert marked.read_tagged(str(path)) == [Tagged(("Is",), ("VBZ",))]
+@pytest.mark.parametrize(
+    ("name", "text", "tag"),
+    [
+        ("x.conllu", "1\tIs\tbe\tAUX\tVBZ\t_\t0\troot\t_\t_\n\n", "AUX"),
+        ("x.txt", "Is VBZ B-VP\n", "VBZ"),
+    ],
+)
+def test_tagged_files(tmp_path, name, text, tag):
+    (tmp_path / name).write_text(text)
+    (sentence,) = marked.read_tagged(str(tmp_path / name))
+    assert (sentence.words, sentence.tags) == (("Is",), (tag,))
