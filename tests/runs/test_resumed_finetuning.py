@@ -281,26 +281,24 @@ def assert_ended(done):
 
 @pytest.mark.slow
 def test_killed_at_several_places_ends_as_undisturbed(values, tmp_path):
-    """In two seeds, in the scoring, and in the export; a preemption between."""
+    """In two seeds, between them, and in the export; a preemption between."""
     folder, whole = tmp_path / "killed", tmp_path / "whole"
+    values = {**values, "seeds": 2}
     done = subprocess.run(command(values, whole), capture_output=True, check=False)
     assert_ended(done)
     state = folder / "checkpoints"
     places = [
         (lambda: (state / "seed-0" / "ckpt-4.index").exists(), signal.SIGKILL),
-        (lambda: (state / "seed-0" / "ckpt-8.index").exists(), signal.SIGTERM),
-        (lambda: (state / "done-0.json").exists(), signal.SIGKILL),
-        (lambda: (state / "seed-1" / "ckpt-4.index").exists(), signal.SIGKILL),
-        (lambda: (state / "done-1.json").exists(), signal.SIGTERM),
-        (lambda: (state / "done-2.json").exists(), signal.SIGKILL),
+        (lambda: (state / "done-0.json").exists(), signal.SIGTERM),
+        (lambda: (state / "seed-1" / "ckpt-8.index").exists(), signal.SIGKILL),
         (lambda: (folder / "model.keras").exists(), signal.SIGKILL),
     ]
     codes = [start(values, folder, *place)[0] for place in places]
-    assert codes.count(-signal.SIGKILL) >= 5
+    assert codes.count(-signal.SIGKILL) >= 2
     assert {*codes} <= {-signal.SIGKILL, -signal.SIGTERM, cli.STOPPED}
     done = subprocess.run(command(values, folder), capture_output=True, check=False)
     assert_ended(done)
-    assert "3 of 3 seeds are done" in done.stdout.decode()
+    assert "2 of 2 seeds are done" in done.stdout.decode()
     for name in ("results.json", "predictions.tsv"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
     assert without_speed(folder) == without_speed(whole)
