@@ -93,7 +93,7 @@ def task_kind(task):
 @pytest.mark.parametrize("kind", KINDS)
 def test_litert_agrees_with_the_model(tmp_path, kind):
     task = KINDS[kind]()
-    model = task.build_model(common.encoder())
+    model = task.build_model(common.encoder(layers=1))
     path = str(tmp_path / "model.tflite")
     with warnings.catch_warnings(action="error", category=UserWarning):
         assert serving.export_litert(model, task, path) < 1e-4
@@ -104,7 +104,7 @@ def test_litert_agrees_with_the_model(tmp_path, kind):
 def test_litert_needs_no_package_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     task = KINDS["regression"]()
-    model = task.build_model(common.encoder())
+    model = task.build_model(common.encoder(layers=1))
     path = tmp_path / "model.tflite"
     with pytest.warns(UserWarning, match="ai_edge_litert"):
         assert serving.export_litert(model, task, str(path)) < 1e-4
@@ -117,7 +117,7 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
     task = KINDS[kind]()
-    model = task.build_model(common.encoder())
+    model = task.build_model(common.encoder(layers=1))
     path = str(tmp_path / "model.onnx")
     assert serving.export_onnx(model, task, path) < 1e-4
     check(task, model, run_onnx(path))
