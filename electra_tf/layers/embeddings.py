@@ -200,10 +200,6 @@ class TextEmbedding(Serializable, keras.layers.Layer):
             raise ValueError(f"{message} Got {length} tokens.")
         return length
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns (B, S, E)."""
-        return (*input_shape, self.size)
-
 
 class _BorrowingEmbedding(TextEmbedding):
     """Embeddings that share tables with another ``TextEmbedding``."""

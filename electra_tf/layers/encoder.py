@@ -243,16 +243,3 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
     def _take_over_layers(self, source: TextEncoder) -> None:
         copy_own_weights(source, self)
         self.transformer.set_weights(source.transformer.get_weights())
-
-    def compute_output_spec(
-        self,
-        inputs: Mapping[str, keras.KerasTensor],
-        training: bool = False,
-        seed: keras.KerasTensor | None = None,
-    ) -> keras.KerasTensor:
-        """Returns [B, S, D] in the compute dtype."""
-        ids = inputs
-        if isinstance(inputs, Mapping):
-            ids = inputs.get("input_ids", inputs.get("token_ids"))
-        shape = (*ids.shape, self.hidden_size)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)

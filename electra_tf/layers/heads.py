@@ -56,10 +56,6 @@ class Dropout(Serializable, keras.layers.Layer):
             return inputs
         return fused.drop(inputs, seed=check_seed(seed), rate=self.rate)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns ``input_shape``."""
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class MaskedLMHead(Serializable, keras.layers.Layer):
@@ -130,13 +126,6 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         logits = tf.matmul(rows, self.embeddings.word_table(), transpose_b=True)
         return logits + tf.cast(self.output_bias, tf.float32)
 
-    def compute_output_spec(
-        self, hidden: keras.KerasTensor, masked_lm_positions: keras.KerasTensor
-    ) -> keras.KerasTensor:
-        """Returns float32 [B, P, V]."""
-        shape = (*masked_lm_positions.shape, self.embeddings.vocab_size)
-        return keras.KerasTensor(shape, dtype="float32")
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenHead(Serializable, keras.layers.Layer):
@@ -182,9 +171,3 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         logits = weights.matmul(tf.cast(rows, tf.float32), self.prediction_kernel)
         logits += tf.cast(self.prediction_bias, tf.float32)
         return tf.reshape(logits, [batch, length])
-
-    def compute_output_spec(
-        self, hidden: keras.KerasTensor, training: bool = False
-    ) -> keras.KerasTensor:
-        """Returns float32 [B, S]."""
-        return keras.KerasTensor(hidden.shape[:-1], dtype="float32")

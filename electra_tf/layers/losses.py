@@ -27,10 +27,7 @@ def weighted_mean(
     weights have one shape. The result, a float32 scalar, is 0 if the total is 0.
 
     Examples:
-        >>> values, weights = (
-        ...     tf.constant([1.0, 3.0, 100.0]),
-        ...     tf.constant([1.0, 1.0, 0.0]),
-        ... )
+        >>> values, weights = tf.constant([[1.0, 3.0, 100.0], [1.0, 1.0, 0.0]])
         >>> float(et.losses.weighted_mean(values, weights))
         2.0
     """
@@ -73,9 +70,8 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     Labels are boolean or in [0, 1]; a positive logit favors label 1.
 
     Examples:
-        >>> loss = et.losses.binary_cross_entropy(
-        ...     tf.constant([True]), tf.constant([0.0])
-        ... )
+        >>> labels, logits = tf.constant([True]), tf.constant([0.0])
+        >>> loss = et.losses.binary_cross_entropy(labels, logits)
         >>> loss.numpy().round(3)  # the log of 2
         array([0.693], dtype=float32)
     """

@@ -213,10 +213,6 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
             **norm,
         )
 
-    def compute_output_shape(self, hidden_shape: tuple) -> tuple:
-        """Returns ``hidden_shape``."""
-        return hidden_shape
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class TransformerEncoder(BlockOptions, keras.layers.Layer):
@@ -306,7 +302,3 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
                 run = functools.partial(self._call_traced, block, **options)
             states.append(run(states[-1]))
         return states
-
-    def compute_output_shape(self, hidden_shape: tuple) -> tuple:
-        """Returns ``hidden_shape``."""
-        return hidden_shape

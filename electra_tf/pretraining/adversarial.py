@@ -239,9 +239,7 @@ class GumbelElectra(_AdversarialElectra):
     ValueError; other arguments as in ``ReinforceElectra``.
 
     Examples:
-        >>> model = pretraining.GumbelElectra(
-        ...     generator, discriminator, gumbel_temperature=0.5
-        ... )
+        >>> model = pretraining.GumbelElectra(generator, discriminator)
     """
 
     def __init__(

@@ -42,17 +42,6 @@ class Electra(PretrainingModel):
     ``TextEmbedding`` to both encoders. ``call`` returns the discriminator's logits, by
     default rtd_logits [B, S].
 
-    Example::
-
-        embeddings = et.layers.TextEmbedding(vocab_size=30522, size=128)
-        generator = et.MaskedLM(
-            et.TextEncoder(embeddings, num_layers=12, hidden_size=64, num_heads=1)
-        )
-        discriminator = et.TextEncoder(
-            embeddings, num_layers=12, hidden_size=256, num_heads=4
-        )
-        model = et.Electra(generator, discriminator)
-
     Args:
         generator: ``MaskedLM``, ``TwoTowerGenerator`` (ELECTRA-TT of the Electric
             paper), ``UnigramGenerator``, or a model with ``predictions`` and

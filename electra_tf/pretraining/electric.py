@@ -1,23 +1,10 @@
 """Electric: an energy-based cloze model, trained by noise-contrastive estimation.
 
 Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP).
-Electric models the probability of a token given all others without a softmax and
-without [MASK]:
-
-    p(x_t | x without t) = exp(-E(x)_t) / Z(x without t),    E(x)_t = w . h(x)_t
-
-h is the encoder of the whole text. In training (section 2), noise from a two-tower
-generator q(. | x without t) replaces k random tokens of n. With Z = 1, exp(-E)
-stands for p, and Bayes' rule over (n - k) data and k noise tokens gives
-
-    P(data)  = (n - k) exp(-E) / ((n - k) exp(-E) + k q)
-    P(noise) = k q / ((n - k) exp(-E) + k q) = sigmoid(logit),
-    logit    = log(k q) - log((n - k) exp(-E)) = E(x)_t + log q + log(k / (n - k)).
-
-The sign agrees with ELECTRA's head: a high energy is an unlikely token, a positive
-logit is noise. The loss is the binary cross-entropy of these logits. Algorithm 2 needs
-one pass, with the noisy text as the context of every token. A draw that equals the
-original is labeled noise.
+docs/objectives.md derives the loss, the binary cross-entropy of noise against data at
+every token. A high energy is an unlikely token and a positive logit is noise, as in
+ELECTRA's head. One pass scores all tokens, each in the noisy text (Algorithm 2). A draw
+that equals the original is labeled noise.
 
 Letters: B batch, S sequence.
 """
@@ -131,9 +118,8 @@ class EnergyModel(Discriminator):
     ``call`` returns energies E(x)_t, [B, S] float32, not replaced-token logits.
 
     Examples:
-        >>> model = pretraining.EnergyModel(
-        ...     discriminator, pretraining.NoiseContrastiveEstimation()
-        ... )
+        >>> objective = pretraining.NoiseContrastiveEstimation()
+        >>> model = pretraining.EnergyModel(discriminator, objective)
         >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
         TensorShape([1, 4])
     """
@@ -198,17 +184,12 @@ def pseudo_log_likelihood(
 
     Examples:
         >>> tokenizer = et.load("mini").tokenizer
-        >>> table = et.layers.TextEmbedding(
-        ...     len(tokenizer.vocabulary), 16, max_positions=32
-        ... )
+        >>> table = et.layers.TextEmbedding(len(tokenizer.vocabulary), 16)
         >>> encoder = et.TextEncoder(table, hidden_size=32, **small)
-        >>> model = pretraining.EnergyModel(
-        ...     encoder, pretraining.NoiseContrastiveEstimation()
-        ... )
+        >>> objective = pretraining.NoiseContrastiveEstimation()
+        >>> model = pretraining.EnergyModel(encoder, objective)
         >>> texts = ["the cat sat.", "it ran."]
-        >>> pretraining.pseudo_log_likelihood(
-        ...     model, tokenizer, texts, max_seq_length=32
-        ... ).shape
+        >>> pretraining.pseudo_log_likelihood(model, tokenizer, texts).shape
         (2,)
     """
     vocabulary = tokenizer.vocabulary

@@ -85,9 +85,8 @@ class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
     """An encoder with a trained objective, which owns the head.
 
     Examples:
-        >>> model = pretraining.Discriminator(
-        ...     discriminator, pretraining.SentenceDetection()
-        ... )
+        >>> objective = pretraining.SentenceDetection()
+        >>> model = pretraining.Discriminator(discriminator, objective)
         >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
         TensorShape([1])
     """
@@ -115,9 +114,8 @@ class ReplacedTokenDetector(Discriminator):
     ``call`` returns rtd_logits [B, S] float32; > 0 is replaced.
 
     Examples:
-        >>> detector = et.ReplacedTokenDetector(
-        ...     discriminator, et.ReplacedTokenDetection()
-        ... )
+        >>> objective = et.ReplacedTokenDetection()
+        >>> detector = et.ReplacedTokenDetector(discriminator, objective)
         >>> logits = detector({"input_ids": tf.constant([[2, 7, 9, 3]])})
         >>> tf.sigmoid(logits).shape  # how likely each token was replaced
         TensorShape([1, 4])
@@ -254,9 +252,8 @@ class SentenceDetection(Objective):
     was replaced by a different one. Padding rows do not count.
 
     Examples:
-        >>> pretraining.SentenceDetection()(
-        ...     tf.zeros([2, 4, 32])
-        ... ).shape  # a logit per row
+        >>> objective = pretraining.SentenceDetection()
+        >>> objective(tf.zeros([2, 4, 32])).shape  # a logit per row
         TensorShape([2])
     """
 

@@ -28,12 +28,8 @@ class Phase:
 
     Examples:
         >>> first = pretraining.Phase("generator", generator, steps=100)
-        >>> second = pretraining.Phase(
-        ...     "both",
-        ...     et.Electra(generator, discriminator),
-        ...     steps=100,
-        ...     frozen=generator,
-        ... )
+        >>> model = et.Electra(generator, discriminator)
+        >>> second = pretraining.Phase("both", model, steps=100, frozen=generator)
     """
 
     name: str

@@ -13,11 +13,12 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import keras
 import tensorflow as tf
+from keras.src.utils.naming import to_snake_case
 
 from electra_tf import files
 from electra_tf.cli import Log, reason
@@ -75,7 +76,7 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """Returns the steps of all checkpoints in ascending order, damaged or not."""
-        return _steps(self.directory)
+        return [*checkpoints_in(self.directory)]
 
     def save(self, step: int) -> None:
         """Saves the checkpoint of ``step`` and deletes those beyond ``keep``.
@@ -90,7 +91,7 @@ class CheckpointStore:
         except (OSError, tf.errors.OpError) as error:
             for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
                 files.remove(path)
-            kept = ", ".join(map(str, _steps(self._folder))) or "none"
+            kept = ", ".join(map(str, checkpoints_in(self._folder))) or "none"
             raise OSError(
                 f"cannot save the checkpoint of step {step} to {self._folder}: "
                 f"{reason(error)}. Checkpoints still there: {kept}. Free space "
@@ -108,7 +109,7 @@ class CheckpointStore:
             OSError: if all checkpoints are damaged.
             ValueError: if names or shapes of the variables differ.
         """
-        prefix, damaged = _newest_intact(_prefixes(self.directory))
+        prefix, damaged = _newest_intact(checkpoints_in(self.directory).values())
         for each, damage in damaged.items():
             self._log(f"checkpoint {each} is damaged and not used: {damage}")
         if not prefix and damaged:
@@ -164,7 +165,7 @@ class LoadReport:
         )
 
 
-def _parts(names: Sequence[str]) -> str:
+def _parts(names: Iterable[str]) -> str:
     """Counts variables by part, such as "model/generator (31)"."""
     counts = collections.Counter("/".join(name.split("/")[:2]) for name in names)
     return ", ".join(f"{part} ({count})" for part, count in counts.items()) or "none"
@@ -190,9 +191,10 @@ def load_weights(
             none of the names.
     """
     path = Path(path)
-    prefix, damaged = _newest_intact(
-        _prefixes(path) if path.is_dir() else [str(path).removesuffix(".index")]
-    )
+    prefixes = [str(path).removesuffix(".index")]
+    if path.is_dir():
+        prefixes = checkpoints_in(path).values()
+    prefix, damaged = _newest_intact(prefixes)
     if not prefix:
         why = _listed(damaged) or "the folder has none"
         raise OSError(f"no intact checkpoint at {path}: {why}.")
@@ -261,30 +263,23 @@ def _shapes(prefix: str) -> dict[str, list[int]]:
     return named
 
 
-def _steps(directory: Path) -> list[int]:
-    names = (p.name for p in directory.glob(f"{_PREFIX}-*.index"))
-    matches = (re.fullmatch(rf"{_PREFIX}-(\d+)\.index", name) for name in names)
-    return sorted(int(match[1]) for match in matches if match)
-
-
 def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
     """Returns the prefixes of all checkpoints by ascending step, damaged or not."""
+    # TensorFlow's own list may be out of date.
     folder = Path(directory)
-    return {step: str(folder / f"{_PREFIX}-{step}") for step in _steps(folder)}
+    names = (p.name for p in folder.glob(f"{_PREFIX}-*.index"))
+    matches = (re.fullmatch(rf"{_PREFIX}-(\d+)\.index", name) for name in names)
+    steps = sorted(int(match[1]) for match in matches if match)
+    return {step: str(folder / f"{_PREFIX}-{step}") for step in steps}
 
 
-def _prefixes(directory: Path) -> list[str]:
-    # Newest first. TensorFlow's own list may be out of date.
-    return [*checkpoints_in(directory).values()][::-1]
-
-
-def _newest_intact(prefixes: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the first intact checkpoint and the errors of those before it.
+def _newest_intact(prefixes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
+    """Returns the last intact checkpoint and the errors of those after it.
 
     Reads all tensors: a restore that fails halfway would mix two checkpoints.
     """
     damaged = {}
-    for prefix in prefixes:
+    for prefix in reversed([*prefixes]):
         try:
             reader = tf.train.load_checkpoint(prefix)
             for key in reader.get_variable_to_shape_map():
@@ -315,7 +310,7 @@ def _remove_leftovers(directory: Path) -> None:
                 files.remove(part)
         files.remove(path)
     # The index is written last: data without an index is an incomplete save.
-    steps = set(_steps(directory))
+    steps = checkpoints_in(directory)
     for path in directory.glob(f"{_PREFIX}-*.data-*"):
         match = re.match(rf"{_PREFIX}-(\d+)\.", path.name)
         if match and int(match[1]) not in steps:
@@ -355,7 +350,7 @@ def named_variables(
     automatic = {
         layer.name
         for layer in model._flatten_layers()
-        if re.fullmatch(rf"{_snake_case(type(layer).__name__)}(_\d+)?", layer.name)
+        if re.fullmatch(rf"{to_snake_case(type(layer).__name__)}(_\d+)?", layer.name)
     }
     number = _SiblingNumbers(automatic)
     unique = {id(v): v for v in model.variables}.values()
@@ -413,10 +408,3 @@ def _slot_name(variable: keras.Variable, by_key: Mapping[str, str]) -> str:
     # The longest, because one path may be a prefix of another.
     owner = max(owners, key=len)
     return f"{leaf[len(owner) + 1 :]}/{by_key[owner]}"
-
-
-def _snake_case(name: str) -> str:
-    """Converts a class name to Keras's automatic layer name."""
-    name = re.sub(r"\W+", "", name)
-    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
-    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

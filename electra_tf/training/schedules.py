@@ -36,9 +36,7 @@ class WarmupPolynomialDecay(
         ValueError: if a number is out of range or ``combine`` is unknown.
 
     Examples:
-        >>> rate = et.training.WarmupPolynomialDecay(
-        ...     1e-3, total_steps=100, warmup_steps=10
-        ... )
+        >>> rate = et.training.WarmupPolynomialDecay(1e-3, 100, warmup_steps=10)
         >>> [round(float(rate(step)), 5) for step in (0, 10, 55, 100)]
         [0.0, 0.0009, 0.00045, 0.0]
     """
