@@ -47,6 +47,16 @@ def dataset(steps, lengths=(24, 9, 17, 5), **masking):
     return tf.data.Dataset.from_tensor_slices(stacked)
 
 
+def gradients(model, batch, *, seed=(1, 2), training=False):
+    """The loss of a batch, and its gradient by each trainable variable."""
+    with tf.GradientTape() as tape:
+        terms = model.compute_losses(
+            batch, model.loss_totals(batch), seed=tf.constant(seed), training=training
+        )
+        loss = tf.add_n(terms)
+    return loss, tape.gradient(loss, model.trainable_variables)
+
+
 def encoder(
     embeddings, *, hidden_size=32, num_heads=2, num_layers=2, dropout=0.0, **kwargs
 ):

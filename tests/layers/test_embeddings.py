@@ -51,15 +51,6 @@ def test_dropout_only_when_training():
     np.testing.assert_allclose(output[kept], 2 * full[kept], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("size", "count"), [(128, 3_972_864), (768, 23_837_184), (1024, 31_782_912)]
-)
-def test_parameter_count(size, count):
-    layer = TextEmbedding(30522, size)
-    layer.build()
-    assert layer.count_params() == count
-
-
 def test_initial_values():
     """Tables: truncated normal, LayerNorm ones and zeros.
 

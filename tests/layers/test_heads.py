@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from electra_tf.layers import Dropout, MaskedLMHead, ReplacedTokenHead, TextEmbedding
 from electra_tf.layers.heads import gather_positions
-from tests.layers.helpers import check_compiles, check_config, randomize
+from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
 
 HIDDEN = tf.constant(np.random.default_rng(5).normal(size=(2, 4, 8)), tf.float32)
@@ -172,7 +172,3 @@ def test_dropout_errors():
         Dropout(1)
     with pytest.raises(ValueError, match="needs a seed"):
         Dropout(0.1)(tf.ones([2, 2]), training=True)
-
-
-def test_dropout_config():
-    assert check_config(Dropout(0.25, dtype="mixed_bfloat16")).rate == 0.25

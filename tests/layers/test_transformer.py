@@ -134,15 +134,6 @@ def test_stack_is_the_composition_of_its_blocks():
     np.testing.assert_allclose(encoder(hidden(), MASK), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("size", "count"), [(256, 789_760), (768, 7_087_872), (1024, 12_596_224)]
-)
-def test_parameter_count(size, count):
-    block = TransformerEncoderBlock(4 * size, size // 64)
-    block.build((None, None, size))
-    assert block.count_params() == count
-
-
 def test_initial_values():
     """Kernels of a block: truncated normal (pitfall 23 of docs/fidelity.md)."""
     block = TransformerEncoderBlock(512, 2)

@@ -138,15 +138,6 @@ def test_the_loss_is_over_all_tokens_but_special_ones():
     assert float(joint) == pytest.approx(expected, rel=1e-5)
 
 
-def gradients(model, batch, training=False):
-    with tf.GradientTape() as tape:
-        terms = model.compute_losses(
-            batch, model.loss_totals(batch), seed=SEED, training=training
-        )
-        loss = tf.add_n(terms)
-    return loss, tape.gradient(loss, model.trainable_variables)
-
-
 def test_slope_of_the_numpy_loss():
     """The gradient of the generator's loss is the slope of the reference."""
     model = make()
@@ -174,33 +165,6 @@ def test_slope_of_the_numpy_loss():
         for g, d in zip(found, direction, strict=True)
     )
     assert slope == pytest.approx(expected, rel=1e-2)
-
-
-def test_no_gradient_from_discriminator_to_towers():
-    """Untied tables, generator weight 0 (pitfall 15 of docs/fidelity.md)."""
-    model = make(tied=False, generator_weight=0.0)
-    _, found = gradients(model, tiny.batch())
-    own = {id(v) for v in model.generator.trainable_variables}
-    for variable, gradient in zip(model.trainable_variables, found, strict=True):
-        total = 0.0 if gradient is None else float(tf.reduce_sum(tf.abs(gradient)))
-        assert (total == 0.0) == (id(variable) in own), variable.path
-
-
-@pytest.mark.slow
-def test_accumulation_equals_the_whole_batch():
-    results = []
-    for steps in (1, 2):
-        model = tiny.two_tower(
-            et.Electra,
-            dropout=0.1,
-            num_layers=1,
-            gradient_accumulation_steps=steps,
-        )
-        model.compile(optimizer=et.training.AdamW(1e-3, clip_norm=0.1))
-        model.fit(tiny.dataset(3), verbose=0, shuffle=False)
-        results.append([v.numpy() for v in model.trainable_variables])
-    for one, many in zip(*results, strict=True):
-        np.testing.assert_allclose(one, many, atol=5e-6)
 
 
 @pytest.mark.slow

@@ -143,5 +143,6 @@ def test_devices_with_unequal_numbers_of_rows_equal_one():
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)),
 )
 def test_every_system_on_several_devices_equals_one(name, cut):
+    """Denominators over all replicas (pitfall 27 of docs/fidelity.md)."""
     # A number that rounds otherwise may draw another token, and in bfloat16 soon does.
     assert_same(name, cut, steps=5 if cut[2] == "bfloat16" else 10)

@@ -69,6 +69,7 @@ def test_counts_by_hand():
 
 
 def test_what_is_shared():
+    """Shared by identity, nothing else (pitfall 19 of docs/fidelity.md)."""
     for sharing in SHARINGS:
         model = make(sharing)
         generator, discriminator = model.generator.encoder, model.discriminator
@@ -94,13 +95,8 @@ def test_what_is_shared():
 
 def reached(model, batch):
     """Variables with a gradient that is not exactly zero, by path."""
-    with tf.GradientTape() as tape:
-        terms = model.compute_losses(
-            batch, model.loss_totals(batch), seed=tf.constant([1, 2]), training=False
-        )
-        loss = tf.add_n(terms)
-    variables = model.trainable_variables
-    found = zip(variables, tape.gradient(loss, variables), strict=True)
+    _, gradients = tiny.gradients(model, batch)
+    found = zip(model.trainable_variables, gradients, strict=True)
     return {
         v.path for v, g in found if g is not None and np.any(tf.convert_to_tensor(g))
     }
@@ -134,6 +130,7 @@ def test_each_loss_reaches_its_own_tables_only(sharing, objective):
 
 
 def test_shared_tables_learn_from_both():
+    """From generator and discriminator (pitfall 19 of docs/fidelity.md)."""
     batch = tiny.batch()
     for sharing in ("tied", "token", "all"):
         for weights in ((1.0, 0.0), (0.0, 1.0)):

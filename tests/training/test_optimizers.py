@@ -302,19 +302,6 @@ def train(scope=None, clipping="after_reduction", **compile_kwargs):
     return model
 
 
-@pytest.mark.slow
-def test_two_replicas_equal_one_in_fit(strategy):
-    one, two = train(), train(strategy)
-    assert one.optimizer.gradient_norm.numpy() > 1.0
-    np.testing.assert_allclose(
-        two.optimizer.gradient_norm.numpy(),
-        one.optimizer.gradient_norm.numpy(),
-        rtol=1e-5,
-    )
-    assert_close(values(one.weights), values(two.weights))
-    assert int(two.optimizer.iterations.numpy()) == 8
-
-
 def test_steps_per_execution_changes_nothing():
     one, four = train(), train(steps_per_execution=4)
     assert_close(values(one.weights), values(four.weights), atol=0)
