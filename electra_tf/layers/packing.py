@@ -131,14 +131,11 @@ class Packing:
             for index in (self.queries, self.keys, self.values)
         )
         scores = tf.matmul(query, key, transpose_b=True)
+        count = known_shape(self.queries)[2]
+        # Penalties are [B, 1, 1 or S, S].
         probabilities = plain.masked_softmax(
-            scores, self.mask, head_size, self._of_queries(score_penalty)
+            scores, self.mask, head_size, lambda mask: score_penalty(mask)[:, :, :count]
         )
         context = tf.matmul(tf.cast(probabilities, qkv.dtype), value)
         heads = tf.gather(tf.reshape(context, [-1, head_size]), self.merged)
         return tf.reshape(heads, [-1, size])
-
-    def _of_queries(self, score_penalty: plain.Penalty) -> plain.Penalty:
-        """Restricts penalties, [B, 1, 1 or S, S], to the queries."""
-        count = known_shape(self.queries)[2]
-        return lambda mask: score_penalty(mask)[:, :, :count]

@@ -141,7 +141,12 @@ class CategoricalSampler(Serializable):
         rows = tf.reshape(mlm_logits, [-1, mlm_logits.shape[-1]])
         logits = rows / self._temperature(step)
         if self.disallow_correct:
-            logits = _forbid_originals(logits, tf.reshape(masked_lm_ids, [-1]))
+            # Improbable, yet finite.
+            # Deviation: the original subtracts 1000; the same unless logits are huge.
+            ids = tf.reshape(masked_lm_ids, [-1])
+            index = tf.stack([tf.range(tf.shape(ids)[0]), ids], axis=1)
+            penalties = tf.fill(tf.shape(ids), -1e9)
+            logits = tf.tensor_scatter_nd_add(logits, index, penalties)
         logits = tf.reshape(logits, tf.shape(mlm_logits))
         return tf.ensure_shape(logits, mlm_logits.shape)
 
@@ -195,14 +200,6 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     last = tf.reduce_sum(tf.cast(inside < inside[:, -1:], tf.int32), axis=-1)
     token = chunk * width + tf.minimum(index, last)
     return tf.clip_by_value(token, 0, size - 1)
-
-
-def _forbid_originals(logits: tf.Tensor, original_ids: tf.Tensor) -> tf.Tensor:
-    """Subtracts 1e9 from [N, V] logits at the originals [N]: improbable, yet finite."""
-    # Deviation: the original subtracts 1000; the same unless logits are huge.
-    rows = tf.stack([tf.range(tf.shape(original_ids)[0]), original_ids], axis=1)
-    penalties = tf.fill(tf.shape(original_ids), -1e9)
-    return tf.tensor_scatter_nd_add(logits, rows, penalties)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

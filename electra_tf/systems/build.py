@@ -387,7 +387,12 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
     if own_rate is not None and not isinstance(phase.model, Electra):
         rate = own_rate
     elif own_rate is not None and phase.frozen is None:
-        multipliers = [(_generator_only(phase.model), own_rate / rate)]
+        model = phase.model
+        shared = {
+            v.path for v in (*model.discriminator.weights, *model.objective.weights)
+        }
+        own = [v for v in model.trainable_variables if v.path not in shared]
+        multipliers = [(own, own_rate / rate)]
     return AdamW(
         WarmupPolynomialDecay(
             rate,
@@ -405,13 +410,6 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
         clipping=choice.clipping,
         learning_rate_multipliers=multipliers,
     )
-
-
-def _generator_only(model: Electra) -> list[keras.Variable]:
-    """Returns the variables that only the generator's loss trains."""
-    others = (*model.discriminator.weights, *model.objective.weights)
-    names = {variable.path for variable in others}
-    return [v for v in model.trainable_variables if v.path not in names]
 
 
 def compiled_phases(

@@ -221,7 +221,10 @@ class StepLogger(StepCallback):
         return _numbers({**logs, **self.model.get_metrics_result()})
 
     def _report(self, step: int, values: dict[str, float]) -> None:
-        values |= _optimizer_values(self.model.optimizer)
+        optimizer = self.model.optimizer
+        norm = getattr(_inner(optimizer), "gradient_norm", None)
+        more = {"learning_rate": optimizer.learning_rate, "gradient_norm": norm}
+        values |= _numbers({name: v for name, v in more.items() if v is not None})
         if self._steps:
             rate = values["steps_per_second"] = self._steps / self._seconds
             self._seconds, self._steps = 0.0, 0
@@ -398,14 +401,6 @@ def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
 def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     # Keras's loss scaling wraps the optimizer.
     return getattr(optimizer, "inner_optimizer", optimizer)
-
-
-def _optimizer_values(optimizer: keras.optimizers.Optimizer) -> dict[str, float]:
-    values = {
-        "learning_rate": optimizer.learning_rate,
-        "gradient_norm": getattr(_inner(optimizer), "gradient_norm", None),
-    }
-    return _numbers({name: v for name, v in values.items() if v is not None})
 
 
 def _numbers(values: Logs) -> dict[str, float]:

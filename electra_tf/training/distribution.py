@@ -12,13 +12,6 @@ from electra_tf import cli, files
 from electra_tf.errors import UserError
 
 
-def _mirrored() -> tf.distribute.Strategy:
-    # The devices of this machine; the default is all devices of the TF_CONFIG cluster.
-    devices = tf.config.list_logical_devices("GPU")
-    devices = devices or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
-
-
 def _multi_worker() -> tf.distribute.Strategy:
     # Without TF_CONFIG, TensorFlow silently trains on this machine alone.
     text = os.environ.get("TF_CONFIG") or "{}"
@@ -59,7 +52,10 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
         case "none":
             return tf.distribute.get_strategy()
         case "mirrored":
-            return _mirrored()
+            # Of this machine; the default is all devices of the TF_CONFIG cluster.
+            devices = tf.config.list_logical_devices("GPU")
+            devices = devices or tf.config.list_logical_devices("CPU")
+            return tf.distribute.MirroredStrategy([each.name for each in devices])
         case "multi_worker":
             return _multi_worker()
         case "tpu":
