@@ -18,7 +18,7 @@ from electra_tf.cli import Log
 from electra_tf.data.masking import row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.pretraining import CategoricalSampler, GreedySampler
-from electra_tf.pretraining.generators import UnigramGenerator
+from electra_tf.pretraining.masked_lm import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
 
 # Maps generator inputs to logits [B, P, V].

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
@@ -28,8 +30,13 @@ from electra_tf.pretraining import (
     ReplacedTokenDetection,
     ReplacedTokenDetector,
 )
-from electra_tf.systems import stored
-from electra_tf.training.checkpoints import checkpoints_in
+from electra_tf.pretraining.phases import learned_weights
+from electra_tf.systems import build, costs
+from electra_tf.training.checkpoints import (
+    checkpoints_in,
+    load_weights,
+    named_variables,
+)
 
 NAME = "electra_tf"
 OUTPUTS = (
@@ -97,10 +104,21 @@ def _at_checkpoint(
             f"{folder.path} does not have both."
         )
     try:
-        _, model = stored.described(folder.flags, vocabulary)
+        config = fields.from_flat(folder.flags, PretrainConfig)
+        costs.check_fits(config, len(vocabulary))
+        special_ids = build.special_ids(vocabulary)
+        model = build.build_model(config, len(vocabulary), special_ids)
     except ValueError as error:
         raise UserError(f"{folder.path / CONFIG}: {error}") from error
-    stored.restore(model, checkpoints[step])
+    own = {id(variable) for variable in learned_weights(model)}
+    learned = {n: v for n, v in named_variables(model).items() if id(v) in own}
+    lacking = load_weights(checkpoints[step], learned).missing
+    if lacking:
+        raise UserError(
+            f"{checkpoints[step]} lacks {', '.join(lacking[:3])} of the model of "
+            "config.json: it belongs to another run, or to a first stage without a "
+            "discriminator."
+        )
     ended = PretrainingFolder(place)
     # Saved models own their tables; restored networks may share them.
     ended.save(model.artifacts())

@@ -28,8 +28,7 @@ from electra_tf.pretraining.electric import (
     NoiseContrastiveEstimation,
     pseudo_log_likelihood,
 )
-from electra_tf.pretraining.generators import UnigramGenerator
-from electra_tf.pretraining.masked_lm import MaskedLM
+from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
 from electra_tf.pretraining.objectives import (
     CopyingTokenPrediction,
     Discriminator,

@@ -22,8 +22,7 @@ from electra_tf.pretraining.base import (
     Batch,
     PretrainingModel,
 )
-from electra_tf.pretraining.generators import UnigramGenerator
-from electra_tf.pretraining.masked_lm import MaskedLM
+from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
 from electra_tf.pretraining.metrics import Likelihood, StepValue, TokenMean, TotalLoss
 from electra_tf.pretraining.objectives import (
     Discriminator,
