@@ -81,26 +81,25 @@ def _call_by_content(concrete: Any, name: str) -> Callable[[list[tf.Tensor]], An
     return call
 
 
-class TracedForAll:
-    """Calls each layer of a stack through the trace of one layer, ``pattern``.
+def traced_for_all(pattern: keras.layers.Layer) -> Callable:
+    """Returns a call of the layers of a stack through the trace of one, ``pattern``.
 
-    In a graph the trace takes the weights of each layer as arguments. TensorFlow
-    inlines the calls, so results are bit-identical. Eager calls run the layer itself.
+    ``call(layer, ...)`` returns ``layer(...)``. In a graph the trace takes the weights
+    of each layer as arguments. TensorFlow inlines the calls, so results are
+    bit-identical. Eager calls run the layer itself.
     """
 
-    def __init__(self, pattern: keras.layers.Layer):
-        @functools.partial(tf.function, autograph=False)
-        def traced(values: list[tf.Tensor], *args: Any, **kwargs: Any) -> Any:
-            own = zip(pattern.weights, values, strict=True)
-            with keras.StatelessScope(state_mapping=own):
-                return pattern(*args, **kwargs)
+    @functools.partial(tf.function, autograph=False)
+    def traced(values: list[tf.Tensor], *args: Any, **kwargs: Any) -> Any:
+        own = zip(pattern.weights, values, strict=True)
+        with keras.StatelessScope(state_mapping=own):
+            return pattern(*args, **kwargs)
 
-        self._traced = traced
-
-    def __call__(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        """Returns ``layer(*args, **kwargs)``."""
+    def call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly():
             return layer(*args, **kwargs)
         # Gradients of a replica do not reach mirrored variables passed as arguments.
         values = [tf.convert_to_tensor(weight.value) for weight in layer.weights]
-        return self._traced(values, *args, **kwargs)
+        return traced(values, *args, **kwargs)
+
+    return call

@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
-from electra_tf.layers.compilation import TracedForAll
+from electra_tf.layers.compilation import traced_for_all
 from electra_tf.layers.randomness import (
     check_rate,
     check_seed,
@@ -257,7 +257,7 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
             )
             for index in range(num_layers)
         ]
-        self._call_traced = TracedForAll(self.blocks[0])
+        self._call_traced = traced_for_all(self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the blocks; ``hidden_shape`` is not needed."""

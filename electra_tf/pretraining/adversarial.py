@@ -31,7 +31,7 @@ from electra_tf.pretraining.annealing import Schedule, as_schedule
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.masked_lm import MaskedLM
-from electra_tf.pretraining.metrics import StepValue, TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import Derived, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
 
 
@@ -113,8 +113,8 @@ class _AdversarialElectra(Electra):
         self.adversarial_weight = adversarial_weight
         self._mixture = as_schedule(adversarial_weight)
         self._reward = TokenMean(name="reward")
-        self._mixture_value = StepValue(self._weight, name="adversarial_weight")
-        self._total_loss = TotalLoss(
+        self._mixture_value = Derived(self._weight, name="adversarial_weight")
+        self._total_loss = total_loss(
             [
                 (self._likelihood.loss, self._likelihood_factor),
                 (self._reward, lambda: -self._adversarial_factor()),

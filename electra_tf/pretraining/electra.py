@@ -23,7 +23,7 @@ from electra_tf.pretraining.base import (
     PretrainingModel,
 )
 from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
-from electra_tf.pretraining.metrics import Likelihood, StepValue, TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import Derived, Likelihood, TokenMean, total_loss
 from electra_tf.pretraining.objectives import (
     Discriminator,
     Objective,
@@ -109,14 +109,14 @@ class Electra(PretrainingModel):
             self.objective.build((None, None, discriminator.hidden_size))
         self._likelihood = Likelihood("generator")
         self._sampled_accuracy = TokenMean(name="sampled_accuracy")
-        self._total_loss = TotalLoss(
+        self._total_loss = total_loss(
             [
                 (self._likelihood.loss, generator_weight),
                 (self.objective.loss_metric, discriminator_weight),
             ]
         )
         self._schedule_values = [
-            StepValue(lambda schedule=schedule: schedule(self.step), name=name)
+            Derived(lambda schedule=schedule: schedule(self.step), name=name)
             for name, schedule in getattr(self.sampler, "schedules", {}).items()
         ]
         self.built = True

@@ -19,7 +19,7 @@ from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.baselines import log_frequencies
-from electra_tf.pretraining.metrics import Likelihood, TotalLoss
+from electra_tf.pretraining.metrics import Likelihood, total_loss
 from electra_tf.pretraining.samplers import corrupt
 
 
@@ -60,7 +60,7 @@ class MaskedLM(PretrainingModel):
         self.head = MaskedLMHead(encoder.embeddings, name="masked_lm_head")
         self.head.build((None, None, encoder.hidden_size))
         self._likelihood = Likelihood("masked_lm")
-        self._total_loss = TotalLoss([(self._likelihood.loss, 1.0)])
+        self._total_loss = total_loss([(self._likelihood.loss, 1.0)])
         self.built = True
 
     @property

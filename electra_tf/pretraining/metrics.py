@@ -19,35 +19,12 @@ class _Unsaved:
         """Loads nothing."""
 
 
-class TotalLoss(_Unsaved, keras.metrics.Metric):
-    """Weighted sum of the results of other loss metrics; a weight may be a callable."""
-
-    def __init__(
-        self,
-        terms: Sequence[tuple[keras.metrics.Metric, float | Callable]],
-        name: str = "loss",
-    ):
-        super().__init__(name=name)
-        # Keras does not track tuples: the metrics belong to their owners.
-        self._terms = tuple(
-            (metric, weight if callable(weight) else lambda weight=weight: weight)
-            for metric, weight in terms
-        )
-
-    def update_state(self) -> None:
-        """Does nothing: the result is derived."""
-
-    def result(self) -> tf.Tensor:
-        """Returns the weighted sum of the terms' results."""
-        return tf.add_n([weight() * metric.result() for metric, weight in self._terms])
-
-
-class StepValue(_Unsaved, keras.metrics.Metric):
-    """Value of a schedule at the next update, for the logs."""
+class Derived(_Unsaved, keras.metrics.Metric):
+    """The result of a function: a sum of other metrics, or a schedule's value."""
 
     def __init__(self, value: Callable, name: str):
         super().__init__(name=name)
-        # A closure hides the step variable, which the metric would reset.
+        # A closure hides variables that the metric would reset.
         self._value = value
 
     def update_state(self) -> None:
@@ -56,6 +33,22 @@ class StepValue(_Unsaved, keras.metrics.Metric):
     def result(self) -> tf.Tensor:
         """Returns the current value, a float32 scalar."""
         return tf.cast(self._value(), tf.float32)
+
+
+def total_loss(
+    terms: Sequence[tuple[keras.metrics.Metric, float | Callable]], name: str = "loss"
+) -> Derived:
+    """Weighted sum of the results of loss metrics; a weight may be a callable."""
+
+    def value() -> tf.Tensor:
+        return tf.add_n(
+            [
+                (weight() if callable(weight) else weight) * metric.result()
+                for metric, weight in terms
+            ]
+        )
+
+    return Derived(value, name)
 
 
 class BucketAUC(_Unsaved, keras.metrics.Metric):

@@ -21,7 +21,7 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, copy_own_weights
 from electra_tf.pretraining.base import Batch
-from electra_tf.pretraining.metrics import BucketAUC, TokenMean, TotalLoss
+from electra_tf.pretraining.metrics import BucketAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
 
 
@@ -314,7 +314,7 @@ class JointObjective(Objective):
         self.first = first
         self.second = second
         self.weight = weight
-        self.loss_metric = TotalLoss(
+        self.loss_metric = total_loss(
             [(first.loss_metric, 1.0), (second.loss_metric, weight)], name="joint_loss"
         )
 

@@ -21,7 +21,7 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.electra import Electra
-from electra_tf.pretraining.metrics import Likelihood, TotalLoss
+from electra_tf.pretraining.metrics import Likelihood, total_loss
 from electra_tf.pretraining.samplers import candidates
 
 
@@ -89,7 +89,7 @@ class TwoTowerGenerator(PretrainingModel):
         self.head = MaskedLMHead(left.embeddings, name="masked_lm_head")
         self.head.build((None, None, left.hidden_size + right.hidden_size))
         self._likelihood = Likelihood("generator")
-        self._total_loss = TotalLoss([(self._likelihood.loss, 1.0)])
+        self._total_loss = total_loss([(self._likelihood.loss, 1.0)])
         self.built = True
 
     @property

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.layers.compilation import TracedForAll, compiled
+from electra_tf.layers.compilation import compiled, traced_for_all
 from tests.strategy import two_cpus
 
 
@@ -97,7 +97,7 @@ def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
 
     expected = train(lambda layer, hidden: layer(hidden, factor=0.5))
     counts = [layer.calls for layer in layers]
-    traced = TracedForAll(layers[0])
+    traced = traced_for_all(layers[0])
     actual = train(lambda layer, hidden: traced(layer, hidden, factor=0.5))
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -129,7 +129,7 @@ def test_replicas_have_the_gradients_of_their_own_rows():
         return [strategy.experimental_local_results(value) for value in values]
 
     expected = gradients(lambda layer, hidden: layer(hidden, factor=0.5))
-    traced = TracedForAll(layers[0])
+    traced = traced_for_all(layers[0])
     actual = gradients(lambda layer, hidden: traced(layer, hidden, factor=0.5))
     np.testing.assert_array_equal(actual, expected)
     assert np.abs(expected[0][0] - expected[0][1]).max() > 0
