@@ -228,7 +228,7 @@ CHANGED = {("records", "--vocab_size"): 30522}
 # Flags that are gone: a stored config may have their default (``fields.REMOVED``).
 GONE = {
     *(("run_finetuning", f"--{name}") for name in FinetuneConfig.REMOVED),
-    ("run_pretraining", "--generator_clip_norm"),
+    *(("run_pretraining", f"--{name}") for name in PretrainConfig.REMOVED),
 }
 
 

@@ -239,12 +239,8 @@ class MaskingConfig(Group):
     ] = field(
         "tokens",
         "Exactly mask_rate of the tokens, whole words, spans of words (SpanBERT), "
-        "rare tokens more often, or the original's draws with replacement.",
-    )
-    mask_rarity_power: float = field(
-        0.5,
-        "rare_tokens: weight (n + 1)^-power of a token that occurs n times.",
-        only_with="mask_select=rare_tokens",
+        "rare tokens more often (a token that occurs n times with weight "
+        "(n + 1)^-0.5), or the original's draws with replacement.",
     )
     max_predictions_per_seq: int | None = field(
         None,
@@ -458,7 +454,6 @@ class OptimizerConfig(Group):
     weight_decay: float = field(
         0.01, "Decoupled weight decay, not on biases and LayerNorm.", min=0
     )
-    adam_beta_1: float = field(0.9, "Decay of the first moment.", min=0, below=1)
     adam_beta_2: float = field(0.999, "Decay of the second moment.", min=0, below=1)
     adam_epsilon: float = field(
         1e-6, "Epsilon of Adam, added outside the root.", above=0
@@ -476,10 +471,6 @@ class OptimizerConfig(Group):
         "Peak learning rate of the generator's own variables, without shared ones; "
         "default: learning_rate.",
         above=0,
-    )
-    clipping: Literal["after_reduction", "per_replica"] = field(
-        "after_reduction",
-        "Clip the summed gradient once, or each replica's as the original on TPU.",
     )
 
 
@@ -515,6 +506,9 @@ class PretrainConfig:
     REMOVED: ClassVar[dict[str, Any]] = {
         "damaged_records": "stop",
         "generator_clip_norm": None,
+        "adam_beta_1": 0.9,
+        "clipping": "after_reduction",
+        "mask_rarity_power": 0.5,
     }
 
     # Names of the fields that the user has set, of a config from the command line.

@@ -104,7 +104,6 @@ def masking(
         rule=choice.mask_rule,
         select=choice.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
-        rarity_power=choice.mask_rarity_power,
         token_counts=counts,
     )
 
@@ -402,12 +401,10 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
             combine=choice.lr_schedule,
         ),
         weight_decay=choice.weight_decay,
-        beta_1=choice.adam_beta_1,
         beta_2=choice.adam_beta_2,
         epsilon=choice.adam_epsilon,
         bias_correction=choice.adam_bias_correction,
         clip_norm=choice.clip_norm,
-        clipping=choice.clipping,
         learning_rate_multipliers=multipliers,
     )
 

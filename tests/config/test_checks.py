@@ -97,7 +97,6 @@ def test_what_fits_is_allowed(arguments):
         (["--objective=mlm", "--disallow_correct"], "no effect with --objective=mlm"),
         (["--objective=mlm", "--discriminator_weight=3"], "--discriminator_weight has"),
         (["--masking=dynamic", "--mask_variants=3"], "setting of --masking=static"),
-        (["--mask_rarity_power=2"], "setting of --mask_select=rare_tokens"),
         (["--temperature_shape=exponential"], "needs --final_temperature"),
         (["--tpu=local"], "setting of --distribution=tpu"),
         (["--file_sharding"], "setting of --distribution=multi_worker"),

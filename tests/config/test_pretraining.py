@@ -232,7 +232,7 @@ def test_every_number_has_a_range(config_class):
     ]
     assert len(numbers) >= 5
     free = {leaf.name for leaf in numbers if not any_limit(leaf)}
-    assert free <= {"mask_rarity_power", "null_threshold"}
+    assert free <= {"null_threshold"}
 
 
 def test_towers_and_the_last_mask_rate():
