@@ -173,8 +173,10 @@ def systems(tmp_path_factory):
 
 
 def flags_of(config):
-    """Stored settings as flags."""
+    """Stored settings as flags, without removed flags."""
     for name, value in config.items():
+        if name in PretrainConfig.REMOVED:
+            continue
         if isinstance(value, bool):
             yield f"--{name}" if value else f"--no{name}"
         elif isinstance(value, list):
