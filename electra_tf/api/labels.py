@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,6 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
     """
     if values is None:
         raise UserError(f"{argument} are missing: list at least {least}.")
-    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(
-        values, Iterable
-    ):
-        raise UserError(f"{argument} must be a list of names, got {values!r:.100}.")
     names = []
     for value in plain(values, argument):
         if is_missing(value) or not isinstance(
@@ -158,12 +154,12 @@ class LabelLookup:
         target[[self.index(value, row) for value in values]] = 1
         return target
 
-    def _only(self, found: Sequence[int], value: Any, row: int) -> int:
-        if len(found) == 1:
-            return found[0]
-        if not found:
+    def _only(self, indices: Sequence[int], value: Any, row: int) -> int:
+        if len(indices) == 1:
+            return indices[0]
+        if not indices:
             raise self._unknown(repr(value), row)
-        several = ", ".join(repr(self.names[index]) for index in found)
+        several = ", ".join(repr(self.names[index]) for index in indices)
         raise UserError(f"Row {row}: {value!r} may be any of {several}; give its name.")
 
     def _unknown(self, value: str, row: int, hint: str = "") -> UserError:

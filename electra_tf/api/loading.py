@@ -17,16 +17,16 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.api.base import TextModel, class_of, load_text_model
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
-from electra_tf.api.text_models import TextModel, load_text_model
-from electra_tf.api.texts import SentenceVectors, columns_of
+from electra_tf.api.texts import SentenceVectors, columns_of, sliced
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import MODEL, TASK
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import ReplacedTokenDetector
-from electra_tf.serving.predictor import Predictor
+from electra_tf.serving.predictor import Predictor, string_tensor
 from electra_tf.tasks.encoding import encode_tensors
 
 
@@ -67,8 +67,7 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
 def _has_keras_model(folder: Path) -> bool:
     if not (folder / MODEL).is_file():
         return False
-    about = files.read_json(folder / TASK, {})
-    return any(about.get("kind") in each.kinds for each in TextModel.__subclasses__())
+    return class_of(files.read_json(folder / TASK, {}).get("kind")) is not None
 
 
 def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
@@ -142,10 +141,8 @@ class PretrainedModel:
         (column,) = columns_of(texts, ("text",)).values()
         answers = []
         for start in range(0, len(column), batch_size):
-            batch = column[start : start + batch_size]
-            # JSON can hold lone surrogates, UTF-8 cannot.
-            encoded = [text.encode("utf-8", "ignore") for text in batch]
-            answers += self._answers(tf.constant(encoded))
+            batch = string_tensor(column[start : start + batch_size])
+            answers += self._answers(batch)
         return answers
 
     def _answers(self, texts: tf.Tensor) -> list[dict[str, Any]]:
@@ -188,11 +185,7 @@ class ExportedModel(Predictor):
     def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
         """Returns the predictions of ``TextModel.predict``."""
         columns = columns_of(texts, self.text_names)
-        rows = [
-            dict(zip(columns, row, strict=True))
-            for row in zip(*columns.values(), strict=True)
-        ]
         answers: list[dict[str, Any]] = []
-        for start in range(0, len(rows), batch_size):
-            answers += self(rows[start : start + batch_size])
+        for batch in sliced(columns, batch_size):
+            answers += self.answers(batch)
         return answers

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -52,7 +53,7 @@ def columns_of(
         if rows and all(isinstance(row, Mapping) for row in rows):
             texts = {name: [row.get(name) for row in rows] for name in names}
         elif rows and not words and all(isinstance(row, tuple | list) for row in rows):
-            texts = _transposed(rows, names)
+            texts = _transposed(rows)
         else:
             texts = ([],) * len(names) if not rows else (rows,)
     elif isinstance(texts, tuple) and len(names) == 1 and len(texts) != 1:
@@ -90,13 +91,12 @@ def _named(table: Any) -> Any:
     return table
 
 
-def _transposed(rows: list[Any], names: Sequence[str]) -> tuple:
+def _transposed(rows: list[Any]) -> tuple:
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
             raise UserError(
                 f"Row {number} has {len(row)} texts, and row 0 has {len(rows[0])}."
             )
-    del names
     return tuple(zip(*rows, strict=True))
 
 
@@ -156,66 +156,59 @@ def joined_words(words: Sequence[Any], row: int) -> str:
     return " ".join(strings)
 
 
-class Batches:
-    """Iterates over a ``tf.data.Dataset``, a ``PyDataset`` or a generator of batches.
+def sliced(
+    columns: Mapping[str, list[str]], batch_size: int
+) -> Iterator[dict[str, list[str]]]:
+    """Yields columns of at most ``batch_size`` texts."""
+    for start in range(0, len(next(iter(columns.values()))), batch_size):
+        end = start + batch_size
+        yield {name: column[start:end] for name, column in columns.items()}
+
+
+def is_batched(source: Any) -> bool:
+    """Whether ``source`` is a dataset or a generator of batches."""
+    return isinstance(source, tf.data.Dataset | keras.utils.PyDataset | Iterator)
+
+
+def batch_count(source: Any) -> int | None:
+    """Returns the number of batches per epoch of a dataset, or None if unknown."""
+    if isinstance(source, tf.data.Dataset):
+        count = int(source.cardinality())
+        return count if count >= 0 else None
+    return source.num_batches if isinstance(source, keras.utils.PyDataset) else None
+
+
+def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
+    """Yields the batches of one epoch of a dataset or generator.
 
     A tuple is (texts, labels) or (texts, labels, sample weights); other elements are
-    texts. ``count`` is the number of batches per epoch, or None if it is unknown.
+    texts. ``shuffle`` shuffles the batches of a ``PyDataset``. Raises ValueError if a
+    ``tf.data.Dataset`` is not batched.
     """
+    batches = source
+    if isinstance(source, tf.data.Dataset):
+        leaves = tf.nest.flatten(source.element_spec)
+        if any(leaf.shape.rank == 0 for leaf in leaves):
+            raise UserError(
+                "The dataset has single texts: give dataset.batch(32), or another size."
+            )
+        batches = source.as_numpy_iterator()
+    elif isinstance(source, keras.utils.PyDataset):
+        batches = _items(source, shuffle)
+    for batch in batches:
+        # Keras would read a list as a tuple.
+        element = batch if isinstance(batch, tuple) else (batch,)
+        yield keras.utils.unpack_x_y_sample_weight(element)
 
-    def __init__(self, source: Any, *, shuffle: bool = False):
-        self._source = source
-        self._shuffle = shuffle
-        self.count: int | None = None
-        if isinstance(source, tf.data.Dataset):
-            leaves = tf.nest.flatten(source.element_spec)
-            if any(leaf.shape.rank == 0 for leaf in leaves):
-                raise UserError(
-                    "The dataset has single texts: give dataset.batch(32), or another "
-                    "size."
-                )
-            count = int(source.cardinality())
-            self.count = count if count >= 0 else None
-        elif isinstance(source, keras.utils.PyDataset):
-            self.count = source.num_batches
 
-    @staticmethod
-    def has(source: Any) -> bool:
-        """Whether ``source`` is a dataset or a generator."""
-        kinds = tf.data.Dataset | keras.utils.PyDataset | Iterator
-        return isinstance(source, kinds)
-
-    def __iter__(self) -> Iterator[Element]:
-        for element in self._elements():
-            x, y, weights = element, None, None
-            if isinstance(element, tuple):
-                x, y, weights = keras.utils.unpack_x_y_sample_weight(element)
-            yield x, y, weights
-
-    def _elements(self) -> Iterator[Any]:
-        if isinstance(self._source, tf.data.Dataset):
-            yield from self._source.as_numpy_iterator()
-        elif isinstance(self._source, keras.utils.PyDataset):
-            numbers = range(self.count) if self.count else itertools.count()
-            if self._shuffle and self.count:
-                numbers = random.sample(numbers, self.count)
-            for number in numbers:
-                yield self._source[int(number)]
-            self._source.on_epoch_end()
-        else:
-            # Not ``yield from``, which would close the user's generator.
-            for element in self._source:  # noqa: UP028
-                yield element
-
-    def first(self) -> Element | None:
-        """Returns the first batch without consuming it, or None."""
-        if isinstance(self._source, Iterator):
-            first = next(self._source, None)
-            if first is not None:
-                self._source = itertools.chain([first], self._source)
-        else:
-            first = next(self._elements(), None)
-        return None if first is None else next(iter(Batches(iter([first]))))
+def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
+    count = source.num_batches
+    numbers = itertools.count() if count is None else range(count)
+    if shuffle and count is not None:
+        numbers = random.sample(numbers, count)
+    for number in numbers:
+        yield source[number]
+    source.on_epoch_end()
 
 
 def names_of(texts: Any) -> tuple[str, ...]:
@@ -242,7 +235,7 @@ class SentenceVectors:
         self._tokenizer = tokenizer
         self._length = max_seq_length
         # Traced once per pooling and layer.
-        self._traced: dict[tuple[str, int], _Vectors] = {}
+        self._traced: dict[tuple[str, int], types.SimpleNamespace] = {}
 
     def __call__(
         self,
@@ -271,8 +264,8 @@ class SentenceVectors:
             raise UserError(f"pooling is {pooling!r}; allowed are mean and cls.")
         if not -blocks - 1 <= layer <= blocks:
             raise UserError(
-                f"layer is {layer}; the encoder has {blocks} blocks: give 0 (what goes "
-                f"into the first) to {blocks}, or a negative one."
+                f"layer is {layer}; the encoder has {blocks} blocks: give 0 (input of "
+                f"the first) to {blocks}, or a negative number."
             )
         columns = list(columns_of(texts, names or names_of(texts)).values())
         if not columns[0]:
@@ -281,18 +274,17 @@ class SentenceVectors:
         rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
         key = pooling, layer % (blocks + 1)
         if key not in self._traced:
-            self._traced[key] = _Vectors(self._encoder, *key)
+            self._traced[key] = self._trace(*key)
         return np.stack(Outputs(self._traced[key], batch_size)(rows))
 
-
-class _Vectors:
-    """An encoder with pooling, as the model that ``Outputs`` runs."""
-
-    def __init__(self, encoder: TextEncoder, pooling: str, layer: int):
+    def _trace(self, pooling: str, layer: int) -> types.SimpleNamespace:
+        """Returns the encoder with pooling, as the model that ``Outputs`` runs."""
         _, pool = POOLINGS[pooling]
 
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-            return tf.cast(pool(encoder.states(inputs)[layer], inputs), tf.float32)
+            states = self._encoder.states(inputs)
+            return tf.cast(pool(states[layer], inputs), tf.float32)
 
         specs = tensor_specs(ENCODER_INPUTS, {})
-        self.inference = tf.function(infer, input_signature=[specs], autograph=False)
+        function = tf.function(infer, input_signature=[specs], autograph=False)
+        return types.SimpleNamespace(inference=function)

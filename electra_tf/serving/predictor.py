@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,6 @@ class Predictor:
 
         Raises ValueError if a row lacks a text or the model fails.
         """
-        texts = {}
         for name in self.text_names:
             for row in rows:
                 if not isinstance(row.get(name), str):
@@ -77,20 +76,29 @@ class Predictor:
                         f"The model needs {' and '.join(self.text_names)}, but {name} "
                         f"is missing in {json.dumps(row)[:200]}."
                     )
-            # JSON can hold lone surrogates, UTF-8 cannot.
-            column = [row[name].encode("utf-8", "ignore") for row in rows]
-            texts[name] = tf.constant(column)
+        return self.answers({n: [row[n] for row in rows] for n in self.text_names})
+
+    def answers(self, columns: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+        """Returns the predictions of a batch of columns of texts."""
+        texts = {name: string_tensor(columns[name]) for name in self.text_names}
         try:
             outputs = self._serve(**texts)
         except tf.errors.OpError as error:
             message = error.message.partition("\n")[0]
+            size = len(columns[self.text_names[0]])
             raise UserError(
-                f"The model failed on a batch of {len(rows)} texts: {message}"
+                f"The model failed on a batch of {size} texts: {message}"
             ) from error
         names = sorted(outputs)
-        columns = [outputs[name].numpy().tolist() for name in names]
-        answers = zip(*columns, strict=True)
+        values = [outputs[name].numpy().tolist() for name in names]
+        answers = zip(*values, strict=True)
         return [_readable(dict(zip(names, x, strict=True))) for x in answers]
+
+
+def string_tensor(texts: Sequence[str]) -> tf.Tensor:
+    """Returns texts as a string tensor, without lone surrogates."""
+    # JSON can hold lone surrogates, UTF-8 cannot.
+    return tf.constant([text.encode("utf-8", "ignore") for text in texts], tf.string)
 
 
 def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:

@@ -327,13 +327,24 @@ class AdamW(keras.optimizers.Optimizer):
                 "own, which no longer exists: all gradients are clipped to clip_norm.",
                 stacklevel=2,
             )
-        return super().from_config(config, **kwargs)
+        optimizer = super().from_config(config, **kwargs)
+        # The model that was saved may have frozen variables.
+        optimizer._may_be_frozen = True
+        return optimizer
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Loads the state; ignores the clip-group norms at the end of older files."""
+        """Loads the state; ignores the clip-group norms at the end of older files.
+
+        Moments stay zero if the saved optimizer had none.
+        """
         count = len(self.variables)
         # Keras's store has no iterator.
         names = [name for name in store.keys() if int(name) < count]  # noqa: SIM118
+        if len(names) <= 2:
+            # The step, and the learning rate if it is not a schedule.
+            for name in names:
+                self.variables[int(name)].assign(store[name])
+            return
         super().load_own_variables({name: store[name] for name in names})
 
 

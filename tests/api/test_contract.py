@@ -1,7 +1,7 @@
 """The contract of the text models: inputs x methods, labels, states.
 
-Every form of input gives what the list gives, or a ValueError. The models are tiny, and
-the eager cells take milliseconds.
+Every form of input gives the result of the list, or a ValueError. The models are tiny
+and run eagerly: a cell takes milliseconds.
 """
 
 import copy
@@ -13,8 +13,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from tests.api.test_text_models import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS
-from tests.tasks import common
+from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
 
 TEXTS = {
     "TextClassifier": {"text": WORDS},
@@ -29,29 +28,6 @@ GOLD = {
 
 
 @pytest.fixture(scope="module")
-def preset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("preset")
-    return common.save_pretrained(folder, layers=1, dropout=0.0).parent
-
-
-def make(name, preset, **options):
-    arguments = {
-        "TextClassifier": {"labels": ["neg", "pos"], "head_dropout": 0.0},
-        "TokenClassifier": {"tags": ["O", "B-X", "I-X"], "head_dropout": 0.0},
-        "QuestionAnswering": {"max_query_length": 8, "doc_stride": 8},
-    }
-    arguments = {"dropout": 0.0, "attention_dropout": 0.0, **arguments[name], **options}
-    model = getattr(et, name).from_preset(preset, **arguments)
-    model.run_eagerly = True
-    return model
-
-
-@pytest.fixture(scope="module")
-def models(preset):
-    return {name: make(name, preset, seed=1) for name in CLASSES}
-
-
-@pytest.fixture(scope="module")
 def starts(models):
     return {name: model.get_weights() for name, model in models.items()}
 
@@ -60,12 +36,12 @@ def starts(models):
 
 
 def gold_rows(gold):
-    """Labels as one structure that slices."""
+    """Returns labels as columns, which can be sliced."""
     return gold if isinstance(gold, dict) else {"label": gold}
 
 
 def bare(columns):
-    """A single column without its name."""
+    """Returns a single column without its name."""
     return columns if len(columns) > 1 else next(iter(columns.values()))
 
 
@@ -94,7 +70,7 @@ def generator(x, y, labeled):
 
 
 def in_memory(form):
-    """Makes a form of columns of texts; labels stay."""
+    """Converts columns of texts; labels stay."""
     return lambda x, y, labeled: (form(x), bare(y))
 
 
@@ -167,12 +143,9 @@ REFUSED = {
 }
 
 
-def logs(found):
-    return {name: pytest.approx(value, abs=1e-4) for name, value in found.items()}
-
-
-def close(found, wanted):
-    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
+def close(values, expected):
+    pairs = zip(tf.nest.flatten(values), tf.nest.flatten(expected), strict=True)
+    for one, other in pairs:
         if isinstance(other, str | bytes):
             assert one == other
         else:
@@ -188,9 +161,9 @@ def evaluate(model, x, y):
 
 
 def batches(model, x, y):
-    found = [inputs["input_ids"].numpy() for inputs, *_ in model.preprocess(x, y)]
-    size = max(ids.shape[1] for ids in found)
-    return np.concatenate([np.pad(i, [(0, 0), (0, size - i.shape[1])]) for i in found])
+    parts = [inputs["input_ids"].numpy() for inputs, *_ in model.preprocess(x, y)]
+    size = max(ids.shape[1] for ids in parts)
+    return np.concatenate([np.pad(i, [(0, 0), (0, size - i.shape[1])]) for i in parts])
 
 
 # Method -> (function of (model, x, y), whether it has labels, whether it has batches).
@@ -210,7 +183,7 @@ METHODS = {
 
 
 def cells():
-    """The default part trains nothing."""
+    """Yields the cells; those that train are slow."""
     quick = [(name, "call") for name in CLASSES]
     quick += [("TextClassifier", m) for m in ("preprocess", "preprocessor", "predict")]
     quick += [("TokenClassifier", "preprocess")]
@@ -235,8 +208,8 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
         with pytest.raises(ValueError, match="has no probabilities"):
             cell("list")
         return
-    # Labels come in the batches of a dataset, of which an epoch has two.
-    wanted = {}
+    # With labels, an epoch of a dataset has two batches.
+    expected = {}
     for form in FORMS:
         in_batches = form in (*BATCHES, "unbatched")
         refused = REFUSED.get(form, "")
@@ -255,8 +228,8 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
                     cell(form)
             elif method != "call":
                 kind = "batches" if in_batches and labeled else "list"
-                found = cell(form)
-                close(found, wanted.setdefault(kind, found))
+                values = cell(form)
+                close(values, expected.setdefault(kind, values))
         except pytest.skip.Exception:
             continue
         except BaseException as error:
@@ -264,7 +237,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
             raise
 
 
-# -- Labels, and what else is refused --------------------------------------------------
+# -- Labels and invalid arguments ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -293,71 +266,54 @@ def test_both_classes_read_labels_alike(preset, given):
     np.testing.assert_array_equal(weights[:, 1], np.ones([4]))
 
 
-def test_targets_between_labels_are_kept(preset):
-    model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
-    ((_, targets),) = model.preprocess(["a", "b"], [[0.1, 0.9], ["y"]])
-    np.testing.assert_allclose(targets, [[0.1, 0.9], [0, 1]])
-    frame = pytest.importorskip("pandas").DataFrame({"y": [1, 0], "x": [0, 1]})
-    ((_, targets),) = model.preprocess(["a", "b"], frame)
-    np.testing.assert_allclose(targets, [[0, 1], [1, 0]])
-
-
 @pytest.mark.parametrize(
-    "labels", [[5, 7.5], [None, 1.0], [float("nan"), 1.0], ["x", 1]]
-)
-def test_numbers_of_a_regression_are_checked(preset, labels):
-    options = {"labels": None, "kind": "regression", "label_range": (0, 5)}
-    model = make("TextClassifier", preset, **options)
-    with pytest.raises(ValueError, match=r"Row [01]: the label .* is (outside|not a)"):
-        model.preprocess(["a", "b"], labels)
-
-
-@pytest.mark.parametrize("given", [(5, 0), (1, 1), 3, ("a", 1), (0, float("nan"))])
-def test_a_range_is_checked(preset, given):
-    with pytest.raises(ValueError, match="label_range must be"):
-        make(
-            "TextClassifier", preset, labels=None, kind="regression", label_range=given
-        )
-
-
-@pytest.mark.parametrize(
-    ("name", "x", "y", "said"),
+    ("name", "x", "y", "message"),
     [
         ("TextClassifier", WORDS, ["pos", None, "neg", "neg"], "Row 1 has no label"),
         ("TextClassifier", WORDS, np.eye(4)[:, :2], "argmax"),
+        ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
+        ("TextClassifier", [("a", "b")], [0], "needs text, but got 2 column"),
+        ("TextClassifier", [], [], "not a single text"),
+        ("TokenClassifier", ["a b"], ["O"], "2 words but 1 tags: 'a b'"),
+        ("TokenClassifier", ["a b"], ["O Q"], "'Q' is not a label"),
         ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
         ("TokenClassifier", ["a b"], [None], "Row 0 has no tags"),
         ("TokenClassifier", ["a b"], [["O", None]], "Row 0 has no label"),
         ("TokenClassifier", [["a b"]], [["O"]], "'a b' is not a single word"),
-        (
-            "QuestionAnswering",
-            [("a", "b")],
-            {"answer": ["b"], "start": [float("nan")]},
-            "start",
+        *(
+            (
+                "QuestionAnswering",
+                [("a", "b")],
+                {"answer": ["b"], "start": [x]},
+                "Row 0",
+            )
+            for x in (float("nan"), float("inf"), 0.5, "x")
         ),
-        ("QuestionAnswering", [("a", "b")], {"answer": ["b"], "start": [0.5]}, "start"),
         ("QuestionAnswering", [("a", "b")], {"text": ["b"]}, "need a column answer"),
         ("QuestionAnswering", [("a", "b")], [None], "row 0"),
+        ("QuestionAnswering", [("a", "b")], [""], "build the model with"),
+        ("QuestionAnswering", [("a", "b")], ["c"], "does not stand at character -1"),
     ],
 )
-def test_a_mistake_names_its_row(models, name, x, y, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_mistake_names_its_row(models, name, x, y, message):
+    with pytest.raises(ValueError, match=message):
         models[name].preprocess(x, y)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"validation_split": 0.9}, "validation_split=0.9 of 4 texts"),
-        ({"validation_data": ["a"]}, "validation_data must be"),
+        ({"validation_data": ["a"]}, "must be a list of values"),
+        ({"validation_data": (WORDS,)}, "validation_data needs labels"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),
         ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
         ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
     ],
 )
-def test_arguments_of_fit_are_checked(models, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_arguments_of_fit_are_checked(models, options, message):
+    with pytest.raises(ValueError, match=message):
         models["TextClassifier"].fit(WORDS, LABELS, **options)
 
 
@@ -383,7 +339,7 @@ def test_nothing_is_predicted_of_nothing(models):
 
 
 def test_seeds_are_left_alone(preset):
-    """Keras's seed decides the head, ``seed`` decides it alone."""
+    """The head depends on ``seed`` alone, or else on Keras's seed."""
 
     def head(**options):
         model = et.TextClassifier.from_preset(preset, ["a", "b"], **options)
@@ -393,8 +349,7 @@ def test_seeds_are_left_alone(preset):
     expected = np.random.random(), keras.random.normal([2])  # noqa: NPY002
     keras.utils.set_random_seed(3)
     first = head(seed=1)
-    found = np.random.random(), keras.random.normal([2])  # noqa: NPY002
-    close(found, expected)
+    close((np.random.random(), keras.random.normal([2])), expected)  # noqa: NPY002
     keras.utils.set_random_seed(4)
     assert (head(seed=1) == first).all()
     one, other = head(), head()
@@ -438,7 +393,7 @@ def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
     other.run_eagerly = True
     before = model.get_weights()
     for each in (model, other):
-        # In two calls: the second begins a schedule anew.
+        # In two calls: the second restarts the schedule.
         each.fit(WORDS, LABELS, batch_size=2, verbose=0)
         each.fit(WORDS, LABELS, batch_size=2, epochs=2, verbose=0)
     moved = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
@@ -477,18 +432,6 @@ def test_a_strategy_is_that_of_the_constructor(preset):
 
 
 @pytest.mark.slow
-def test_a_global_policy_is_that_of_the_encoder(preset):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = make("TextClassifier", preset)
-    finally:
-        keras.config.set_dtype_policy(policy)
-    assert model.backbone.compute_dtype == "bfloat16"
-    assert np.isfinite(fit(model, WORDS, LABELS)).all()
-
-
-@pytest.mark.slow
 def test_arguments_of_keras_work(models, starts):
     model = models["TextClassifier"]
     model.set_weights(starts["TextClassifier"])
@@ -513,7 +456,17 @@ def test_arguments_of_keras_work(models, starts):
     model.run_eagerly = True
     weighted = model.train_on_batch(WORDS, LABELS, class_weight={"pos": 2.0})
     close(weighted[0], heavy[0])
+    for x, y in ((WORDS, LABELS), (model.preprocess(WORDS, LABELS), None)):
+        model.set_weights(starts["TextClassifier"])
+        model.compile_default()
+        model.run_eagerly = True
+        # A single callback, as Keras allows.
+        one = keras.callbacks.History()
+        history = model.fit(x, y, verbose=0, class_weight={1: 2.0}, callbacks=one)
+        close(history.history["loss"][0], heavy[0])
     assert 0 <= model.evaluate(WORDS, LABELS, 2, 0)[1] <= 100
     cached = model.preprocess(WORDS, LABELS).cache()
     close(model.evaluate(cached, verbose=0), model.evaluate(WORDS, LABELS, verbose=0))
+    with pytest.raises(ValueError, match="leave out y"):
+        model.evaluate(cached, LABELS)
     assert model.predict(WORDS, verbose=1) == model.predict(WORDS, 2, "auto")

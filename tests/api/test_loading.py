@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import electra_tf as et
 from electra_tf.api.loading import ExportedModel, PretrainedModel
+from electra_tf.config.commands import ConvertConfig
 from electra_tf.interop.convert import main as convert
 from tests.golden.archive import unpack
 
@@ -28,6 +29,14 @@ def tuned(runs):
 @pytest.fixture(scope="module")
 def pretrained(runs):
     return et.load(runs / "finished")
+
+
+@pytest.fixture
+def theirs(runs, tmp_path):
+    """The pretrained model in the format of Hugging Face."""
+    options = {"source": str(runs / "finished"), "to": str(tmp_path / "theirs")}
+    convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
+    return tmp_path / "theirs"
 
 
 def predictions(folder):
@@ -60,7 +69,7 @@ def test_a_table_is_scored_as_by_the_run(runs, tuned):
 
 
 def by_hand(model, text, pooling, layer):
-    """The vector of one text, without padding, in NumPy after the encoder."""
+    """Computes the vector of one text, without padding, in NumPy."""
     vocabulary = model.tokenizer.vocabulary
     (pieces,) = model.tokenizer.encode([text])
     pieces = list(pieces)[: model.max_seq_length - 2]
@@ -81,8 +90,8 @@ def test_vectors_are_those_of_the_encoder(pretrained, tuned, runs, pooling, laye
     assert pretrained.encode([]).shape == (0, found.shape[1])
 
 
-def test_a_pretrained_model_says_what_was_replaced(pretrained, runs):
-    """As its discriminator does of each text alone."""
+def test_a_pretrained_model_scores_tokens(pretrained, runs):
+    """Probabilities are those of the discriminator for each text alone."""
     lines = texts(runs)[:3]
     detector = et.ReplacedTokenDetector
     assert isinstance(pretrained, PretrainedModel)
@@ -102,18 +111,13 @@ def test_the_shipped_encoder_has_a_name():
     assert model.encode(["one text"]).shape == (1, model.encoder.hidden_size)
 
 
-def test_folders_of_other_libraries_are_read(runs, pretrained, tmp_path):
-    from electra_tf.config.commands import ConvertConfig
-
-    target = tmp_path / "theirs"
-    options = {"source": str(runs / "finished"), "to": str(target)}
-    convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
-    found = et.load(target)
+def test_folders_of_other_libraries_are_read(runs, pretrained, theirs):
+    found = et.load(theirs)
     lines = texts(runs)[:3]
     np.testing.assert_allclose(found.encode(lines), pretrained.encode(lines), atol=1e-6)
 
 
-def test_models_have_the_methods_that_they_can_answer(runs, pretrained):
+def test_models_have_only_methods_that_work(runs, pretrained):
     exported = et.load(runs / "task" / "saved_model")
     assert not hasattr(pretrained, "evaluate")
     assert not hasattr(exported, "evaluate")
@@ -147,37 +151,32 @@ def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):
     assert 0 < np.abs(vectors - expected).max() < 0.1
 
 
-def test_errors_name_the_folder_that_was_given(runs, tmp_path):
-    from electra_tf.config.commands import ConvertConfig
-
-    target = tmp_path / "theirs"
-    options = {"source": str(runs / "finished"), "to": str(target)}
-    convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
-    # The head is what makes a discriminator of it.
-    path = target / "model.safetensors"
+def test_errors_name_the_folder_that_was_given(theirs, tmp_path):
+    # Without its head, the model is not a discriminator.
+    path = theirs / "model.safetensors"
     tensors = {
         name: value
         for name, value in safetensors.numpy.load_file(path).items()
         if not name.startswith("discriminator_predictions")
     }
     safetensors.numpy.save_file(tensors, path, {"format": "pt"})
-    model = et.load(target)
+    model = et.load(theirs)
     assert model.encode(["a"]).shape[0] == 1
-    with pytest.raises(ValueError, match=f"^{target} holds no discriminator: the mo"):
+    with pytest.raises(ValueError, match=f"^{theirs} holds no discriminator: the mo"):
         model.predict(["a"])
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none: there is no such"):
         et.load(tmp_path / "none")
 
 
-def test_what_cannot_be_loaded_is_said(runs, tuned, pretrained, tmp_path):
+def test_errors_of_loading_and_arguments(runs, tuned, pretrained, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         et.load(tmp_path / "nothing")
     (tmp_path / "task.json").write_text("{}")
     with pytest.raises(ValueError, match="did not finish"):
         et.load(tmp_path)
-    with pytest.raises(ValueError, match="holds no fine-tuned model, where a Text"):
+    with pytest.raises(ValueError, match="no fine-tuned model, and TextClassifier"):
         et.TextClassifier.load(runs / "finished")
-    with pytest.raises(ValueError, match="a TextClassifier, where a TokenClass"):
+    with pytest.raises(ValueError, match="a TextClassifier, and TokenClassifier"):
         et.TokenClassifier.load(runs / "task")
     with pytest.raises(ValueError, match="pooling is 'max'; allowed are mean and cls"):
         tuned.encode(["a"], "max")

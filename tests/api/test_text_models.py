@@ -1,7 +1,7 @@
-"""The contract of keras-hub's task classes, on ours, and what is our own."""
+"""Text models: keras-hub's contract of task classes, and our own additions."""
 
 import json
-import re
+import warnings
 
 import keras
 import numpy as np
@@ -13,38 +13,8 @@ from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.tasks import saved
 from electra_tf.tasks.batching import make_batch
+from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
 from tests.layers.helpers import check_config
-from tests.tasks import common
-
-CLASSES = ("TextClassifier", "TokenClassifier", "QuestionAnswering")
-WORDS = ["the movie is good", "a bad book .", "it was awful", "the song is great !"]
-LABELS = ["pos", "neg", "neg", "pos"]
-TAGS = ["O B-X O O", "O O B-X O", "O O O", "O B-X I-X O O"]
-QUESTIONS = {"question": ["is it good ?"] * 4, "context": WORDS}
-ANSWERS = {"answer": ["movie", "book", "awful", "song"], "start": [4, 6, 7, 4]}
-
-
-@pytest.fixture(scope="module")
-def preset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("preset")
-    return common.save_pretrained(folder, layers=1, dropout=0.0).parent
-
-
-def make(name, preset, **options):
-    arguments = {
-        "TextClassifier": {"labels": ["neg", "pos"]},
-        "TokenClassifier": {"tags": ["O", "B-X", "I-X"]},
-        "QuestionAnswering": {"max_query_length": 8, "doc_stride": 8},
-    }
-    arguments = {**arguments[name], **options}
-    if name == "QuestionAnswering":
-        arguments.setdefault("dropout", 0.0)
-    model = getattr(et, name).from_preset(preset, **arguments)
-    # Tracing takes longer than everything else.
-    model.compile(
-        loss=model.loss, optimizer=model.optimizer, run_eagerly=True, jit_compile=False
-    )
-    return model
 
 
 def data(name):
@@ -75,7 +45,7 @@ def test_contract(name, preset, tmp_path):
     for one, other in zip(
         tf.nest.flatten(eager), tf.nest.flatten(symbolic), strict=True
     ):
-        # What follows from the length of the batch is not known symbolically.
+        # Sizes that depend on the length of the batch are not known symbolically.
         assert len(one.shape) == len(other.shape)
         pairs = zip(one.shape, other.shape, strict=True)
         assert all(known in (None, size) for size, known in pairs)
@@ -120,7 +90,7 @@ def rates(model, *arguments, **options):
 
 @pytest.mark.slow
 def test_the_default_rate_ends_with_the_call_of_fit(preset):
-    """As in a fine-tuning run, and in every call anew; the optimizer stays."""
+    """As in a fine-tuning run, and again in every call; the optimizer stays."""
     model = make("TextClassifier", preset)
     optimizer = model.optimizer
     strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
@@ -169,42 +139,40 @@ def test_a_rate_of_the_user_wins(preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CLASSES)
-def test_mixed_precision(name, preset):
-    model = make(name, preset, mixed_precision="bfloat16")
-    assert model.encoder.compute_dtype == "bfloat16"
-    assert model.encoder.variable_dtype == "float32"
+@pytest.mark.parametrize(
+    ("name", "is_global"), [*((name, False) for name in CLASSES), (CLASSES[0], True)]
+)
+def test_mixed_precision(name, is_global, preset):
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16" if is_global else policy)
+    try:
+        options = {} if is_global else {"mixed_precision": "bfloat16"}
+        model = make(name, preset, **options)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert model.backbone.compute_dtype == "bfloat16"
+    assert model.backbone.variable_dtype == "float32"
     history = model.fit(*data(name), batch_size=4, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     (inputs, *_), *_ = model.preprocess(*data(name))
     assert {x.dtype for x in tf.nest.flatten(model(inputs))} <= {tf.float32, tf.int32}
 
 
-@pytest.mark.slow
-def test_datasets_of_strings_are_fitted_and_callbacks_called(preset):
-    model = make("TextClassifier", preset)
-    strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
-    numbers = [float(label == "pos") for label in LABELS]
-    weighted = tf.data.Dataset.from_tensor_slices((WORDS, numbers, [1.0, 0, 1, 1]))
-    seen = []
-    watch = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda i, logs: seen.append(logs)
-    )
-    model.fit(strings, validation_data=weighted.batch(2), callbacks=[watch], verbose=0)
-    assert "val_loss" in seen[0]
-    assert len(model.predict(strings)) == 4
-    # Keras's own evaluation of the same numbers by hand.
-    batches = model.preprocess(WORDS, batch_size=3)
-    logits = np.concatenate([model(inputs) for inputs in batches])
-    index = np.array([1, 0, 0, 1])
+def test_the_loss_is_the_mean_of_kerass(models):
+    model = models["TextClassifier"]
+    logits = np.concatenate([model(x) for x in model.preprocess(WORDS, batch_size=3)])
+    np.testing.assert_allclose(model.predict_on_batch(WORDS), logits, atol=1e-5)
+    index = np.array([label == "pos" for label in LABELS], int)
     losses = keras.losses.sparse_categorical_crossentropy(
         index, logits, from_logits=True
     )
-    found = model.evaluate(WORDS, LABELS, verbose=0, return_dict=True)["loss"]
-    assert found == pytest.approx(float(np.mean(losses)), rel=1e-5)
-    single = tf.data.Dataset.from_tensor_slices((WORDS, LABELS))
-    with pytest.raises(ValueError, match=r"give dataset.batch\(32\)"):
-        model.fit(single)
+    weighted = tf.data.Dataset.from_tensor_slices((WORDS, index, [1.0, 0, 1, 1]))
+    for given, expected in (
+        ((WORDS, LABELS), np.mean(losses)),
+        ((weighted.batch(4),), np.sum(losses * [1, 0, 1, 1]) / 4),
+    ):
+        scores = model.evaluate(*given, verbose=0, return_dict=True)
+        assert scores["loss"] == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -228,7 +196,7 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
         examples, model.tokenizer, model.max_seq_length, training=True
     )
     (found,) = model.preprocess(texts, labels)
-    # Padded to one of four lengths, and no further than that.
+    # Padded to the next of four lengths.
     length = found[0]["input_ids"].shape[1]
     assert 0 <= length - rows.lengths.max() < model.max_seq_length / 4 + 1
     batch = make_batch(rows, np.arange(len(rows)), length)
@@ -237,23 +205,93 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
         np.testing.assert_array_equal(one, other)
 
 
-def test_several_labels_and_numbers(preset):
-    several = make("TextClassifier", preset, labels=["x", "y", "z"], kind="multilabel")
-    names, flags = (
-        [("x", "z"), (), ("y",), ()],
-        [[1, 0, 1], [0] * 3, [0, 1, 0], [0] * 3],
-    )
-    for labels in (names, flags, np.array(flags)):
-        ((_, targets),) = several.preprocess(WORDS, labels)
-        np.testing.assert_array_equal(targets, flags)
-    number = make(
+def test_targets_of_several_labels(preset):
+    model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
+    frame = pytest.importorskip("pandas").DataFrame({"y": [1, 0], "x": [0, 1]})
+    for labels, expected in (
+        ([("y",), ()], [[0, 1], [0, 0]]),
+        (np.eye(2), np.eye(2)),
+        ([[0.1, 0.9], ["y"]], [[0.1, 0.9], [0, 1]]),
+        (frame, [[0, 1], [1, 0]]),
+    ):
+        ((_, targets),) = model.preprocess(["a", "b"], labels)
+        np.testing.assert_allclose(targets, expected)
+
+
+def test_numbers_are_scaled_to_their_range(preset):
+    model = make(
         "TextClassifier", preset, labels=None, kind="regression", label_range=(1, 5)
     )
-    ((_, targets),) = number.preprocess(WORDS, [1, 2.0, 3, 5])
+    ((_, targets),) = model.preprocess(WORDS, [1, 2.0, 3, 5])
     np.testing.assert_allclose(np.ravel(targets), [0, 0.25, 0.5, 1])
-    scores = [row["score"] for row in number.predict(WORDS)]
-    outputs = np.ravel(number(next(iter(number.preprocess(WORDS)))))
+    scores = [row["score"] for row in model.predict(WORDS)]
+    outputs = np.ravel(model.predict_on_batch(WORDS))
     np.testing.assert_allclose(scores, 1 + 4 * outputs, rtol=1e-5)
+    for labels in ([5, 7.5], [None, 1.0], [float("nan"), 1.0], ["x", 1]):
+        with pytest.raises(
+            ValueError, match=r"Row [01]: the label .* is (outside|not)"
+        ):
+            model.preprocess(["a", "b"], labels)
+
+
+def test_windows_share_the_weight_of_their_text(models):
+    """As in a run with ``--long_texts=windows``."""
+    one = models["TextClassifier"]
+    task = {**one.task, "long_texts": "windows"}
+    model = et.TextClassifier.of(one.encoder, one.head, task, one.tokenizer, 8)
+    texts = [" ".join(WORDS), "good"]
+    ((_, targets, weights),) = model.preprocess(texts, [1, 0], [2.0, 3.0])
+    assert len(targets) > 2
+    np.testing.assert_allclose(np.bincount(targets, weights), [3, 2], rtol=1e-6)
+
+
+def test_a_recipe_has_the_defaults(capsys):
+    model = et.TextClassifier.from_preset("mini", ["a", "b"], learning_rate=1e-3)
+    assert (model.head.pooling, model.encoder.dropout, model.head.dropout) == (
+        "mean",
+        0,
+        0,
+    )
+    assert model.optimizer.bias_correction
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pooling=mean" in line
+    assert "learning_rate" not in line
+    model = et.QuestionAnswering.from_preset("mini", dropout=0.1)
+    assert model.encoder.dropout == 0.1
+
+
+def test_a_probe_is_the_first_head(preset):
+    """Only of a new model: training continues from the trained head."""
+    options = {"head_init": "probe", "learning_rate": 1e-9}
+    model = make("TextClassifier", preset, **options)
+    model.fit(WORDS, LABELS, verbose=0)
+    assert model.evaluate(WORDS, LABELS, verbose=0)[1] == 100
+    model.head.set_weights([np.zeros_like(w) for w in model.head.get_weights()])
+    model.fit(WORDS, LABELS, verbose=0)
+    np.testing.assert_allclose(model.head.kernel, 0, atol=1e-6)
+    with pytest.raises(ValueError, match="head_init reads one vector"):
+        make("QuestionAnswering", preset, **options)
+
+
+@pytest.mark.slow
+def test_the_optimizer_can_be_left_out(preset, tmp_path):
+    model = make("TextClassifier", preset)
+    model.fit(WORDS, LABELS, verbose=0)
+    sizes = []
+    for include in (True, False):
+        path = tmp_path / f"{include}.keras"
+        model.save(path, include_optimizer=include)
+        sizes.append(path.stat().st_size)
+        with warnings.catch_warnings(action="error"):
+            loaded = et.load(path)
+        assert loaded.predict(WORDS) == model.predict(WORDS)
+        assert int(loaded.optimizer.iterations.numpy()) == include
+        loaded.run_eagerly = True
+        assert np.isfinite(loaded.fit(WORDS, LABELS, verbose=0).history["loss"]).all()
+    assert sizes[1] < sizes[0] / 2
+    # The model itself keeps its optimizer.
+    assert int(model.optimizer.iterations.numpy()) == 1
 
 
 @pytest.mark.slow
@@ -268,50 +306,23 @@ def test_exports_take_raw_strings(preset, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "texts", "labels", "said"),
-    [
-        ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
-        ("TextClassifier", ["a"], ["ps"], "did you mean 'pos'"),
-        (
-            "TextClassifier",
-            ["a"],
-            [2],
-            "Row 0: 2 is not a label; give one of neg, pos, or 0 to 1",
-        ),
-        ("TextClassifier", [("a", "b")], [0], "needs text, but got 2 column"),
-        ("TextClassifier", [3], [0], "text (row 0) must be strings, got 3"),
-        ("TextClassifier", [], [], "not a single text"),
-        ("TokenClassifier", ["a b"], ["O"], "2 words but 1 tags: 'a b'"),
-        ("TokenClassifier", ["a b"], ["O Q"], "'Q' is not a label"),
-        ("QuestionAnswering", ["a"], [""], "needs question and context"),
-        ("QuestionAnswering", [("a", "b")], [""], "build the model with unanswerable"),
-        ("QuestionAnswering", [("a", "b")], ["c"], "does not stand at character -1"),
-    ],
-)
-def test_mistakes_are_named(preset, models, name, texts, labels, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        models[name].preprocess(texts, labels)
-
-
-@pytest.fixture(scope="module")
-def models(preset):
-    return {name: make(name, preset) for name in CLASSES}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"labels": ["a"]}, "needs at least 2 different ones"),
         ({"labels": None}, "labels are missing"),
         ({"kind": "ranking"}, "kind is 'ranking'; allowed are classification"),
         ({"kind": "regression"}, "A regression has no labels"),
+        *(
+            ({"labels": None, "kind": "regression", "label_range": x}, "label_range mu")
+            for x in ((5, 0), (1, 1), 3, ("a", 1), (0, float("nan")))
+        ),
         ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
         ({"rate": 1}, "Unknown option 'rate'; known are dropout"),
         ({"dropout": 2.0}, "dropout must"),
     ],
 )
-def test_settings_that_are_not_allowed_are_named(preset, arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_are_not_allowed_are_named(preset, arguments, message):
+    with pytest.raises(ValueError, match=message):
         et.TextClassifier.from_preset(preset, **{"labels": ["a", "b"], **arguments})
 
 
@@ -350,7 +361,7 @@ def squad(path):
     [("ner", "a.conll", tagged, "tags"), ("squad1", "a.json", squad, "answer")],
 )
 def test_runs_of_other_kinds_are_loaded(preset, tmp_path, task, file, write, column):
-    """They score as the run did, and answer as its SavedModel does."""
+    """Scores are those of the run, and predictions those of its SavedModel."""
     from electra_tf.runs import finetuning
 
     path = tmp_path / file

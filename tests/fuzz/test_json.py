@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf import doctor, files
-from electra_tf.api.text_models import TextModel, load_text_model
+from electra_tf.api.base import TextModel, load_text_model
 from electra_tf.config.commands import PredictConfig
 from electra_tf.config.fields import to_flat
 from electra_tf.config.pretraining import PretrainConfig

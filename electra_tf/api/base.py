@@ -1,0 +1,946 @@
+"""Base class of Keras models with built-in preprocessing.
+
+Letters: N texts, R rows, S sequence, C labels, D hidden size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import cli, files
+from electra_tf.api.labels import LabelLookup
+from electra_tf.api.presets import encoder_and_tokenizer, folder_of
+from electra_tf.api.texts import (
+    SentenceVectors,
+    batch_count,
+    columns_of,
+    elements,
+    is_batched,
+    plain,
+    sliced,
+)
+from electra_tf.config import fields
+from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
+from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
+from electra_tf.features import ENCODER_INPUTS
+from electra_tf.folders import models
+from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
+from electra_tf.folders.recipe import recipe_line, recommended
+from electra_tf.folders.settings import CONFIG
+from electra_tf.layers.encoder import TextEncoder
+from electra_tf.runs import finetuning_tasks, frozen
+from electra_tf.serving import export
+from electra_tf.serving.predictor import Predictor, string_tensor
+from electra_tf.tasks import glue, saved
+from electra_tf.tasks.base import Column, Ragged, Rows, Scores, Task
+from electra_tf.tasks.batching import Outputs, make_batch
+from electra_tf.tasks.heads import TaskModel
+from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
+from electra_tf.training.optimizers import AdamW
+from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
+
+Columns = dict[str, list[str]]
+# Settings of a recipe that the encoder and the head do not have.
+_TRAINING = ("adam_bias_correction", "head_init", "layerwise_decay", "learning_rate")
+_RATE_CALLBACKS = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
+
+
+def with_recipe(
+    preset: str | os.PathLike, kind: str, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the settings that are not None, and those of the preset's recipe.
+
+    Prints the settings of the recipe in one line.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    flags = recommended(preset, kind).items()
+    recipe = {name: value for name, value in flags if name not in given}
+    if recipe:
+        cli.note(recipe_line(preset, recipe))
+    return {**recipe, **given}
+
+
+class Preprocessor:
+    """Tokenizes and packs texts into the inputs of a task model.
+
+    Training, evaluation, prediction and the SavedModel share it.
+
+    Attributes:
+        tokenizer: a ``WordPiece``.
+        max_seq_length: maximum number of tokens per row, special tokens included.
+        text_names: names of the text inputs.
+        reads_words: whether a text may be a list of words.
+    """
+
+    def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
+        self.task = task
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.text_names = tuple(task.text_names)
+        self.reads_words = task.kind == "tagging"
+
+    def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
+        """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
+        columns = self.columns(texts).items()
+        tensors = {name: string_tensor(column) for name, column in columns}
+        inputs = self.task.serving_inputs(
+            self.tokenizer, self.max_seq_length, **tensors
+        )
+        return {name: inputs[name] for name in ENCODER_INPUTS}
+
+    def columns(self, texts: Any) -> Columns:
+        """Returns one list of strings per text input; see ``columns_of``."""
+        return columns_of(texts, self.text_names, words=self.reads_words)
+
+    def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
+        """Featurizes examples of the task."""
+        return self.task.featurize(
+            examples, self.tokenizer, self.max_seq_length, training=training
+        )
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class PercentAccuracy(keras.metrics.SparseCategoricalAccuracy):
+    """Accuracy in percent, the unit of all scores of this library."""
+
+    def result(self) -> tf.Tensor:
+        """Returns the accuracy, from 0 to 100."""
+        return 100 * super().result()
+
+
+class TextModel(TaskModel):
+    """Base class of the three public models: a task model that takes texts.
+
+    The training, evaluation and prediction methods of Keras preprocess texts first.
+    ``call`` maps token ids to the outputs of the head.
+
+    Args:
+        encoder: a ``TextEncoder``; also available as ``backbone``.
+        head: the task head, a Keras layer.
+        task: ``Task.to_json``, with the column names of tables under "columns" and
+            training settings of the preset under "recipe".
+        vocabulary: tokens in the order of their ids.
+        lower_case: whether to lower-case texts.
+        strip_accents: whether to remove accents.
+        max_seq_length: maximum number of tokens per row, special tokens included.
+        **kwargs: ``seed`` and ``name`` of ``TaskModel``.
+
+    Examples:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> isinstance(model, keras.Model)
+        True
+        >>> model.encode(["one text", "another one"], pooling="cls").shape
+        (2, 256)
+        >>> inputs = next(iter(model.preprocess(["one text"])))  # of a batch
+        >>> model(inputs).shape
+        TensorShape([1, 2])
+    """
+
+    # Supported kinds of tasks.
+    kinds: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        head: keras.layers.Layer,
+        *,
+        task: Mapping[str, Any],
+        vocabulary: Sequence[str],
+        lower_case: bool,
+        strip_accents: bool,
+        max_seq_length: int,
+        **kwargs: Any,
+    ):
+        super().__init__(encoder, head, **kwargs)
+        self.task = dict(task)
+        self.vocabulary = tuple(vocabulary)
+        self.lower_case = lower_case
+        self.strip_accents = strip_accents
+        self.max_seq_length = max_seq_length
+        self._task = saved.from_json(task)
+        if self._task.kind not in self.kinds:
+            raise UserError(
+                f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
+                f"{self._task.kind}: load the model with electra_tf.load."
+            )
+        self._lookup = LabelLookup(self.labels)
+        self.tokenizer = WordPiece(
+            Vocabulary(self.vocabulary),
+            lower_case=lower_case,
+            strip_accents=strip_accents,
+        )
+        self.preprocessor = Preprocessor(self._task, self.tokenizer, max_seq_length)
+        self._vectors = SentenceVectors(encoder, self.tokenizer, max_seq_length)
+        # Not a cached property: Keras reads all properties when it saves a model.
+        self._predictor: Predictor | None = None
+        # The last error of a generator of batches.
+        self._error: Exception | None = None
+
+    @classmethod
+    def _new(
+        cls,
+        preset: str | os.PathLike,
+        kind: str,
+        settings: dict[str, Any],
+        options: dict[str, Any],
+        max_seq_length: int | None,
+        seed: int | None,
+    ) -> Self:
+        """Builds a model for a new task with these settings on an encoder."""
+        recipe = {name: options.pop(name) for name in _TRAINING if name in options}
+        RecipeConfig(**recipe)
+        state = random.getstate()
+        encoder, tokenizer, trained = encoder_and_tokenizer(preset, **options)
+        task = saved.kinds()[kind](name=cls.__name__, source=None, **settings)
+        if recipe.get("head_init") == "probe":
+            frozen.check(task, "head_init")
+        most = encoder.embeddings.max_positions
+        length = max_seq_length or min(task.max_seq_length, trained or most, most)
+        if length > most:
+            raise UserError(
+                f"max_seq_length is {length}, but {preset} has {most} positions: give "
+                f"{most} or less."
+            )
+        number = random.randrange(2**31) if seed is None else seed
+        # Keras draws the seeds of initializers from this generator.
+        random.seed(number)
+        about, head = {**task.to_json(), "recipe": recipe}, task.head(encoder)
+        model = cls.of(encoder, head, about, tokenizer, length, seed=number)
+        random.setstate(state)
+        if seed is None:
+            # Advances the generator, so that the next model gets another seed.
+            random.random()
+        return model
+
+    @classmethod
+    def of(
+        cls,
+        encoder: TextEncoder,
+        head: keras.layers.Layer,
+        task: Mapping[str, Any],
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        seed: int = 0,
+    ) -> Self:
+        """Builds a model from its parts and compiles it with ``compile_default``."""
+        model = cls(
+            encoder,
+            head,
+            task=task,
+            vocabulary=tokenizer.vocabulary.tokens,
+            lower_case=tokenizer.lower_case,
+            strip_accents=tokenizer.strip_accents,
+            max_seq_length=max_seq_length,
+            seed=seed,
+        )
+        model.compile_default()
+        return model
+
+    @classmethod
+    def load(cls, source: str | os.PathLike) -> Self:
+        """Loads a fine-tuned model; raises ValueError if it is of another class.
+
+        ``source`` is the folder of a fine-tuning run or a saved ``.keras`` file.
+        """
+        with folder_of(source) as folder:
+            model = load_text_model(folder)
+        if not isinstance(model, cls):
+            name = f"a {type(model).__name__}" if model else "no fine-tuned model"
+            raise UserError(
+                f"{source} holds {name}, and {cls.__name__}.load needs a "
+                f"{cls.__name__}. To start from an encoder, use from_preset."
+            )
+        return model
+
+    def compile_default(self) -> None:
+        """Compiles with the defaults of fine-tuning runs, or the preset's recipe.
+
+        These are the task's loss, averaged over the batch, and AdamW with gradients
+        clipped to norm 1, layerwise learning rates and a ``FitSchedule``.
+        """
+        paper, size = RECIPES["paper"], encoder_size(self.encoder.hidden_size)
+        recipe = self.task.get("recipe", {})
+        decay = recipe.get("layerwise_decay", paper.layerwise_decay[size])
+        optimizer = AdamW(
+            FitSchedule(recipe.get("learning_rate", paper.learning_rate[size])),
+            weight_decay=paper.weight_decay,
+            bias_correction=recipe.get("adam_bias_correction", False),
+            learning_rate_multipliers=layerwise_multipliers(self, decay),
+        )
+        is_classifier = self._task.kind == "classification"
+        metrics = [PercentAccuracy(name="accuracy")] if is_classifier else None
+        loss = self._task.loss(paper.reduction)
+        self.compile(optimizer=optimizer, loss=loss, metrics=metrics)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns the arguments of ``compile``."""
+        config = super().get_compile_config()
+        return {**config, "schedule": "as compiled"} if config else {}
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Restores the saved compilation and builds the optimizer's variables."""
+        config = dict(config)
+        is_as_compiled = config.pop("schedule", None)
+        super().compile_from_config(config)
+        rate = getattr(self.optimizer, "_learning_rate", None)
+        if not is_as_compiled and isinstance(rate, WarmupPolynomialDecay):
+            # Up to version 0.2, the saved schedule ended with its call of `fit`.
+            self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
+
+    def save_own_variables(self, store: dict[str, Any]) -> None:
+        """Saves the state of dropout, so that training continues reproducibly."""
+        store["dropout"] = self.seed_generator.state.numpy()
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Restores the state of dropout; files of version 0.2 lack it."""
+        if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
+            self.seed_generator.state.assign(np.array(store["dropout"]))
+
+    @property
+    def backbone(self) -> TextEncoder:
+        """The ``TextEncoder``, under keras-hub's name."""
+        return self.encoder
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the model's text inputs."""
+        return self.preprocessor.text_names
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names in the order of the outputs; empty if the task has no labels."""
+        return tuple(self.task.get("labels") or ())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model on token ids; raises ValueError for strings."""
+        inputs = args[0] if args else kwargs.get("inputs")
+        if any(map(_is_text, keras.tree.flatten(inputs))):
+            raise UserError(
+                "The model is called on token ids: use predict for answers, or "
+                "model(model.preprocessor(texts)) for logits."
+            )
+        return super().__call__(*args, **kwargs)
+
+    # Input.
+
+    def preprocess(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        *,
+        shuffle: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns a dataset of batches: inputs, or (inputs, targets[, weights]).
+
+        ``x`` is a list, array or Series of strings, a DataFrame or a dictionary of
+        columns. If the model reads several texts, rows of a list are tuples or
+        dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
+        or generator of batches with labels. A dataset that this method returned is
+        passed through.
+
+        Raises:
+            ValueError: if texts or labels are invalid, or the dataset is not batched.
+        """
+        if not is_batched(x):
+            rows = self._rows(x, y, sample_weight)
+            return self._dataset_of(rows, batch_size, shuffle=shuffle)
+        if y is not None or sample_weight is not None or batch_size is not None:
+            raise UserError(
+                "A dataset or generator has batches with labels and weights inside: "
+                "leave out y, sample_weight and batch_size."
+            )
+        if isinstance(x, tf.data.Dataset) and _is_encoded(x.element_spec):
+            return x
+        first = next(elements(x), None)
+        if first is None:
+            raise UserError("There is not a single text: the dataset is empty.")
+        if isinstance(x, Iterator):
+            x = itertools.chain([first], x)
+
+        def batches() -> Iterator[Any]:
+            for element in elements(x, shuffle=shuffle):
+                rows = self._rows(*element)
+                if len(rows):
+                    yield self._batch(rows)
+
+        # Batches of questions without usable answers are skipped.
+        is_exact = self._task.kind != "question_answering"
+        count = batch_count(x) if is_exact else None
+        return self._dataset(batches, self._rows(*first), count)
+
+    def _dataset_of(
+        self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
+    ) -> tf.data.Dataset:
+        """Returns batches of rows."""
+        size = _batch_size(batch_size)
+        if not len(rows):
+            raise UserError(
+                "There is not a single text that can be trained on: every answer lacks "
+                "tokens. Check the data, and the vocabulary."
+            )
+        steps = 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
+        random = np.random.default_rng([self.seed, steps])
+
+        def batches() -> Iterator[Any]:
+            order = np.arange(len(rows))
+            if shuffle:
+                random.shuffle(order)
+            for start in range(0, len(order), size):
+                yield self._batch(rows, order[start : start + size])
+
+        return self._dataset(batches, rows, -(-len(rows) // size))
+
+    def _dataset(
+        self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
+    ) -> tf.data.Dataset:
+        """Wraps a generator of ``count`` batches like those of ``rows``."""
+        specs = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
+            self._batch(rows, np.arange(min(len(rows), 1))),
+        )
+
+        def guarded() -> Iterator[Any]:
+            try:
+                yield from batches()
+            except Exception as error:
+                # TensorFlow replaces the exception by a long error text.
+                self._error = error
+                raise
+
+        data = tf.data.Dataset.from_generator(guarded, output_signature=specs)
+        if count is not None:
+            data = data.apply(tf.data.experimental.assert_cardinality(count))
+        return data.prefetch(2)
+
+    @contextlib.contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Raises the error of a generator of batches instead of TensorFlow's."""
+        self._error = None
+        try:
+            yield
+        except (tf.errors.OpError, StopIteration):
+            if self._error is None:
+                raise
+            raise self._error from None
+
+    def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
+        """Returns the feature rows of texts, with labels and weights if given."""
+        columns = self.preprocessor.columns(x)
+        size = len(columns[self.text_names[0]])
+        if not size:
+            raise UserError("There is not a single text.")
+        labels = None if y is None else self._labels_of(y)
+        weights = None
+        if sample_weight is not None:
+            weights = np.array(plain(sample_weight, "sample_weight"), np.float32)
+            if weights.ndim != 1 or not np.all(np.isfinite(weights)):
+                raise UserError(
+                    "sample_weight must be one finite number for each text."
+                )
+            if labels is None:
+                raise UserError("sample_weight needs labels.")
+        for name, values in (("labels", labels), ("weights", weights)):
+            if values is not None and len(values) != size:
+                raise UserError(f"{size} texts, but {len(values)} {name}.")
+        rows = self._featurize(columns, labels)
+        if weights is None:
+            return rows
+        own, weights = rows.weights, weights[rows.example]
+        if isinstance(own, np.ndarray):
+            weights *= own
+        elif own is not None:
+            # Ragged: one weight per token.
+            values = own.values * np.repeat(weights, own.lengths)
+            weights = dataclasses.replace(own, values=values)
+        return dataclasses.replace(rows, weights=weights)
+
+    def _labels_of(self, y: Any) -> list[Any]:
+        """Returns a list of one label per text."""
+        if hasattr(y, "columns") and len(y.columns) == 1:
+            y = y[y.columns[0]]
+        return plain(y, "labels")
+
+    def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
+        raise NotImplementedError
+
+    def _batch(self, rows: Rows, chosen: np.ndarray | None = None) -> Any:
+        """Returns the inputs, targets and weights of the chosen rows (default: all)."""
+        chosen = np.arange(len(rows)) if chosen is None else chosen
+        length = int(rows.lengths[chosen].max(initial=1))
+        if rows.targets:
+            # Four lengths only: the training step compiles once per length.
+            step = -(-self.max_seq_length // 4)
+            length = min(-(-length // step) * step, self.max_seq_length)
+        return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
+
+    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
+        """Returns inputs, targets and weights of texts as one batch."""
+        if isinstance(x, Mapping) and "input_ids" in x:
+            return x, y, sample_weight
+        if is_batched(x):
+            raise UserError("A single batch is needed, not a dataset or a generator.")
+        batch = self._batch(self._rows(x, y, sample_weight))
+        return keras.utils.unpack_x_y_sample_weight(batch)
+
+    def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
+        """Returns a function that multiplies the weights of a batch by the class's.
+
+        Unlike Keras, it accepts batches with weights, such as those of windows.
+        """
+        if self._task.kind != "classification":
+            raise UserError(
+                f"class_weight is for classification, not {self._task.kind}."
+            )
+        weights = np.ones([len(self.labels)], np.float32)
+        for label, weight in class_weight.items():
+            try:
+                weights[self._lookup.index(label, 0)] = weight
+            except UserError as error:
+                raise UserError(f"class_weight: {error}") from error
+
+        def weigh(x: Any, y: tf.Tensor, sample_weight: Any = None) -> tuple:
+            own = 1.0 if sample_weight is None else sample_weight
+            return x, y, tf.gather(weights, y) * own
+
+        return weigh
+
+    # Keras's methods.
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Mapping[Any, float] | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+    ) -> keras.callbacks.History:
+        """Trains as ``keras.Model.fit``; see ``preprocess`` for ``x`` and ``y``.
+
+        A ``FitSchedule`` warms up and decays to 0 within each call; the optimizer keeps
+        its state. The schedule is off if a callback sets the learning rate or the
+        number of steps is unknown (a generator without ``steps_per_epoch``).
+
+        Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
+        """
+        validation_size = validation_batch_size or batch_size
+        if is_batched(x):
+            dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
+            if validation_split:
+                raise UserError("validation_split needs texts in memory, not batches.")
+        else:
+            rows = self._rows(x, y, sample_weight)
+            if validation_split and validation_data is None:
+                rows, held_out = _split(rows, validation_split)
+                validation_data = self._dataset_of(held_out, validation_size)
+            self._start_head(rows)
+            dataset = self._dataset_of(rows, batch_size, shuffle=shuffle)
+        if validation_data is not None:
+            values = keras.utils.unpack_x_y_sample_weight(validation_data)
+            size = None if is_batched(values[0]) else validation_size
+            validation_data = self.preprocess(*values, size)
+            _check_labeled(validation_data, "validation_data")
+        _check_labeled(dataset, "fit")
+        if class_weight is not None:
+            dataset = dataset.map(self._weighing(class_weight))
+        per_epoch = steps_per_epoch or batch_count(dataset) or batch_count(x)
+        schedule = getattr(self.optimizer, "_learning_rate", None)
+        schedule = schedule if isinstance(schedule, FitSchedule) else None
+        each = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
+        sets_rate = any(isinstance(callback, _RATE_CALLBACKS) for callback in each)
+        if schedule and per_epoch and not sets_rate:
+            total = per_epoch * max(epochs - initial_epoch, 0)
+            schedule.start(int(self.optimizer.iterations.numpy()), total)
+        try:
+            with self._own_errors():
+                return super().fit(
+                    dataset,
+                    epochs=epochs,
+                    verbose=verbose,
+                    callbacks=callbacks,
+                    validation_data=validation_data,
+                    shuffle=False,
+                    initial_epoch=initial_epoch,
+                    steps_per_epoch=steps_per_epoch,
+                    validation_steps=validation_steps,
+                    validation_freq=validation_freq,
+                )
+        finally:
+            if schedule:
+                schedule.stop()
+
+    def _start_head(self, rows: Rows) -> None:
+        """Trains the head of a new model to convergence, if its recipe says so."""
+        is_new = not self.seed_generator.state.numpy()[1]
+        head_init = self.task.get("recipe", {}).get("head_init")
+        if is_new and rows.targets and head_init == "probe":
+            frozen.start_head(self, self._task, rows, batch_size=64)
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Runs ``keras.Model.train_on_batch`` on texts."""
+        batch = self._one_batch(x, y, sample_weight)
+        if class_weight is not None:
+            batch = self._weighing(class_weight)(*batch)
+        return super().train_on_batch(*batch, return_dict=return_dict)
+
+    def test_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Runs ``keras.Model.test_on_batch`` on texts."""
+        batch = self._one_batch(x, y, sample_weight)
+        return super().test_on_batch(*batch, return_dict=return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Returns the outputs of the head, such as logits [N, C], as arrays."""
+        return super().predict_on_batch(self._one_batch(x)[0])
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Computes the official scores of a table, or the loss and metrics of texts.
+
+        ``x`` is the path of a table, or texts or a dataset as in ``fit``. For a table,
+        ``**kwargs`` are column names: ``text`` and ``label``, or ``word_column`` and
+        ``tag_column`` (default: as in the fine-tuning run).
+
+        Returns:
+            For a table, scores by name, in percent. Otherwise the loss and metrics, as
+            in Keras, with accuracy in percent.
+        """
+        if isinstance(x, str | os.PathLike):
+            return self._score(Path(x), _batch_size(batch_size), **kwargs)
+        # `fit` passes preprocessed validation data.
+        if not kwargs.get("_use_cached_eval_dataset"):
+            x = self.preprocess(x, y, sample_weight, batch_size)
+            _check_labeled(x, "evaluate")
+        with self._own_errors():
+            return super().evaluate(
+                x,
+                verbose=verbose,
+                steps=steps,
+                callbacks=callbacks,
+                return_dict=return_dict,
+                **kwargs,
+            )
+
+    def _score(self, path: Path, batch_size: int, **columns: Any) -> Scores:
+        """Scores the examples of a file as a fine-tuning run does."""
+        if not path.exists():
+            raise FileNotFoundError(f"No table {path}.")
+        examples = self._read(path, {**self.task.get("columns", {}), **columns})
+        rows = self.preprocessor.rows(examples, training=False)
+        outputs = Outputs(self, batch_size)(rows)
+        return self._task.score(self._task.decode(outputs, rows, examples), examples)
+
+    def _read(self, path: Path, columns: Mapping[str, Any]) -> Sequence[Any]:
+        """Reads the examples of a file as ``electra-tf finetune`` does."""
+        task = self._task
+        flags = {"task": task.kind, "train": str(path), "eval": str(path), **columns}
+        if task.kind == "question_answering":
+            flags["task"] = "squad2" if task.unanswerable else "squad1"
+        elif task.kind == "tagging":
+            is_pos = task.main_metric == "accuracy" and path.suffix == ".conllu"
+            flags["task"] = "pos" if is_pos else "tagging"
+        elif path.is_dir() and task.name in glue.ROWS:
+            flags = {"task": task.name, "data_dir": str(path)}
+        else:
+            flags.setdefault("text", self.text_names)
+        for name in ("text", "label"):
+            if isinstance(flags.get(name), str):
+                flags[name] = (flags[name],)
+        config = fields.from_flat(flags, FinetuneConfig)
+        reader = finetuning_tasks.task(config, log=lambda line: None)
+        return reader.examples(reader.eval_splits[0])
+
+    # Answers and vectors.
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> list[dict[str, Any]]:
+        """Returns one dictionary per text, as the exported SavedModel does.
+
+        Multi-label predictions have the predicted ``labels``; the SavedModel's output
+        of this name has all label names, here the keys of ``probabilities``.
+        ``verbose="auto"`` shows no progress. Use ``predict_proba`` for probabilities
+        and ``predict_on_batch`` for logits as arrays.
+        """
+        if self._predictor is None:
+            module = export.ServingModule(
+                self, self._task, self.tokenizer, self.max_seq_length
+            )
+            self._predictor = Predictor(module)
+        size = _batch_size(batch_size)
+        batches = list(sliced(self._columns(x, size, steps), size))
+        verbose = 0 if verbose == "auto" else int(verbose)
+        loop = keras.callbacks.CallbackList(
+            callbacks,
+            add_progbar=verbose > 0,
+            verbose=verbose,
+            epochs=1,
+            steps=len(batches),
+            model=self,
+        )
+        answers: list[dict[str, Any]] = []
+        loop.on_predict_begin()
+        for number, batch in enumerate(batches):
+            loop.on_predict_batch_begin(number)
+            outputs = self._predictor.answers(batch)
+            answers += outputs
+            loop.on_predict_batch_end(number, {"outputs": outputs})
+        loop.on_predict_end()
+        return answers
+
+    def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
+        """Returns texts, those of all batches, or of ``steps`` batches of ``size``."""
+        if not is_batched(x):
+            columns = self.preprocessor.columns(x)
+            end = None if steps is None else steps * size
+            return {name: column[:end] for name, column in columns.items()}
+        batches = [
+            self.preprocessor.columns(texts)
+            for texts, *_ in itertools.islice(elements(x), steps)
+        ]
+        return {name: [t for b in batches for t in b[name]] for name in self.text_names}
+
+    def predict_proba(self, x: Any, batch_size: int | None = None) -> Any:
+        """Returns probabilities in the order of ``labels``, float32 [N, C].
+
+        A ``TokenClassifier`` returns [words, C] per text. Raises ValueError if the task
+        has no labels.
+        """
+        raise UserError(
+            f"A model for {self._task.kind} has no probabilities of labels."
+        )
+
+    def _outputs(
+        self, columns: Columns, batch_size: int | None
+    ) -> tuple[list[Any], Rows]:
+        """Returns the outputs of the head by feature row, and the rows."""
+        rows = self._featurize(columns, None)
+        return Outputs(self, _batch_size(batch_size))(rows), rows
+
+    def encode(
+        self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
+    ) -> np.ndarray:
+        """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
+        options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
+        is_list = isinstance(texts, list | tuple) and bool(texts)
+        reads_words = self.preprocessor.reads_words
+        if is_list and not reads_words and isinstance(texts[0], str | tuple):
+            # Any model encodes single texts and pairs.
+            return self._vectors(texts, **options)
+        return self._vectors(self._columns(texts), **options, names=self.text_names)
+
+    def save(
+        self,
+        filepath: str | os.PathLike,
+        overwrite: bool = True,
+        *,
+        include_optimizer: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Saves as ``keras.Model.save``.
+
+        ``include_optimizer=False`` omits the optimizer's moments, two thirds of the
+        file. Predictions are the same; further training starts with moments of zero.
+        """
+        optimizer = self.optimizer
+        if optimizer is not None and not include_optimizer:
+            self.optimizer = type(optimizer).from_config(optimizer.get_config())
+        try:
+            super().save(filepath, overwrite, **kwargs)
+        finally:
+            self.optimizer = optimizer
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: Any = None,
+        *,
+        precision: str | None = None,
+    ) -> float | None:
+        """Exports a model that runs without this library.
+
+        ``format`` is "tf_saved_model", which takes strings, or "litert" or "onnx",
+        which take token ids. See ``serving.export_saved_model``, ``export_litert`` and
+        ``export_onnx``. ``verbose`` has no effect.
+        """
+        del verbose
+        path = str(filepath)
+        if format == "tf_saved_model":
+            return export.export_saved_model(
+                self, self._task, self.tokenizer, path, self.max_seq_length, precision
+            )
+        others = {"litert": export.export_litert, "onnx": export.export_onnx}
+        if format not in others or precision:
+            raise UserError(
+                f"format is {format!r}, precision {precision!r}; allowed are "
+                "tf_saved_model, which alone has a precision, litert and onnx."
+            )
+        return others[format](self, self._task, path)
+
+
+def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:
+    """Splits off a share of the texts, the last ones."""
+    texts = np.unique(rows.example)
+    cut = int(len(texts) * (1 - share))
+    if not 0 < cut < len(texts):
+        raise UserError(
+            f"validation_split={share} of {len(texts)} texts leaves none to train on "
+            "or none to validate on."
+        )
+    is_held_out = rows.example >= texts[cut]
+    return _take(rows, ~is_held_out), _take(rows, is_held_out)
+
+
+def _take(rows: Rows, mask: np.ndarray) -> Rows:
+    chosen = np.flatnonzero(mask)
+
+    def take(column: Column) -> Column:
+        return column.take(chosen) if isinstance(column, Ragged) else column[chosen]
+
+    return dataclasses.replace(
+        rows,
+        inputs={name: take(column) for name, column in rows.inputs.items()},
+        targets={name: take(column) for name, column in rows.targets.items()},
+        example=rows.example[chosen],
+        weights=None if rows.weights is None else take(rows.weights),
+        notes={name: take(column) for name, column in rows.notes.items()},
+    )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value holds strings, or is a table or a dataset."""
+    if not hasattr(value, "dtype"):
+        return not isinstance(value, int | float | None)
+    kind = getattr(value.dtype, "kind", "")
+    return kind in ("U", "S", "O") or "str" in str(value.dtype)
+
+
+def _is_encoded(element: Any) -> bool:
+    """Whether a dataset element is already tokenized."""
+    x = element[0] if isinstance(element, tuple) else element
+    return isinstance(x, Mapping) and "input_ids" in x
+
+
+def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:
+    if not isinstance(dataset.element_spec, tuple):
+        raise UserError(f"{method} needs labels: give y, or batches with labels.")
+
+
+def _batch_size(given: int | None) -> int:
+    if given is None:
+        return 32
+    if not isinstance(given, int | np.integer) or given < 1:
+        raise UserError(f"batch_size must be a positive integer, got {given!r}.")
+    return int(given)
+
+
+# Flags of a fine-tuning run that name the columns of its tables.
+_COLUMNS = {
+    "text": list[str] | None,
+    "label": list[str] | None,
+    "label_separator": str | None,
+    "word_column": str | None,
+    "tag_column": str | None,
+}
+
+
+def load_text_model(path: Path) -> TextModel | None:
+    """Loads a compiled fine-tuned model; returns None for a pretrained one.
+
+    ``path`` is a ``.keras`` file or a folder of ``folder_of``. See ``load`` for errors.
+    """
+    if path.suffix == models.KERAS and path.name != "encoder.keras":
+        hint = "Give the folder of the run, which has its vocabulary."
+        return models.load(path, TextModel, hint, compile=True)
+    return _of_run(path) if (path / TASK).is_file() else None
+
+
+def class_of(kind: Any) -> type[TextModel] | None:
+    """Returns the imported text model for a kind of task, or None."""
+    classes = TextModel.__subclasses__()
+    return next((each for each in classes if kind in each.kinds), None)
+
+
+def _of_run(folder: Path) -> TextModel:
+    if not (folder / MODEL).is_file():
+        raise UserError(f"{folder} holds a fine-tuning run that did not finish.")
+    home = FinetuningFolder(folder)
+    about, network = home.about(), home.load()
+    model_class = class_of(about["kind"])
+    if model_class is None:
+        raise UserError(
+            f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
+            f"class: load {folder / 'saved_model'}."
+        )
+    most = network.encoder.embeddings.max_positions
+    if not 0 < about["max_seq_length"] <= most:
+        raise UserError(
+            f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
+            f"and the model has {most} positions."
+        )
+    shape = {"config": (None, _COLUMNS)}
+    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
+    columns = {name: flags[name] for name in _COLUMNS if flags.get(name)}
+    return model_class.of(
+        network.encoder,
+        network.head,
+        {**about, "columns": columns},
+        home.tokenizer(),
+        about["max_seq_length"],
+    )
