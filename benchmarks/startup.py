@@ -74,7 +74,6 @@ def inside(module, began, *flags):
     """Runs a command in this process and prints the ends of its phases."""
     from electra_tf.config import startup
 
-    startup.quiet()
     startup.keep_compiled_code()
     with startup.lightly():
         import keras

@@ -13,10 +13,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Silences TensorFlow's log in commands (`python -m electra_tf`), not in programs that
-# import the library.
-if sys.argv[:1] == ["-m"]:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Silences all but fatal TensorFlow logs, unless the user has set a level. Errors are
+# also raised as exceptions, and XLA logs each use of its cache as one.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __version__ = "0.3.0"
 
@@ -32,7 +31,9 @@ def lazily(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        home = importlib.import_module(homes[name])
+        startup = importlib.import_module("electra_tf.config.startup")
+        with startup.without_chatter():
+            home = importlib.import_module(homes[name])
         value = home if homes[name].endswith(f".{name}") else getattr(home, name)
         setattr(sys.modules[module], name, value)
         return value

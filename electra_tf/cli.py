@@ -101,7 +101,6 @@ class Command(NamedTuple):
 
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code."""
-    startup.quiet()
     logging.set_verbosity(logging.WARNING)
     with clear_errors():
         config_class = command.config

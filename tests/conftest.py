@@ -10,7 +10,6 @@ from electra_tf.config import startup
 
 # Before TensorFlow is imported: the workers, and the processes that tests start, share
 # what XLA compiles.
-startup.quiet()
 startup.keep_compiled_code()
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 

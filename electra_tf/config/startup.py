@@ -48,14 +48,6 @@ _FIELDS = {1, 2, 3}
 _held: list[IO] = []
 
 
-def quiet() -> None:
-    """Silences all but fatal TensorFlow logs, unless TF_CPP_MIN_LOG_LEVEL is set.
-
-    Errors are also raised as exceptions, and XLA logs each use of the cache as one.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
 @contextlib.contextmanager
 def lightly() -> Iterator[None]:
     """Speeds up imports in the block and tunes garbage collection for their objects."""
@@ -66,7 +58,7 @@ def lightly() -> Iterator[None]:
     sys.meta_path.insert(0, hidden)
     gc.disable()
     try:
-        with _without_chatter():
+        with without_chatter():
             yield
     finally:
         sys.meta_path.remove(hidden)
@@ -78,13 +70,15 @@ def lightly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_chatter() -> Iterator[None]:
+def without_chatter() -> Iterator[None]:
     """Drops TensorFlow's log lines on standard error during its import.
 
     Its libraries log before they read ``TF_CPP_MIN_LOG_LEVEL``. Other lines appear
-    after the block. Does nothing if the variable is unset or below 2.
+    after the block. Does nothing if the variable is unset or below 2, or if TensorFlow
+    is imported already.
     """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "") < "2":
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
+    if level < "2" or "tensorflow" in sys.modules or sys.stderr is None:
         yield
         return
     with tempfile.TemporaryFile() as log:

@@ -177,7 +177,6 @@ def test_nothing_is_deleted_while_another_process_uses_it(root, monkeypatch):
 PROGRAM = """
 import hashlib, sys
 from electra_tf.config import startup
-startup.quiet()
 startup.keep_compiled_code()
 import keras, tensorflow as tf
 # TensorFlow numbers functions with a counter that tensors move.
@@ -228,7 +227,6 @@ def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
 LIGHT = """
 import gc, sys
 from electra_tf.config import startup
-startup.quiet()
 with startup.lightly():
     import keras
     sys.stderr.write("a line of somebody else\\n")
