@@ -270,7 +270,7 @@ def test_a_probe_is_the_first_head(preset):
     model.head.set_weights([np.zeros_like(w) for w in model.head.get_weights()])
     model.fit(WORDS, LABELS, verbose=0)
     np.testing.assert_allclose(model.head.kernel, 0, atol=1e-6)
-    with pytest.raises(ValueError, match="head_init reads one vector"):
+    with pytest.raises(ValueError, match="head_init supports tasks"):
         make("QuestionAnswering", preset, **options)
 
 
