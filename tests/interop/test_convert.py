@@ -397,7 +397,7 @@ def test_wrong_options(tmp_path):
     assert "--num_heads must be at least 1" in message
     flags = ("--format=google_tf1", "--float16")
     message = refused(GOLDEN / "equal", tmp_path / "o", *flags)
-    assert "--float16 goes with --format=electra_tf or hugging_face" in message
+    assert "--float16 needs --format=electra_tf or hugging_face" in message
 
 
 def test_a_pair_from_two_folders(tmp_path):

@@ -52,7 +52,7 @@ def test_configs_round_trip(schedule):
 
 
 def test_bad_values_are_refused():
-    with pytest.raises(ValueError, match="at least 1 step"):
+    with pytest.raises(ValueError, match="at least 1"):
         LinearChange(0.0, 1.0, 0)
     with pytest.raises(ValueError, match="positive number of steps"):
         ExponentialDecay(2.0, 1.0, 0)

@@ -293,7 +293,7 @@ def test_what_differs_is_one_error_with_the_flags_to_pass(tmp_path, flags, messa
 
 def test_another_vocabulary_is_refused(tmp_path):
     other = Vocabulary((*SPECIAL_TOKENS, "one", "three"))
-    folder, message = described(tmp_path), r"vocabulary is another.*--vocab_file="
+    folder, message = described(tmp_path), r"vocabularies differ.*--vocab_file="
     with pytest.raises(ValueError, match=message):
         check(config(folder), other)
     other.save(tmp_path / "mine.txt")
