@@ -323,6 +323,7 @@ def variables(value):
     return [*own, *(lender.variables if lender else [])]
 
 
+@pytest.mark.slow
 def test_importing_the_api_registers_every_class():
     """No other import is needed to load models; the package alone imports nothing."""
     code = (

@@ -261,6 +261,7 @@ def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
     assert "\n" not in stopped.value.code
 
 
+@pytest.mark.slow
 def test_attention_in_a_page(folder, tmp_path):
     target = tmp_path / "out.html"
     arguments = [f"--model={folder}", "--attention", "a good book"]

@@ -225,6 +225,7 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_energies_and_masked_lms_choose_too(tmp_path):
     energies = tiny.two_tower(Electric, vocab=len(TOKENS))
     randomize(energies.trainable_variables)

@@ -112,6 +112,7 @@ def batch_of(ids, positions=()):
     }
 
 
+@pytest.mark.slow
 def test_a_comparison(model, tmp_path, capsys):
     """Each run as by itself; a table of means over the runs of a system."""
     home, output = tmp_path / "compared", tmp_path / "scores.json"

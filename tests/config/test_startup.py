@@ -236,6 +236,7 @@ import matplotlib.pyplot, sklearn.base
 """
 
 
+@pytest.mark.slow
 def test_keras_is_imported_without_what_no_command_uses():
     pytest.importorskip("sklearn")
     done = subprocess.run(

@@ -81,7 +81,9 @@ def test_stream_is_a_function_of_the_seed(files):
     )
 
 
-@pytest.mark.parametrize("start", [1, 9, 10, 23])
+@pytest.mark.parametrize(
+    "start", [10, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 9, 23))]
+)
 def test_resuming_continues_the_stream(files, start):
     """Resumed data order: within a pass, over its end, and many passes later.
 
@@ -347,6 +349,7 @@ def test_workers_without_files_of_their_own_share_the_rows(files, training):
     assert_same(whole, joined)
 
 
+@pytest.mark.slow
 def test_workers_read_files_of_their_own(files, tmp_path):
     records.write_shard(tmp_path / "train-3.tfrecord", [example(n) for n in range(8)])
     found = of_workers(files, 40, 2)

@@ -252,6 +252,7 @@ def test_heads_without_a_counterpart_are_refused_by_name(task, said, tmp_path):
     assert not to.exists()
 
 
+@pytest.mark.slow
 def test_a_multi_label_head_with_one_label(tmp_path):
     task = MultiLabel(name="toxic", source=None, labels=("toxic",))
     model = saved(tmp_path / "run", task)

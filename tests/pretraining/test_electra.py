@@ -173,7 +173,9 @@ def test_compile_refuses_what_it_would_ignore(ignored):
         Scale().compile("sgd", "mse", metrics=["accuracy"])
 
 
-@pytest.mark.parametrize("positions", ["all", "masked"])
+@pytest.mark.parametrize(
+    "positions", ["all", pytest.param("masked", marks=pytest.mark.slow)]
+)
 def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     model = electra(
         # With these weights some masked tokens are guessed, so both labels occur.

@@ -98,6 +98,7 @@ def test_draws_are_distributed_as_those_of_tf_random_categorical():
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_samples_follow_the_softmax_in_mixed_precision():
     """Sampling stays exact under mixed bfloat16 (pitfall 16 of docs/fidelity.md).
 
