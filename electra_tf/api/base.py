@@ -598,7 +598,7 @@ class TextModel(TaskModel):
                 schedule.stop()
 
     def _start_head(self, rows: Rows) -> None:
-        """Trains the head of a new model to convergence, if its recipe says so."""
+        """Trains the head of a new model to convergence if ``head_init`` is "probe"."""
         is_new = not self.seed_generator.state.numpy()[1]
         head_init = self.task.get("recipe", {}).get("head_init")
         if is_new and rows.targets and head_init == "probe":
