@@ -25,7 +25,8 @@ Tensors = dict[str, tf.Tensor]
 
 def mean_over_tokens(hidden: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     """Averages [B, S, D] over real tokens with special tokens: float32 [B, D]."""
-    weights = tf.cast(inputs["input_mask"], tf.float32)[..., tf.newaxis]
+    # Not tf.newaxis, which LiteRT's built-in strided slice does not support.
+    weights = tf.expand_dims(tf.cast(inputs["input_mask"], tf.float32), -1)
     total = tf.reduce_sum(tf.cast(hidden, tf.float32) * weights, axis=1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import electra_tf as et
 from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
+from tests.strategy import two_cpus
 
 TEXTS = {
     "TextClassifier": {"text": WORDS},
@@ -418,8 +419,7 @@ def test_frozen_parts_stay(preset):
 def test_a_strategy_is_that_of_the_constructor(preset):
     """``from_preset`` inside of the scope, ``fit`` outside, as with a Keras model."""
     one = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=1)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
+    with two_cpus().scope():
         model = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=1)
     # Not shuffled: each call of `fit` draws another order.
     options = {"batch_size": 4, "shuffle": False, "verbose": 0}
