@@ -429,10 +429,13 @@ def finish(run: Run) -> None:
     """Evaluates the model and saves models, model card, curves and samples."""
     for phase in run.phases:
         phase.release()
-    folder, last_step = run.folder, run.store.steps()[-1]
+    folder = run.folder
     scores, intervals, baselines = _held_out_scores(run)
     if not run.is_chief:
         return
+    # A callback may have stopped the run before its last step. Only the chief has
+    # checkpoints.
+    last_step = run.store.steps()[-1]
     if scores:
         numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
         numbers |= {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+import electra_tf.api  # noqa: F401 - registers the classes of encoder.keras
 from tests.end_to_end.test_pretraining import ROOT, SIZES
 from tests.golden import commands
 
