@@ -1,4 +1,4 @@
-"""A little corpus with something to learn, and its vocabulary."""
+"""A small learnable corpus and its vocabulary."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Runs of ``run_pretraining.py``'s code in the process of the test."""
+"""Runs ``run_pretraining.py``'s code in the process of the test."""
 
 import json
 
@@ -8,9 +8,9 @@ from tests.flag_parsing import parse
 
 
 def config_of(text, model_dir, *arguments):
-    """Flags, then the sizes and the text of the other end-to-end tests; six steps.
+    """Returns the config of a six-step run with the sizes of the end-to-end tests.
 
-    ``arguments`` may begin with a flagfile; those after ``--`` win over the sizes.
+    ``arguments`` may begin with a flagfile; flags after ``--`` override the sizes.
     """
     middle = arguments.index("--") if "--" in arguments else 0
     return parse(
@@ -29,13 +29,13 @@ def config_of(text, model_dir, *arguments):
 
 
 def run(text, model_dir, *arguments):
-    """Returns the exit code and what the run said."""
+    """Returns the exit code and the log lines."""
     said = []
     code = pretrain.run(config_of(text, model_dir, *arguments), said.append)
     return code, said
 
 
 def rows(model_dir):
-    """The lines of the metrics file."""
+    """Returns the rows of metrics.jsonl."""
     lines = (model_dir / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]

@@ -1,4 +1,4 @@
-"""``python -m electra_tf compare`` as a user runs it, killed and resumed."""
+"""``python -m electra_tf compare``, also killed and resumed."""
 
 import json
 import os
@@ -18,13 +18,13 @@ from tests.golden import commands
 
 pytestmark = pytest.mark.slow
 
-# What a run took, and when it ended, is not the same twice.
+# Durations and times of day differ between runs.
 TIMES = ("seconds", "time", "train_seconds")
 
 
 @pytest.fixture(scope="module")
 def table(text):
-    """What is done to whom? The verb says it."""
+    """Writes training and evaluation tables whose label depends on the verb."""
     rows = [line for line in (text / "text.txt").read_text().splitlines() if line]
     for name, part in (("train", rows[:160]), ("dev", rows[160:240])):
         lines = (f"{row},{'eats' if ' eats ' in row else 'other'}" for row in part)
@@ -90,7 +90,7 @@ def whole(table, tmp_path_factory):
 def test_it_leaves_what_it_promises(table, whole):
     folder, output = whole
     found = rows(folder)
-    # Per seed: two systems, each pretrained and probed at two points.
+    # Per seed: two systems, each with one pretraining run and probes at two points.
     assert [row["kind"] for row in found] == ["pretrain", "probe", "probe"] * 4
     assert [row["seed"] for row in found] == [0] * 6 + [1] * 6
     steps = {row["system"]: row["steps"] for row in found if "steps" in row}
@@ -100,7 +100,7 @@ def test_it_leaves_what_it_promises(table, whole):
     assert min(costs) == pytest.approx(max(costs), rel=0.02)
     text = (folder / "table.md").read_text()
     assert text in output
-    # Thirty steps teach nobody enough to be ranked.
+    # Thirty steps are too few for a ranking.
     assert "**Below threshold: electra (AUC " in text
     assert "## Against" not in text
     again = run(table, folder, "--threshold_auc=0", "--threshold_nats=0")
@@ -112,7 +112,7 @@ def test_it_leaves_what_it_promises(table, whole):
 
 
 def test_points_are_of_one_run(whole):
-    """The encoder in the middle is neither the last one nor the first."""
+    """Encoders of both points come from one run and differ."""
     folder = whole[0] / "runs" / "electra" / "seed-0"
     middle, last = (
         weights(folder / "points/0.5/encoder.keras"),
@@ -140,7 +140,7 @@ def test_a_probe_is_what_run_finetuning_gives(table, whole, tmp_path):
             "--seed=1",
         ],
         cwd=ROOT,
-        # The code is that of an error where the probe learned nothing.
+        # A probe that does not beat the baseline exits with an error.
         check=False,
         capture_output=True,
         timeout=600,
@@ -159,7 +159,7 @@ def test_done_is_done_and_changes_are_refused(table, whole):
         ("--budget=electra:40", "electra: --num_train_steps was 30, now 40"),
         ("--probe_seeds=2", "eats: --probe_seeds was 1, now 2"),
     ):
-        # Refused before a worker starts: no process is needed.
+        # The flag is refused before a worker starts.
         code, out, err = commands.call("compare", *command(table, folder, flag)[4:])
         assert code == 1
         output = out + err
@@ -169,7 +169,7 @@ def test_done_is_done_and_changes_are_refused(table, whole):
 
 
 def workers_of(output_dir):
-    """Process ids of workers whose log is below the folder."""
+    """Returns ids of worker processes that log to a file in the folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -202,7 +202,7 @@ def start(table, folder, *flags):
 
 
 def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
-    """SIGKILL within a pretraining run, SIGTERM within the second system's."""
+    """SIGKILL in the first system's pretraining, SIGTERM in the second's."""
     runs, one_seed = tmp_path / "runs", "--seeds=1"
 
     def has_checkpoint(system):

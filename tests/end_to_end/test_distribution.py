@@ -1,7 +1,6 @@
 """``run_pretraining.py`` on several devices and in several processes.
 
-In default settings, with dropout and drawn samples: they are those of the row, wherever
-it is.
+Dropout and sampling are on: random numbers depend on the row, not on its device.
 """
 
 import json
@@ -26,7 +25,7 @@ from tests.strategy import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 
-# With a number of devices; a process that KILLED_AFTER names a step kills itself there.
+# Optionally sets the number of devices; KILLED_AFTER: the step of a SIGKILL.
 PROGRAM = """
 import os, runpy, signal, sys
 import tensorflow as tf
@@ -67,7 +66,7 @@ def finish(process):
 
 
 def start_workers(text, model_dirs, *flags, victim=None):
-    """A process for each of the folders, which may be one; one may kill itself."""
+    """Starts a worker per folder; ``victim`` kills itself at step 4."""
     hosts = [f"127.0.0.1:{port}" for port in free_ports(len(model_dirs))]
     records = f"--records={text / 'data' / 'train-*.tfrecord'}"
     workers = []
@@ -89,7 +88,7 @@ def run_workers(text, model_dirs, *flags):
 def assert_close(first, second):
     assert first.keys() == second.keys()
     for name in first:
-        # Sums over rows are taken in another order.
+        # The order of summation over rows differs.
         np.testing.assert_allclose(
             first[name], second[name], rtol=2e-4, atol=1e-5, err_msg=name
         )
@@ -104,7 +103,7 @@ def one_device(text, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two_workers(text, tmp_path_factory):
-    """The folder of the chief, and that of the other worker."""
+    """Folders of the chief and of the other worker."""
     folders = [tmp_path_factory.mktemp(f"worker_{index}") for index in range(2)]
     outputs = run_workers(text, folders)
     assert "electra_tf finetune" in outputs[0]
@@ -119,7 +118,7 @@ def test_workers_equal_one_device_and_the_chief_alone_writes(one_device, two_wor
 
 
 def test_workers_that_share_files_equal_one_device(text, one_device, tmp_path):
-    """With one file, both read it, and each gives its rows of every batch."""
+    """Both workers read the only file and take their rows of each batch."""
     folders = [tmp_path / "chief", tmp_path / "other"]
     run_workers(text, folders, "--file_sharding")
     assert_close(final_weights(one_device, 6), final_weights(folders[0], 6))

@@ -1,4 +1,4 @@
-"""A checkpoint of the original code goes on training where it was, not anew."""
+"""Training resumes from the imported weights of an original checkpoint."""
 
 import json
 import math
@@ -25,7 +25,7 @@ FLAGS = [
     "--max_eval_batches=1",
     "--dropout=0",
     "--attention_dropout=0",
-    # The most probable token is drawn: the reference needs no random numbers.
+    # Samples the most probable token, so the reference needs no random numbers.
     "--temperature=1e-6",
 ]
 
@@ -38,7 +38,7 @@ def run(command, *arguments, expect=0):
 
 @pytest.fixture(scope="module")
 def imported(text, tmp_path_factory):
-    """Variables of a checkpoint, and the folder it was imported into."""
+    """Variables of a checkpoint, and the folder of its import."""
     folder = tmp_path_factory.mktemp("original")
     vocabulary = (text / "vocab.txt").read_text()
     sizes = {
@@ -79,7 +79,7 @@ def pretrain(text, model_dir, imported, *flags, expect=0):
 
 
 def reference_losses(variables, model_dir):
-    """Generator and discriminator loss of the first batch, in NumPy."""
+    """Returns generator and discriminator loss of the first batch, in NumPy."""
     flat = json.loads((model_dir / "config.json").read_text())["config"]
     config = fields.from_flat(flat, PretrainConfig)
     data = build.pretraining_data(config, lambda _: None)
@@ -113,13 +113,13 @@ def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
     assert first["generator_loss"] == pytest.approx(generator, rel=1e-4)
     assert first["discriminator_loss"] == pytest.approx(discriminator, rel=1e-4)
     assert first["loss"] == pytest.approx(generator + 50 * discriminator, rel=1e-4)
-    # A fresh model starts at ln V and ln 2.
+    # A fresh model starts at losses of ln V and ln 2.
     vocabulary = variables["electra/embeddings/word_embeddings"].shape[0]
     assert abs(generator - math.log(vocabulary)) > 0.2
     assert abs(discriminator - math.log(2)) > 0.1
     ours = (tmp_path / "vocab.txt").read_bytes()
     assert ours == (folder / "vocab.txt").read_bytes()
-    # The same command goes on from the run's own checkpoint, not from the import.
+    # The same command resumes from the run's own checkpoint, not from the import.
     again = pretrain(text, tmp_path, folder)
     assert "trained to its last step" in again
 
@@ -135,7 +135,7 @@ def test_other_sizes_and_casing_are_one_clear_line(text, imported, tmp_path):
 
 @pytest.mark.slow
 def test_the_run_goes_out_again(text, imported, tmp_path):
-    """From the original's format through training into it: all variables move."""
+    """Import, train and export to the original format: every variable changes."""
     variables, folder = imported
     rates = ("--warmup_steps=0", "--learning_rate=1e-2")
     pretrain(text, tmp_path / "run", folder, *rates)

@@ -1,4 +1,4 @@
-"""Files of configs/objectives, and combinations of them: trained, shown, saved."""
+"""Trains the flagfiles of configs/objectives and combinations of their flags."""
 
 import keras
 import pytest
@@ -11,17 +11,17 @@ from tests.golden import recipes
 pytestmark = pytest.mark.slow
 
 FILES = {path.stem for path in (ROOT / "configs" / "objectives").glob("*.cfg")}
-# Other objectives, generators and sharings are those of the golden files; the
-# combinations below have each once more.
+# The golden files cover other objectives, generators and sharings. Each occurs once
+# more in the combinations below.
 FILES -= {x for name in recipes.SYSTEMS for x in (name, f"sharing_{name}")}
 FILES -= {"sharing_all", "sharing_tied", "generator_two_tower", "generator_unigram"}
 FILES = sorted({*FILES, "electra", "fast_electra"})
-# Lengths in the files that six steps are too short for.
+# Schedules of these flagfiles are longer than six steps.
 SHORTER = {
     "two_stage_no_copy": ["--generator_steps=3"],
     "reinforce_annealed": ["--adversarial_start=1", "--adversarial_steps=3"],
     "mask_rate_decay": ["--mask_rate_steps=4"],
-    # Half of one layer is one.
+    # A shallow generator has half of the layers, so it needs two.
     "generator_shallow": ["--num_layers=2"],
 }
 SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
@@ -70,7 +70,7 @@ COMBINATIONS = {
     ],
     "mlm_spans": ["--objective=mlm", "--mask_select=spans", "--mask_rule=bert"],
 }
-# A held-out number of each kind of discriminator, and what its samples look like.
+# A metric of each kind of discriminator, and a word in its samples.
 DETECTS = ("discriminator AUC", "P(replaced) %")
 SHOWN = {
     "replace_mlm": ("replaced tokens corrected", "confirmed"),
@@ -81,7 +81,7 @@ SHOWN = {
 
 @pytest.fixture(scope="module")
 def generator(text, tmp_path_factory):
-    """A finished run, whose generator others take."""
+    """Folder of a finished run that provides a pretrained generator."""
     folder = tmp_path_factory.mktemp("generator")
     flagfile = f"--flagfile={ROOT}/configs/objectives/electra.cfg"
     code, _ = in_process.run(text, folder, flagfile, "--")
@@ -90,7 +90,7 @@ def generator(text, tmp_path_factory):
 
 
 def check(text, folder, arguments):
-    """Runs a system and looks at everything that it says and leaves."""
+    """Trains a system; checks its log, metrics, samples, models and dry run."""
     config = in_process.config_of(text, folder, *arguments)
     code, said = in_process.run(text, folder, *arguments)
     assert code == 0
@@ -128,8 +128,8 @@ def test_combinations_run_and_are_restored(name, text, tmp_path):
     check(text, tmp_path, arguments)
     before = in_process.rows(tmp_path)
     assert any("eval_loss" in row for row in before)
-    # The same command again finds it trained, restores all of it and evaluates: scores
-    # that differ would be another row.
+    # The same command restores the final checkpoint and evaluates it again. Different
+    # scores would add a row.
     code, said = in_process.run(text, tmp_path, *arguments)
     assert code == 0
     assert f"{tmp_path} is trained to its last step" in "\n".join(said)

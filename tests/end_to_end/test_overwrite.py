@@ -1,4 +1,4 @@
-"""``--overwrite``: nothing is deleted before everything that can be refused is."""
+"""``--overwrite`` deletes files only after the command has checked its input."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from tests.end_to_end.in_process import run
 
 pytestmark = pytest.mark.slow
 
-# Its records are in model_dir/data, as by default.
+# Records are in model_dir/data, the default.
 OWN_DATA = ("--num_train_steps=2", "--eval_fraction=0.1", "--num_processes=1")
 
 
@@ -76,7 +76,7 @@ def test_only_records_go_before_weights_are_read(text, model_dir, flags, message
     flags = [flag.format(text=text) for flag in flags]
     with pytest.raises((ValueError, OSError), match=message):
         run(*arguments(text, model_dir, "--overwrite", *flags))
-    # The new run's records are those of the old one.
+    # The records of the new run have the same file names as before.
     assert content(model_dir).keys() == before.keys()
     assert (model_dir / "checkpoints" / "ckpt-2.index").exists()
     assert json.loads((model_dir / "config.json").read_text())

@@ -1,7 +1,4 @@
-"""``run_pretraining.py`` as a user runs it.
-
-In a process of its own where the process matters, else in that of the test.
-"""
+"""Tests of ``run_pretraining.py``, in a separate process if the test needs one."""
 
 import json
 import signal
@@ -61,7 +58,7 @@ def run(*arguments, expect=0):
 
 
 def run_here(text, model_dir, *flags, expect=0):
-    """The same without the seconds of a process."""
+    """Runs pretraining in the test's process, which saves the start-up time."""
     arguments = command(text, model_dir, *flags)[2:]
     code, out, err = commands.call("run_pretraining", *arguments)
     assert code == expect, (out + err)[-3000:]
@@ -85,7 +82,7 @@ def assert_same_bits(first, second):
 
 @pytest.fixture(scope="module")
 def whole(text, tmp_path_factory):
-    """An uninterrupted run and what it printed."""
+    """Folder and output of an uninterrupted run."""
     model_dir = tmp_path_factory.mktemp("whole")
     return model_dir, run(text, model_dir)
 
@@ -124,7 +121,7 @@ def test_a_run_leaves_everything_it_promises(whole):
 
 
 def wait_for_step(model_dir, step, process):
-    """Waits until a checkpoint of at least ``step`` is there."""
+    """Waits for a checkpoint of at least ``step``."""
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline:
         steps = [
@@ -152,9 +149,9 @@ def start_and_signal(text, model_dir, number, step, *flags):
 
 @pytest.mark.slow
 def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
-    """Resume after a signal: same command again, dropout on, same weights.
+    """The same command resumes with dropout after SIGTERM and after SIGKILL.
 
-    SIGTERM, which saves and has an exit code of its own, then SIGKILL (pitfall 45 of
+    SIGTERM saves a checkpoint and has its own exit code (pitfall 45 of
     docs/fidelity.md).
     """
     code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 5)
@@ -187,7 +184,7 @@ def test_dry_run_builds_prints_and_writes_no_run(text, whole, tmp_path):
     for word in ("parameters", "FLOPs", "memory", "records"):
         assert word in output
     assert not (tmp_path / "config.json").exists()
-    # Also of a corpus without records and vocabulary.
+    # A dry run also works before records and vocabulary exist.
     apart = (f"--data_dir={tmp_path / 'data'}", "--vocab_file=", "--vocab_size=77")
     output = run_here(text, tmp_path, "--dry_run", *apart)
     assert "would train a vocabulary of 77 tokens and build records of" in output

@@ -1,4 +1,4 @@
-"""Every way of training runs, stops and goes on to the bit, from the flags down."""
+"""Every training procedure resumes bit-exactly after an interruption."""
 
 import os
 import signal
@@ -52,12 +52,12 @@ SYSTEMS = {
 
 
 def in_process(text, model_dir, *arguments):
-    """Eight steps; returns the exit code and what was said."""
+    """Trains for eight steps; returns the exit code and the log lines."""
     return run_here(text, model_dir, "--num_train_steps=8", *arguments)
 
 
 def stop_at(step, monkeypatch):
-    """Sends SIGTERM while the checkpoint of a step is saved."""
+    """Sends SIGTERM after the checkpoint of ``step`` is saved."""
     save = CheckpointStore.save
 
     def save_and_stop(store, now):
@@ -70,7 +70,7 @@ def stop_at(step, monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(text, tmp_path_factory):
-    """The folder of an uninterrupted run of a system, and what it said."""
+    """Returns a function: name of a system -> folder and log of its whole run."""
     found = {}
 
     def of(name):
@@ -89,7 +89,7 @@ def whole(text, tmp_path_factory):
     ("name", "step"),
     [
         ("two_stage", 2),  # in the first stage
-        ("two_stage", 4),  # at the border: the hand-over is still to come
+        ("two_stage", 4),  # between the stages, before weights are copied
         ("two_stage", 6),  # in the second stage
         ("two_stage_no_copy", 6),
         ("reinforce", 4),
@@ -116,7 +116,7 @@ def test_stopped_and_rerun_equals_uninterrupted_to_the_bit(
 
 @pytest.mark.slow
 def test_executions_end_with_their_phase(text, whole, tmp_path, monkeypatch):
-    """Stages of four steps, three at a time; stopped at the border and continued."""
+    """Two stages of four steps, three steps per execution, stopped in between."""
     flags = [*TWO_STAGE, "--steps_per_execution=3"]
     with monkeypatch.context() as patch:
         stop_at(4, patch)
@@ -140,7 +140,7 @@ def test_what_two_stages_log(whole):
     training = {row["step"]: row for row in rows(folder) if "learning_rate" in row}
     assert all("masked_lm_loss" in training[step] for step in range(1, 5))
     assert all("discriminator_loss" in training[step] for step in range(5, 9))
-    # Each stage has its own schedule, down to 0.
+    # Each stage's learning rate decays to 0.
     assert training[4]["learning_rate"] == training[8]["learning_rate"] == 0
     assert training[5]["learning_rate"] > 0
 
@@ -151,7 +151,7 @@ def test_what_the_adversarial_training_logs(whole):
     mixture = [row["adversarial_weight"] for row in training]
     expected = [min(max(step - 1, 0) / 5, 1) for step in range(1, 9)]
     np.testing.assert_allclose(mixture, expected, rtol=1e-6)
-    # The baseline begins at ln 2 and moves.
+    # The reward baseline starts at ln 2 and is updated.
     assert training[0]["reward_baseline"] == pytest.approx(np.log(2))
     assert training[-1]["reward_baseline"] != training[0]["reward_baseline"]
 
@@ -166,7 +166,7 @@ def test_the_unigram_generator_scores_what_the_trivial_predictor_does(whole):
 
 @pytest.mark.slow
 def test_fast_electra_takes_a_generator_and_leaves_it_alone(text, whole, tmp_path):
-    """From a run of another system, tied there and untied here."""
+    """The source run has tied embeddings; this run does not."""
     source = whole("temperature")[0]
     arguments = [
         f"--generator_init_from={source}",
@@ -197,7 +197,7 @@ def test_fast_electra_takes_a_generator_and_leaves_it_alone(text, whole, tmp_pat
 
 @pytest.mark.slow
 def test_two_stages_killed_in_the_first_and_in_the_second(text, tmp_path):
-    """As a user runs it, with SIGKILL (pitfall 45 of docs/fidelity.md)."""
+    """SIGKILL in each stage (pitfall 45 of docs/fidelity.md)."""
     run(text, tmp_path / "whole", *TWO_STAGE)
     killed = tmp_path / "killed"
     for step in (5, 20):

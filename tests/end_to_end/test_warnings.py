@@ -1,4 +1,4 @@
-"""No warning is raised where a user trains, predicts, looks and loads."""
+"""Commands and user code raise no warning under ``-W error``."""
 
 import os
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Keras 3.15 and NumPy 2 about each other, whenever a model is saved.
+# Keras 3.15 causes this NumPy 2 warning whenever it saves a model.
 STRICT = ("-W", "error", "-W", "ignore:__array__:DeprecationWarning")
 SIZES = """--vocab_size=100 --train_batch_size=4 --max_seq_length=32 --num_layers=1
 --hidden_size=16 --embedding_size=8 --num_heads=2 --num_train_steps=4
 --save_checkpoint_steps=2 --log_steps=1 --callback=keras.callbacks:TerminateOnNaN"""
-# A run that learns nothing ends with an exit code of an error.
+# The model must beat the baseline; otherwise the command exits with an error.
 LEARNS = "--epochs=5 --train_batch_size=4 --learning_rate=1e-2 --layerwise_decay=1"
 PROGRAM = """
 import runpy, sys
@@ -57,5 +57,5 @@ def test_commands_and_user_code_raise_no_warning(tmp_path):
             check=False,
         )
         assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-        # Where a warning cannot be raised, Python prints it.
+        # Python prints a warning that it cannot raise, such as one in a destructor.
         assert "Warning" not in done.stderr, done.stderr[-2000:]

@@ -17,7 +17,7 @@ TEXTS = ["a large thing", "", "the small one"]
 
 
 def loaded():
-    """The example as a module."""
+    """Imports the example."""
     spec = importlib.util.spec_from_file_location("grpc_server", SERVER)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -26,7 +26,7 @@ def loaded():
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A stub of the server, and the model's own answers."""
+    """A stub of the server and the model's predictions."""
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
@@ -96,7 +96,7 @@ def test_what_cannot_be_answered_is_refused(served, asked, code, said):
 
 
 def test_a_tensor_that_only_claims_to_be_large(served):
-    """A few bytes that say a billion values are refused before room is made."""
+    """Refuses a few bytes that declare a billion values, before allocation."""
     stub, _ = served
     asked = request(text=["a"])
     for shape in ([10**6, 10**6], [1, -1], [2**62, 2**62]):

@@ -16,7 +16,7 @@ APP = Path(__file__).parents[2] / "examples" / "serve" / "app.py"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The module, a client, and the model's own answers."""
+    """The module, a client and the model's predictions."""
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
     spec = importlib.util.spec_from_file_location("serve_app", APP)
     module = importlib.util.module_from_spec(spec)
@@ -95,7 +95,7 @@ def test_requests_that_are_not_texts_are_the_clients_mistake(served, body):
 
 
 def request(app, messages, headers=()):
-    """Status of a POST whose body arrives as ``messages``; how many were read."""
+    """Posts a body; returns the status and the number of messages read."""
     statuses, waiting = [], iter(messages)
     scope = {
         "type": "http",
@@ -122,7 +122,7 @@ def request(app, messages, headers=()):
 
 
 def test_bytes_are_counted_as_they_arrive(served):
-    """A chunked body may come with any content-length, and never end."""
+    """A chunked body may have a wrong content-length or no end."""
     _, client, _ = served
     chunks = (b" " * 65_536 for _ in range(10**6))
     announced = [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]

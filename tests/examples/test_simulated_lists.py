@@ -19,7 +19,7 @@ CLASSES = {"a": "vowel", "e": "vowel", "k": "stop", "t": "stop", "s": "fricative
 
 
 def distance(one, other):
-    """Of two pronunciations, by recursion; substitutions within a class are a half."""
+    """Computes the edit distance recursively; substitution in a class costs 0.5."""
     if not one or not other:
         return float(len(one) + len(other))
     alike = 0.5 if CLASSES[one[0]] == CLASSES[other[0]] else 1.0
@@ -44,7 +44,7 @@ def test_neighbors_are_those_of_brute_force(monkeypatch):
     found = simulated.neighbors(spoken, CLASSES)
 
     def edits(one, other):
-        """Phones that differ, whatever they cost."""
+        """Counts edited phones, regardless of cost."""
         pairs = zip(one, other, strict=False)
         if len(one) == len(other):
             return sum(a != b for a, b in pairs)

@@ -1,4 +1,4 @@
-"""The docs build as a site, without a warning; notebooks run."""
+"""The documentation builds without warnings, and its notebooks run."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_every_page_is_in_the_navigation():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_can_be_read_without_running(path):
-    """Stored as executed from top to bottom, with a picture and without an error."""
+    """Stored outputs are in order, contain a picture and no error."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
@@ -46,18 +46,18 @@ def test_notebooks_can_be_read_without_running(path):
 
 
 def test_ci_runs_the_slow_tests():
-    """All of them: what one part leaves out, another names."""
+    """Each folder that one part ignores is a part of its own."""
     script = (ROOT / ".ci" / "run").read_text("utf-8").replace("\\\n", "")
     parts = re.findall(r"^python -m pytest -m slow(.*)$", script, re.MULTILINE)
     named = {word for part in parts for word in part.split()}
     left_out = {word.removeprefix("--ignore=") for word in named if "=" in word}
     assert left_out == {word for word in named if "=" not in word}
     assert all((ROOT / folder).is_dir() for folder in left_out)
-    # One part has no folders of its own, so all others.
+    # One part covers all other folders.
     assert any("--ignore" in part or not part.strip() for part in parts)
 
 
-# What a notebook says, and what is enough to see that it runs.
+# Text of a notebook -> a replacement that makes it run faster.
 SMALLER = {
     "compare_objectives": {
         "steps=100 --warmup_steps=20": "steps=6 --warmup_steps=2",

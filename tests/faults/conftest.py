@@ -1,4 +1,4 @@
-"""Disks that are full or cannot be written to, and the little corpus."""
+"""Full and read-only disks, and the small corpus."""
 
 import subprocess
 
@@ -25,7 +25,7 @@ def small(tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path):
-    """Makes a disk of what was written to it; root cannot write to it either."""
+    """A disk and a function that remounts it read-only, also for root."""
     folder = _mounted(tmp_path / "disk")
 
     def lock():

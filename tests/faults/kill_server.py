@@ -1,11 +1,13 @@
 """Runs pretraining in forked processes that kill themselves at a chosen instant.
 
-The libraries are imported once, in the environment that ``tests.conftest`` makes; a
-process then costs what its run costs. Each line of standard input is a JSON object:
-``flags``, and maybe ``at``, instants of which the first one kills, each [place, count,
-seconds after it], which counts the calls of one of ``PLACES``; or ``files``, how many
-more files may be open. The answer is a line with the exit code (negative: a signal) and
-what was written to standard error.
+The server imports the libraries once, in the environment of ``tests.conftest``. Each
+line of standard input is a JSON object with ``flags`` and optionally
+
+* ``at``: triples [place, n, seconds]. The process kills itself so many seconds after
+  the n-th call of one of ``PLACES``; the first instant that occurs ends it.
+* ``files``: the number of additional files that may be open.
+
+Each line of the output holds the exit code (negative: a signal) and standard error.
 """
 
 import json
@@ -24,7 +26,7 @@ from electra_tf.runs import pretraining
 from electra_tf.training import callbacks
 from electra_tf.training.checkpoints import CheckpointStore
 
-# Where a run may be killed: what is called there.
+# Functions in which a run may be killed.
 PLACES = {
     "shard": (units, "write_shard"),
     "file": (files, "_put"),
@@ -36,7 +38,7 @@ PLACES = {
 
 
 def kill_at(place, count, seconds):
-    """Sends SIGKILL so many seconds after the call of this number has begun."""
+    """Sends SIGKILL ``seconds`` after the start of the call number ``count``."""
     owner, name = PLACES[place]
     called, calls = getattr(owner, name), []
 
@@ -54,7 +56,7 @@ def kill_at(place, count, seconds):
 
 
 def run(order):
-    """Does what a line asks for; returns the exit code."""
+    """Runs pretraining with the faults of a request; returns the exit code."""
     for instant in order.get("at", ()):
         kill_at(*instant)
     if "files" in order:
@@ -66,7 +68,7 @@ def run(order):
 
 
 def forked(order):
-    """Runs in a process of its own; (exit code, standard error)."""
+    """Runs a forked process; returns exit code and standard error."""
     with tempfile.TemporaryFile() as said:
         process = os.fork()
         if not process:

@@ -1,4 +1,4 @@
-"""What a machine does to a run: folders, clocks, numbers, notices to leave."""
+"""Read-only folders, wrong clocks, non-finite weights and preemption notices."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ from tests.tasks import common
 
 
 def said_by(command, *arguments):
-    """The one line with which a command ends."""
+    """Runs a command that fails; returns its one-line error."""
     with pytest.raises(SystemExit) as ended, cli.clear_errors():
         command(*arguments)
     said = str(ended.value.code)
@@ -45,7 +45,7 @@ def test_pretraining_in_a_read_only_folder(text, read_only):
 
 @pytest.mark.slow
 def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
-    """Nothing of what it had is lost."""
+    """Every file is unchanged."""
     disk, lock = read_only
     code, _ = in_process.run(text, tmp_path / "run", "--num_train_steps=1")
     assert code == cli.OK
@@ -102,7 +102,7 @@ def test_other_commands_and_a_read_only_folder(text, read_only, tmp_path):
 
 @pytest.mark.slow
 def test_the_clock_jumps(text, tmp_path, monkeypatch):
-    """Back by a year, forward by ten, back by 30: rates are of another clock."""
+    """Jumps by -1, +10 and -30 years: rates use a monotonic clock."""
     jumps = iter([0, -3e7, 3e8, -1e9, 0, 1e9] * 10_000)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
@@ -117,7 +117,7 @@ def test_the_clock_jumps(text, tmp_path, monkeypatch):
 
 
 def test_a_clock_that_was_never_set(tmp_path, monkeypatch):
-    """1970: the archive of a model cannot hold the date."""
+    """The date is 1970, which a zip archive cannot store."""
     monkeypatch.setattr(time, "time", lambda: 60.0)
     path = tmp_path / "encoder.keras"
     with pytest.raises(ValueError, match=r"encoder\.keras cannot be .* before 1980"):
@@ -126,7 +126,7 @@ def test_a_clock_that_was_never_set(tmp_path, monkeypatch):
 
 
 def test_progress_of_a_clock_that_stands_still_or_runs_back():
-    """Even of the clock that should not: a rate is positive or unknown."""
+    """A rate is positive or unknown even if the monotonic clock is not monotonic."""
     times = iter([5.0, 5.0, 5.0, 3.0, 2.0, 1e12, 1e12, 1e12, 1e12])
     said = []
     progress = cli.Progress(
@@ -138,13 +138,13 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
     assert not [line for line in said if "-" in line.split("eta")[1].split("  ")[0]]
 
 
-# -- Numbers that are none -------------------------------------------------------------
+# -- Non-finite numbers ----------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_weights_that_are_not_finite(text, tmp_path, bad):
-    """After a step: the checkpoint before it is named, kept and whole."""
+    """The error names the checkpoint before the step, which stays intact."""
     ready = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
 
     class Breaks(keras.callbacks.Callback):
@@ -189,7 +189,7 @@ def test_labels_that_are_not_finite(tmp_path, bad):
     assert f"train.csv, line 3: the label '{bad}'" in said
 
 
-# -- A notice to leave -----------------------------------------------------------------
+# -- Preemption notices ----------------------------------------------------------------
 
 
 @pytest.mark.slow

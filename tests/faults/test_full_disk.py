@@ -1,4 +1,4 @@
-"""Every writer on a disk that is too small: one line with the path, nothing left."""
+"""Every writer on a full disk: the error names the path, no partial file is left."""
 
 import collections
 import errno
@@ -44,13 +44,13 @@ def test_conversion_is_refused_before_it_begins(small, name):
 
 @pytest.mark.parametrize("name", FORMATS[:3])
 def test_conversion_that_runs_into_it(small, name, monkeypatch):
-    """Another process may take the room that there was."""
+    """The check of free space passes, as if another process filled the disk later."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 10**12))
     assert_conversion_fails(small, name)
 
 
 def test_tokenizer_of_hugging_face(small, monkeypatch):
-    """Its library raises a bare Exception."""
+    """The tokenizers library raises a bare Exception."""
     path = small / "out"
 
     def write():
@@ -105,7 +105,7 @@ def test_every_writer_names_the_file_and_leaves_nothing(small, name):
 
 
 def test_metrics(small):
-    """What was written before can be read, and the next line is whole again."""
+    """Rows written earlier stay readable, and the next line is complete."""
     path = small / "metrics.jsonl"
     log = MetricsLog(path)
     log(1, {"loss": 1.0})
@@ -120,7 +120,7 @@ def test_metrics(small):
 
 
 def test_tensorboard(small):
-    """TensorFlow's own writer; its error becomes a line with the path."""
+    """The error of TensorFlow's writer becomes one line with the path."""
     scalars = TensorBoardScalars(small)
     values = {f"loss_{number}": 1.0 for number in range(800)}
     with pytest.raises(tf.errors.ResourceExhaustedError) as caught:

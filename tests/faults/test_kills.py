@@ -1,4 +1,4 @@
-"""SIGKILL at twelve instants of one run: what it leaves in the end is the same."""
+"""Runs killed at twelve instants end with the files of an uninterrupted run."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from tests.end_to_end.test_pretraining import (
 )
 
 STEPS = 20
-# A place, the call of it, and seconds after that one begins; in the order of the run.
+# Place, number of the call, seconds after its start; in the order of the run.
 INSTANTS = [
     ("shard", 1, 0.001),
     ("file", 3, 0.0),
@@ -36,7 +36,7 @@ INSTANTS = [
 
 
 class Server:
-    """Asks ``kill_server`` for runs."""
+    """Client of ``kill_server``."""
 
     def __init__(self):
         self._process = subprocess.Popen(
@@ -66,7 +66,7 @@ def server():
 
 
 def flags_of(text, folder):
-    """Everything is made in the folder: vocabulary, records, checkpoints, models."""
+    """Flags of a run with vocabulary, records, checkpoints and models in its folder."""
     return [
         *SIZES,
         f"--num_train_steps={STEPS}",
@@ -97,12 +97,12 @@ def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
     assert code == 0, said
     codes = []
     for instant in INSTANTS:
-        # A run whose place does not come any more is killed at its end.
+        # If the place does not occur any more, the kill comes at the end of the run.
         end = [("end", 1, 0.0)] if instant[0] != "end" else []
         code, said = server(flags_of(text, folder), at=[instant, *end])
         assert "Traceback" not in said, said
         codes.append(code)
-    # One that ended before its instant came has ended well.
+    # A run that ends before its instant exits with 0.
     assert {*codes} <= {0, -signal.SIGKILL}
     assert codes.count(-signal.SIGKILL) >= 11, codes
     code, said = server(flags_of(text, folder))
@@ -128,7 +128,7 @@ def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
 @pytest.mark.slow
 @pytest.mark.parametrize("spare", [0, 5])
 def test_no_more_files_can_be_opened(text, tmp_path, server, spare):
-    """One line, and the same command goes on when there are some again."""
+    """One-line error; the same command succeeds without the limit."""
     flags = [f for f in flags_of(text, tmp_path) if "num_train_steps" not in f]
     flags.append("--num_train_steps=2")
     code, said = server(flags, files=spare)

@@ -1,4 +1,4 @@
-"""Record files with every kind of damage: the error names file and record."""
+"""Damaged record files: the error names the file and the record."""
 
 import shutil
 import struct
@@ -18,7 +18,7 @@ SIZE = len(records._framed([[2, *range(5, 21), 3]]))
 
 
 def rows():
-    """Of one length, so that the place of a record in the file is known."""
+    """Rows of one length, so that the offset of a record is known."""
     return [[2, *range(5, 19), 5 + n % 20, 5 + n // 20, 3] for n in range(COUNT)]
 
 
@@ -59,7 +59,7 @@ def other_rows(row):
     return write
 
 
-# A change of the file, and the error that names it.
+# Name -> a change of the file and the expected error.
 DAMAGES = {
     "a flipped bit in a record": (flipped(7 * SIZE + 30), "record 8 is damaged"),
     "a flipped bit in a checksum": (flipped(8 * SIZE - 1), "record 8 is damaged"),
@@ -102,7 +102,7 @@ def test_damage_is_named(data, name):
 
 
 def test_empty_shards_hold_no_records_and_are_counted(data):
-    """The original builder leaves such files; its names are found in a folder."""
+    """The original builder writes empty shards, and its file names are accepted."""
     for number, name in enumerate(("train-0", "train-1")):
         path = data / f"{name}.tfrecord"
         path.rename(data / f"pretrain_data.tfrecord-{number}-of-4")
