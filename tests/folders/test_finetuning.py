@@ -1,4 +1,4 @@
-"""A fine-tuning folder of a stranger, or a damaged one: one line with the name."""
+"""Foreign or damaged fine-tuning folders: a one-line error with the file's name."""
 
 import json
 import math
@@ -18,7 +18,7 @@ SCORES = {"eval": {"accuracy": 90.0}}
 
 @pytest.fixture(scope="module")
 def mood(tmp_path_factory):
-    """A classifier of three labels."""
+    """A classifier with three labels."""
     folder = tmp_path_factory.mktemp("mood") / "run"
     saved(folder, TASKS["classification"])
     return folder
@@ -77,7 +77,7 @@ def test_results_that_no_run_has_written(mood, tmp_path):
 
 
 def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch):
-    """SIGKILL at each step of ``begin``; the same command goes on with the trials."""
+    """SIGKILL at each step of ``begin``; the same command resumes with the trials."""
     task = Classification(name="mood", source=None, labels=("a", "b"))
     arguments = task, common.tokenizer(), 16, {"config": {}}
     for deadly in ("remove", "write_json", "write_text"):

@@ -1,4 +1,4 @@
-"""Saved models, and errors of models that cannot be loaded."""
+"""Saving models, and errors of models that cannot be loaded."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_models_of_another_class_are_refused(tmp_path):
         message = r"generator\.keras cannot be loaded .*not a zip file.*\. Give x"
         with pytest.raises(ValueError, match=message):
             models.load(path, TextEncoder, "Give x")
-    # Every byte of a zip file is under a checksum.
+    # A zip file has a checksum for every byte.
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 1
     path.write_bytes(damaged)
@@ -39,7 +39,7 @@ def test_models_of_another_class_are_refused(tmp_path):
 
 
 def rewritten(path, change, *, compress=zipfile.ZIP_STORED):
-    """The archive with changed contents by name."""
+    """Rewrites the archive with changed contents by file name."""
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     change(contents)
@@ -72,7 +72,7 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
     sizes = ("num_layers", "hidden_size", "vocab_size", "max_positions", "num_segments")
     for name in sizes:
         refused(larger(name, 10**8), "too small for the sizes")
-    # Time is spent on layers, however narrow, and padding is not weights.
+    # Layers take time even if they are narrow; padding does not count as weights.
     refused(larger("num_layers", 20_000), "too small for the sizes")
     padding = {"padding": bytes(10**7)}
 
@@ -83,7 +83,7 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
     refused(padded, "too small for the sizes")
 
     def hidden(contents):
-        # Only one of two objects with the same id is built: the larger one counts.
+        # Keras builds only one of two objects with the same id; the larger one counts.
         config = json.loads(contents["config.json"])
         large = {"shared_object_id": 1, "config": {"size": 10**4, "vocab_size": 10**4}}
         small = large | {"config": {}}

@@ -1,4 +1,4 @@
-"""The folder of a pretraining run: what it says, and what --overwrite deletes."""
+"""The folder of a pretraining run: settings, errors and ``--overwrite``."""
 
 import json
 
@@ -23,7 +23,7 @@ def write(path, described):
         ({}, {}),
         ({"config": {"lower_case": False}}, {"lower_case": False}),
         (
-            # Given records were made with another casing than the flags' defaults.
+            # The given records have a casing that differs from the flags' defaults.
             {
                 "config": {"lower_case": True, "strip_accents": True},
                 "data": {"lower_case": False, "strip_accents": False},
@@ -109,7 +109,7 @@ def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path):
     (tmp_path / "data").mkdir()
     folder.delete_run(tmp_path / "data" / "small")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    # Records that are given, not built, do not keep those of the earlier run.
+    # A run with given records also deletes the records of the earlier run.
     folder.delete_run(None)
     assert list(tmp_path.iterdir()) == []
 

@@ -10,7 +10,7 @@ def test_a_shipped_encoder_has_a_recipe():
     expected = {"dropout": 0, "head_init": "probe", "pooling": "mean"}
     assert expected.items() <= flags.items()
     assert flags["learning_rate"] == 3e-4
-    # The head of a tagger has no pooling; that of question answering is not linear.
+    # Tagging heads have no pooling; question answering heads are not linear probes.
     assert flags.keys() - recommended("mini", "tagging").keys() == {"pooling"}
     linear = {"pooling", "head_dropout", "head_init"}
     assert flags.keys() - recommended("mini", "question_answering").keys() == linear

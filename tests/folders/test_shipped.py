@@ -1,4 +1,4 @@
-"""The encoder that comes with the package, by its name."""
+"""The encoder that the package contains, loaded by name."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from electra_tf.analysis.inspector import Inspector
 from electra_tf.folders.pretraining import SHIPPED, PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 
-# A word that does not belong, and its place among the words; written for this test.
+# Sentences with a wrong word and its index; written for this test.
 WRONG = [
     ("the children are playing in the which .", 6),
     ("he went to the station by but .", 6),
@@ -40,7 +40,7 @@ def test_the_discriminator_suspects_words_that_do_not_belong(inspector):
         assert len(found.tokens) == len(text.split()) + 2, "a word piece a word"
         scores = np.array(found.probabilities[1:-1])
         ranks.append((scores < scores[place]).sum() / (len(scores) - 1))
-    # Verdicts that know nothing rank a place at 0.5, 0.07 by 0.3 / sqrt(16).
+    # Random probabilities have a mean rank of 0.5, with standard error 0.3 / sqrt(16).
     assert np.mean(ranks) > 0.75, ranks
 
 

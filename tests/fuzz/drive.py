@@ -3,9 +3,9 @@
     python -m tests.fuzz.drive --inputs=100000
 
 Every input is derived from a valid file: bytes flipped, cut, repeated, joined with
-others, or replaced by what breaks parsers. The same --seed gives the same inputs.
-Prints a table; exit code 1 if any input ended in something else than an answer or one
-line that names its file, or took longer than --seconds.
+other inputs, or replaced by tokens that often break parsers. The same --seed gives the
+same inputs. Prints a table. Exits with 1 if an input was neither read nor refused by a
+one-line error with the file's name, or if it took longer than --seconds.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# What breaks parsers: of text, numbers, JSON, tables, zip files and TFRecords.
+# Tokens that often break parsers of text, numbers, JSON, tables, zip and TFRecords.
 TOKENS = (
     *(
         b"\x00",
@@ -60,7 +60,7 @@ TOKENS = (
 
 
 def mutated(content: bytes, random_: random.Random) -> bytes:
-    """One to five changes, somewhere."""
+    """Applies one to five random changes."""
     for _ in range(random_.randint(1, 5)):
         size = len(content)
         a = random_.randint(0, size)
@@ -88,11 +88,11 @@ def mutated(content: bytes, random_: random.Random) -> bytes:
 
 
 def seeded(name: str, inputs: int, seed: int, seconds: float = 5.0) -> dict:
-    """Puts inputs that are a function of the seed through one parser.
+    """Puts inputs that depend only on the seed through one parser.
 
     Returns:
-        How many were "read", "refused" and "wrong", an example of each kind of wrong
-        end, and the seconds of the slowest.
+        Counts of "read", "refused" and "wrong" inputs, an example of each kind of wrong
+        outcome, and the seconds of the slowest input.
     """
     from tests.fuzz import parsers
 
@@ -103,7 +103,7 @@ def seeded(name: str, inputs: int, seed: int, seconds: float = 5.0) -> dict:
         kept = [content]
         for number in range(inputs):
             path.write_bytes(content)
-            # Of the processor: what else the machine does is not the parser's.
+            # CPU time does not depend on the load of the machine.
             began = time.process_time()
             end = parsers.judge(read, path)
             took = time.process_time() - began
@@ -111,12 +111,11 @@ def seeded(name: str, inputs: int, seed: int, seconds: float = 5.0) -> dict:
             if took > seconds:
                 end = f"took {took:.1f} s"
             if end not in ("read", "refused"):
-                # One example of each kind.
                 kind = end.split(":")[0] + end[-40:]
                 wrong.setdefault(kind, f"{end} of {content[:300]!r}")
                 end = "wrong"
             ends[end] += 1
-            # What is still read is worth more changes.
+            # Inputs that can still be read are changed further.
             if number and end == "read" and len(kept) < 50:
                 kept.append(content)
             content = mutated(random_.choice(kept), random_)
@@ -131,7 +130,6 @@ def seeded(name: str, inputs: int, seed: int, seconds: float = 5.0) -> dict:
 
 
 def main() -> int:
-    """Runs as a command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -140,7 +138,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="most per input")
     parser.add_argument("--only", help="name of one parser")
     options = parser.parse_args()
-    # After the flags: it imports TensorFlow.
+    # TensorFlow is imported after the flags are parsed.
     from tests.fuzz.parsers import PARSERS
 
     names = [options.only] if options.only else list(PARSERS)

@@ -1,8 +1,8 @@
-"""Everything that reads bytes from strangers, with a file of each kind that is well.
+"""Parsers of untrusted files, with a valid file for each.
 
-``PARSERS`` has, by name, a function that puts such files into a folder and returns the
-path to change, its content, and what reads it. Whatever the content becomes, it is read
-or refused by an error that the command line shows as one line.
+``PARSERS`` maps names to functions that write valid files into a folder. A function
+returns the path of the file to change, its content, and a function that reads it.
+Any content must either be read or raise an error that the commands print in one line.
 """
 
 import json
@@ -35,7 +35,7 @@ from electra_tf.tasks.tables import TableSource
 from tests import tiny
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "classifier"
-# What ``cli.clear_errors`` makes one line of.
+# Errors that ``cli.clear_errors`` prints in one line.
 EXPECTED = (UserError, OSError, FloatingPointError, flags.Error)
 
 
@@ -109,7 +109,7 @@ def _n_best(folder):
 
 
 def _arguments(folder):
-    """Flags of the command line, one a line; there is no file to name."""
+    """A flagfile as command-line arguments; the errors name no file."""
     path = folder / "arguments"
     content = (
         b"--num_train_steps=10\n--learning_rate=1e-3\n--corpus=a,b\n--nodry_run\n"
@@ -137,7 +137,7 @@ def _flagfile(folder):
         try:
             cli.parse(FinetuneConfig, [f"--flagfile={path}"])
         except EXPECTED as error:
-            # A flag is named, wherever it stands.
+            # The error names the flag instead of the file.
             raise UserError(f"{path}: {error}") from error
 
     return path, content, read
@@ -180,7 +180,7 @@ def _settings(folder):
 
 
 def _task(described):
-    """What a fine-tuned model says of itself, and what its run has left to go on."""
+    """task.json of a fine-tuned model, with the files that resuming reads."""
 
     def make(folder):
         path = folder / "task.json"
@@ -193,7 +193,7 @@ def _task(described):
 
 
 def _results(folder):
-    """What the card of a fine-tuned model repeats."""
+    """results.json as the model card reads it."""
     task, content, _ = _task(_CLASSES)(folder)
     task.write_bytes(content)
     path = folder / "results.json"
@@ -215,7 +215,7 @@ def _results(folder):
 
 
 def _search(folder):
-    """The trials that a search has made."""
+    """search.json with the trials of a search."""
     axes = [Axis("learning_rate", 1e-5, 1e-2, is_log=True), Axis("epochs", 1, 9)]
     first = {"learning_rate": 1e-3, "epochs": 3.0}
     search = Search(axes, first, 1, 0, "accuracy", True, {}, folder, log=_quiet)
@@ -225,7 +225,7 @@ def _search(folder):
 
 
 def _done(folder):
-    """A seed that is trained and scored."""
+    """The file of a trained and scored seed."""
     home = FinetuningFolder(folder)
     scores = {"eval": {"accuracy": 90.0}}
     home.finish_seed({"seed": 0, "scores": scores, "failure": ""}, best=0)
@@ -234,7 +234,7 @@ def _done(folder):
 
 
 def _tuning_log(folder):
-    """metrics.jsonl of a fine-tuning run that goes on."""
+    """metrics.jsonl of a fine-tuning run that resumes."""
     path = folder / "metrics.jsonl"
     content = b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n'
     home = FinetuningFolder(folder)
@@ -264,7 +264,7 @@ def _manifest(folder):
         try:
             records.verify(folder)
         except UserError as error:
-            # It names the shard, which is in the folder.
+            # The error names the shard in the folder.
             raise UserError(f"{path}: {error}") from error
 
     return path, path.read_bytes(), read
@@ -279,7 +279,7 @@ def _tfrecords(folder):
 
 
 def _keras(folder):
-    """The archive around a model, which is looked at before Keras is."""
+    """A ``.keras`` archive, which is checked before Keras reads it."""
     path = folder / "encoder.keras"
     embeddings = TextEmbedding(20, 8, max_positions=8)
     tiny.encoder(embeddings, num_layers=1, hidden_size=8).save(path)
@@ -335,7 +335,7 @@ PARSERS = {
 
 
 def judge(read, path):
-    """How one input ended: "read", "refused", or what is wrong with its refusal."""
+    """Returns "read", "refused", or a description of the wrong error."""
     try:
         read()
     except EXPECTED as error:

@@ -1,10 +1,10 @@
-"""Values that nobody writes, put into every place of a file that is well."""
+"""Unexpected values for every place of a valid JSON value."""
 
 import copy
 import json
 from collections.abc import Iterator
 
-# JSON texts: of every kind, of absurd size, and what only Python takes for JSON.
+# JSON of every type, of extreme size, and literals that only Python accepts.
 STRANGE = (
     *("null", "true", "0", "-1", "1.5", "1e400", "NaN", "9" * 400, "9" * 5000),
     *('""', '"x"', '"../../x"', '"\\ud800"', "[]", "[1]", "[[]]", "{}", '{"x": 1}'),
@@ -14,7 +14,7 @@ _MARK = "a place that is replaced"
 
 
 def places(value: object, path: tuple = ()) -> Iterator[tuple]:
-    """The way to every place inside, the whole first; of long lists, two items."""
+    """Paths to every value inside, root first; only two items of each list."""
     yield path
     if isinstance(value, dict):
         inside = value.items()
@@ -25,7 +25,7 @@ def places(value: object, path: tuple = ()) -> Iterator[tuple]:
 
 
 def texts(value: object, below: tuple = ()) -> Iterator[str]:
-    """JSON texts of the value with one place (``below`` this) replaced, or left out."""
+    """JSON texts with one value at or below ``below`` replaced or removed."""
     for path in places(value):
         if path[: len(below)] != below:
             continue

@@ -1,6 +1,6 @@
-"""Every place of every JSON file that is read, replaced by what nobody writes.
+"""Replaces every value of every JSON file by unexpected values.
 
-Each input is read, or refused by an error that becomes one line and names the file.
+The file must be read or refused by a one-line error that names it.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
 
 
 def survive(read, path, value, below=()):
-    """Tries every strange variant of a file; returns how many there were."""
+    """Reads every variant of a file; returns the number of variants."""
     count = 0
     for text in strange.texts(value, below):
         path.write_text(text, "utf-8", "surrogatepass")
@@ -55,7 +55,7 @@ def survive(read, path, value, below=()):
 
 
 def refusal(read):
-    """What an error that becomes one line says; None without one."""
+    """Returns the message of a one-line error, or None if there is no error."""
     try:
         read()
     except (ValueError, OSError) as error:
@@ -93,7 +93,7 @@ def test_hugging_face_folders(golden, name):
     def read():
         source = Source(str(golden))
         model = find_format(source).read(source)
-        # What a strange value has changed must still be a network.
+        # A changed config that can be read must still build a network.
         if repr(model.main.sizes) not in known:
             known.add(repr(model.main.sizes))
             networks.models(model)
@@ -121,7 +121,7 @@ def test_parts_of_a_model(golden):
 
 
 def test_settings_of_a_run(tmp_path):
-    """Looked at by doctor, by what loads the models, and by the card of an export."""
+    """Read by doctor, by the loaders of models, and by the card of an export."""
     VOCABULARY.save(tmp_path / "vocab.txt")
     source = Source(str(GOLDEN / "classifier"))
     imported = find_format(source).read(source)
@@ -210,7 +210,7 @@ def test_a_row_that_lacks_a_column_of_others(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "tagging", "squad"])
 def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
-    """Read by what loads a model to use it, and by what converts it."""
+    """Read by the loader of a fine-tuned model and by the converter."""
     given = {"name": "mine", "source": None}
     task = {
         "classification": lambda: Classification(labels=("a", "b"), **given),
@@ -222,7 +222,7 @@ def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     home.begin(task, common.tokenizer(), 16, {"config": {"text": ["text"]}}, 16)
     network = task.build_model(common.encoder())
     models.save(network, tmp_path / MODEL)
-    # The networks are not what is strange, and take most of the time.
+    # Loading the network would take most of the time.
     monkeypatch.setattr(models, "load", lambda path, kind, hint="": network)
     made = load_text_model(tmp_path)
     assert made.task["kind"] == task.kind
@@ -242,7 +242,7 @@ def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
 
 
 class TellsTask:
-    """Takes the place of a constructor of a model, and makes the task alone."""
+    """Replaces a constructor of a model; builds only the task."""
 
     def __call__(self, encoder, head, *, task, **values):
         self.task = saved.from_json(task)
@@ -258,7 +258,7 @@ def test_rows_to_predict():
             continue
         (row,) = predictor._rows(config, [], [text])
         count += 1
-        # What is echoed is JSON, whose readers know neither NaN nor Infinity.
+        # The output must be JSON, which has neither NaN nor Infinity.
         line = files.to_json({**row, "score": [float("nan")]}, ensure_ascii=False)
         assert json.loads(line, parse_constant=pytest.fail)["score"] == [None]
     assert count > 20

@@ -1,5 +1,5 @@
-"""Files of earlier versions, made at commit 1e4ff67 by tests/golden/make.py of then.
+"""Files of earlier versions, written at commit 1e4ff67 by its tests/golden/make.py.
 
-They are never made again: a test of tests/test_golden.py that fails says that files of
-users are not read, or not continued, as they were.
+They are fixed. If a test of tests/test_golden.py fails, files of users cannot be read
+or resumed as before.
 """

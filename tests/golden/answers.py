@@ -2,11 +2,11 @@
 
     python answers.py MODELS OUT
 
-Loads every MODELS/*/*.keras, asks it, trains those called whole.keras a step, and
-writes OUT.json (classes, parameters, variables) and OUT.npz (numbers).
+Loads every MODELS/*/*.keras, calls it, and trains each whole.keras for one step. Writes
+OUT.json (classes, parameters, variables) and OUT.npz (arrays).
 
-A process of its own for all of them: no other module of the library may have been
-imported before, or loading would find classes that a user's program lacks.
+One separate process loads all models: other imported modules of the library could
+register classes that a user's program lacks.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import electra_tf as et  # isort: skip
-import electra_tf.api  # isort: skip  # Nothing else of the library.
+import electra_tf.api  # isort: skip  # The only import from the library.
 
 import keras
 import numpy as np
@@ -25,7 +25,7 @@ import tensorflow as tf
 
 
 def main(folder, out):
-    """Asks all models."""
+    """Writes the outputs of all models."""
     folder = Path(folder)
     described = {
         "registered": sorted(
@@ -37,7 +37,7 @@ def main(folder, out):
     numbers = {}
     for path in sorted(folder.glob("*/*.keras")):
         name = str(path.relative_to(folder).with_suffix(""))
-        # Or names that Keras counts would depend on what was loaded before.
+        # Otherwise Keras's numbered names depend on the models loaded before.
         keras.utils.clear_session()
         keras.utils.set_random_seed(0)
         model = keras.saving.load_model(path)
@@ -69,16 +69,16 @@ def describe(model):
             "variables": [_variable(v) for v in model.optimizer.variables],
             "magnitudes": _magnitudes(model.optimizer.variables),
         }
-        # Keras serializes parts with the module they are in, which may change.
+        # Keras serializes the module of a part, which may change.
         _drop(found["optimizer"], "module")
     return found
 
 
 def train(model, batch):
-    """Losses on a batch, and weights after an update with dropout."""
+    """Returns losses on a batch, and weights after an update with dropout."""
     if not model.compiled:
         model.compile(optimizer=et.training.AdamW(1e-3))
-    # Eager: tracing takes longer than everything else.
+    # Eager mode, because tracing would take most of the time.
     model.run_eagerly = True
     data = tf.data.Dataset.from_tensors(batch)
     held_out = model.evaluate(data, verbose=0, return_dict=True)

@@ -1,4 +1,4 @@
-"""Folders in one small file each, which a test cannot change by accident."""
+"""Folders packed into one small file each, safe from accidental changes."""
 
 import tarfile
 from pathlib import Path

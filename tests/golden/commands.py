@@ -1,7 +1,7 @@
-"""Command lines: in a process of their own, or quickly in this one.
+"""Runs commands in a separate process, or faster in this one.
 
-Only what users call by name: the two scripts and ``python -m electra_tf NAME``. What
-lies behind these names may move without a change here.
+Uses only public names: the two scripts and ``python -m electra_tf NAME``. The code
+behind these names may move without a change here.
 """
 
 import contextlib
@@ -41,14 +41,14 @@ MODULES = (
 
 
 def line(name, *arguments):
-    """The command as a user types it."""
+    """Returns the command line that a user types."""
     if name in SCRIPTS:
         return [sys.executable, str(ROOT / f"{name}.py"), *arguments]
     return [sys.executable, "-m", "electra_tf", name, *arguments]
 
 
 def start(command, folder):
-    """Runs a command in a process of its own; returns exit code and output."""
+    """Runs a command in a separate process; returns exit code and output."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -62,12 +62,10 @@ def start(command, folder):
 
 
 def call(name, *arguments, stdin=""):
-    """Runs a command in this process, in the current folder.
-
-    Saves the seconds that importing TensorFlow takes.
+    """Runs a command in this process, which saves importing TensorFlow.
 
     Returns:
-        Exit code, standard output, standard error.
+        Exit code, standard output and standard error.
     """
     out, err = io.StringIO(), io.StringIO()
     saved = sys.argv, sys.stdin, sys.path[:]
@@ -106,7 +104,7 @@ CONFIGS = {
 
 
 def options(name):
-    """What a command takes: option -> default and allowed values, in plain values."""
+    """Returns option -> default and choices of a command, as plain values."""
     found = {}
     for _, leaf in fields.fields(CONFIGS[name]):
         flag = fields.flag_name(leaf)

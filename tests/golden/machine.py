@@ -1,4 +1,4 @@
-"""Whether numbers must be equal to the bit here, or only nearly."""
+"""Whether results must match the golden files bit-exactly or only approximately."""
 
 import hashlib
 import importlib.metadata
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def described():
-    """Versions, and a hash of what the processor can do."""
+    """Returns versions and a hash of the CPU flags."""
     versions = {n: importlib.metadata.version(n) for n in ("tensorflow", "keras")}
     return {"cpu_flags_sha256": _cpu_flags(), "versions": versions}
 
@@ -24,7 +24,7 @@ def _cpu_flags():
 
 
 def is_the_same():
-    """Whether this is the kind of machine, with the versions, of the golden files."""
+    """Whether CPU flags and versions equal those of the golden files."""
     here, there = described(), json.loads((HERE / "meta.json").read_text())
     return here["cpu_flags_sha256"] is not None and all(
         there[name] == value for name, value in here.items()

@@ -1,4 +1,4 @@
-"""The runs of the golden files, as flags; shared by their maker and the tests."""
+"""Flags of the golden runs, shared by their generator and the tests."""
 
 import json
 
@@ -14,7 +14,7 @@ SIZES = (
     "--intermediate_size=32",
     "--embedding_size=8",
     "--generator_hidden_size=0.5",
-    # So wide that answers differ much between texts after a few steps.
+    # Large weights, so that outputs differ between texts after a few steps.
     "--initializer_range=0.3",
     "--warmup_steps=3",
     "--learning_rate=1e-3",
@@ -29,7 +29,7 @@ SIZES = (
     "--vocab_file=vocab.txt",
     "--data_dir=data",
 )
-# One run each that was stopped by SIGTERM after some of its 12 steps, and went on.
+# Runs of 12 steps: the step of a SIGTERM, and the flags; each was resumed.
 TWO_STAGE = (
     "--training=two_stage",
     "--generator_steps=6",
@@ -62,7 +62,7 @@ FINETUNING = (
     "--log_steps=1",
 )
 
-# System -> the flags in which it differs.
+# System -> flags that differ from the default.
 SYSTEMS = {
     "all_tokens_mlm": ("--objective=all_tokens_mlm",),
     "electra": (),
@@ -98,9 +98,9 @@ SYSTEMS = {
     "unigram": ("--generator=unigram",),
     "untied": ("--sharing=untied", "--generator_learning_rate=2e-3"),
 }
-# Narrower still, for the many saved models.
+# Smaller sizes for the many saved models.
 SMALLER = ("--num_layers=1", "--intermediate_size=24")
-# As short as both stages of two_stage allow, in one process after the other.
+# The shortest run with both stages of two_stage.
 SHORT = (
     *SMALLER,
     "--num_train_steps=8",
@@ -129,7 +129,7 @@ def batches(et, folder, options):
 
 
 TEXTS = ("The cat sees my bird .", "Zoë paints a café ☂", "")
-# What the commands are asked about the finished runs; one JSON object per line.
+# Commands on the finished runs; each prints one JSON object per line.
 QUESTIONS = {
     "predict": ("predict", ("--model=task", *TEXTS)),
     "predict_saved_model": ("predict", ("--model=task/saved_model", TEXTS[0])),
@@ -146,7 +146,7 @@ QUESTIONS = {
 
 
 def checkpoint(tf, model_dir):
-    """Name, type, shape and size of the values of everything in the newest one."""
+    """Name, dtype, shape and sum of magnitudes of the last checkpoint's variables."""
     newest = tf.train.latest_checkpoint(f"{model_dir}/checkpoints")
     reader = tf.train.load_checkpoint(newest)
     types = reader.get_variable_to_dtype_map()
