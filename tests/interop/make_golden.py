@@ -1,9 +1,9 @@
-"""Writes `golden/`: small models of `transformers` and what it computes with them.
+"""Writes `golden/`: small models of `transformers` and their outputs.
 
     python -m tests.interop.make_golden
 
 Needs PyTorch and transformers; the tests that read the files do not. Every parameter is
-random, biases and LayerNorms included: fresh ones would hide most mistakes.
+random, biases and LayerNorms included, because initial zeros and ones hide mistakes.
 """
 
 import shutil
@@ -23,19 +23,19 @@ TOKENS = (
 )
 POSITIONS, ROWS, LENGTH, SLOTS = 16, 3, 12, 4
 
-# Sizes of the discriminator, and what is different in the generator.
+# Sizes of the discriminator, and different sizes in the generator.
 CASES = {
-    # As small: embeddings narrower than both towers, which differ.
+    # Like small: embeddings narrower than both towers, which differ.
     "projected": (
         {"embedding_size": 8, "hidden_size": 16, "num_attention_heads": 4},
         {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20},
     ),
-    # As base: no projection in the discriminator, one in the generator.
+    # Like base: no projection in the discriminator, one in the generator.
     "equal": (
         {"embedding_size": 16, "hidden_size": 16, "num_attention_heads": 2},
         {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 32},
     ),
-    # As large: 16 heads, more layers than the generator; no projection anywhere.
+    # Like large: 16 heads, more layers than the generator, no projections.
     "sixteen_heads": (
         {
             "embedding_size": 32,
@@ -60,7 +60,7 @@ def config(**sizes):
 
 
 def randomized(model, generator):
-    """The model in evaluation mode, with distinctive values everywhere."""
+    """Gives every parameter distinctive values; returns the model in eval mode."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator) * 0.3
@@ -80,7 +80,7 @@ def pair(sizes, changes, seed=0):
 
 
 def inputs(seed=0):
-    """Token ids with two segments and padding, and positions to predict."""
+    """Token ids with two segments and padding, and masked positions."""
     rng = np.random.default_rng(seed)
     lengths = np.array([LENGTH, 7, 9])[:ROWS, None]
     index = np.arange(LENGTH)[None]
@@ -105,7 +105,7 @@ def torch_inputs(arrays):
 
 
 def outputs(discriminator, generator, arrays):
-    """What `transformers` computes: hidden states and logits of both towers."""
+    """Hidden states and logits of both towers, computed by `transformers`."""
     given = torch_inputs(arrays)
     rows = torch.arange(len(arrays["input_ids"]))[:, None]
     positions = torch.tensor(arrays["masked_lm_positions"]).long()
@@ -133,7 +133,7 @@ def main():
         save(FOLDER / name, *models)
         found = {**arrays, **outputs(*models, arrays)}
         np.savez_compressed(FOLDER / name / "expected.npz", **found)
-    # A fine-tuned model: its head is nobody's, and only tokenizer.json is there.
+    # A fine-tuned model: no pretraining head, and tokenizer.json without vocab.txt.
     task = transformers.ElectraForSequenceClassification(config(**CASES["equal"][0]))
     task.save_pretrained(FOLDER / "classifier")
     ids = {token: index for index, token in enumerate(TOKENS)}

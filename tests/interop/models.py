@@ -1,4 +1,4 @@
-"""What several tests of weights share: golden models, and outputs to compare."""
+"""Golden models and comparison of outputs, shared by tests of weights."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def outputs(imported, arrays):
 
 
 def outputs_of(built, arrays):
-    """Likewise of saved models by name, as a finished run has them."""
+    """Likewise for models by name (encoder, discriminator, generator)."""
     inputs = {k: arrays[k] for k in ("input_ids", "input_mask", "segment_ids")}
     found = {"encoder_hidden": built["encoder"](inputs)}
     if "discriminator" in built:
@@ -36,7 +36,7 @@ def expected(case):
 
 
 def assert_agree(found, wanted, arrays, *, atol=1e-5):
-    """Every output is there and agrees at the real tokens."""
+    """Checks that every expected output exists and agrees at the real tokens."""
     real = arrays["input_mask"] > 0
     assert wanted.keys() <= found.keys()
     for name, value in wanted.items():
@@ -48,7 +48,7 @@ def assert_agree(found, wanted, arrays, *, atol=1e-5):
 
 
 def same(one, other):
-    """Whether two `Imported` hold the same towers, to the bit."""
+    """Whether two `Imported` hold bit-identical towers."""
     if one.towers.keys() != other.towers.keys():
         return False
     return all(

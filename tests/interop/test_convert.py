@@ -1,4 +1,4 @@
-"""`python -m electra_tf convert`: what a user gives, gets and is told."""
+"""`python -m electra_tf convert`: input, output and messages."""
 
 import contextlib
 import io
@@ -34,7 +34,7 @@ OUTPUTS = ("hidden", "rtd_logits", "generator_hidden", "mlm_logits")
 
 
 def run(source, to, *flags):
-    """Runs the command line; returns what it said, and fails on another exit code."""
+    """Runs the command; returns its output and fails on a nonzero exit code."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         code = command(["convert", f"--from={source}", f"--to={to}", *flags])
     assert code == 0, said.getvalue()
@@ -56,7 +56,7 @@ def written_in(folder):
 
 
 def saved_run(folder, model=None, size=tiny.VOCAB, **flags):
-    """What a finished pretraining run leaves of its models, config and scores."""
+    """Writes models, config and scores of a finished pretraining run."""
     model = model or tiny.electra(seed=1)
     randomize(model.trainable_variables)
     for name, part in model.artifacts().items():
@@ -171,7 +171,7 @@ def test_float16_rounds_and_halves(finished, tmp_path, format_name):
 
 
 def test_an_encoder_is_found_in_half_a_run(finished, tmp_path, monkeypatch):
-    """By its path, and by the name that a folder of the package has."""
+    """Loads it by path and by the name of a shipped encoder."""
     run(finished, tmp_path / "shipped" / "little", "--float16")
     monkeypatch.setattr(folders, "SHIPPED", tmp_path / "shipped")
     original = PretrainingFolder(finished).load("encoder", TextEncoder)
@@ -201,7 +201,7 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
         assert line in card
     told = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert (told["do_lower_case"], told["model_max_length"]) == (False, 24)
-    # What came from elsewhere has no such history.
+    # A model from another format has no known data, scores or training.
     run(GOLDEN / "equal", tmp_path / "other", "--format=hugging_face")
     card = (tmp_path / "other" / "README.md").read_text()
     assert "## Data\n\nUnknown." in card
@@ -224,7 +224,7 @@ def test_masked_lm_alone(tmp_path):
     files = {path.name for path in (tmp_path / "back").glob("*.keras")}
     assert files == {"encoder.keras", "generator.keras"}
     told = json.loads((tmp_path / "back" / "config.json").read_text())["config"]
-    # It may as well have been the half of an ELECTRA.
+    # The generator could be part of an ELECTRA model, so the objective is unknown.
     assert "objective" not in told
     run(source, tmp_path / "kept")
     told = json.loads((tmp_path / "kept" / "config.json").read_text())["config"]
@@ -240,7 +240,7 @@ def test_an_encoder_without_its_head(tmp_path, finished):
     assert "no head" in said
     run(source, tmp_path / "imported")
     assert not (tmp_path / "imported" / "discriminator.keras").exists()
-    # Another generator than the encoder's makes a pair.
+    # A generator with a different encoder makes a pair.
     shutil.copy(finished / "generator.keras", source)
     assert list(run_folder.read(Source(str(source))).towers) == [
         "discriminator",
@@ -257,7 +257,7 @@ def test_existing_output_needs_permission(tmp_path):
     assert (to / "encoder.keras").read_bytes() == before
     run(GOLDEN / "projected", to, "--overwrite")
     assert (to / "encoder.keras").read_bytes() != before
-    # Nothing of an earlier conversion stays.
+    # Overwriting deletes all files of an earlier conversion.
     run(GOLDEN / "equal" / "generator", to, "--overwrite", vocabulary_flag("equal"))
     assert not (to / "discriminator.keras").exists()
     (to / "mine.txt").write_text("precious")
@@ -336,7 +336,7 @@ def test_flags_without_a_use_are_refused(finished, tmp_path, case, flag, message
 @pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["hugging_face", "google_tf1"])
 def test_a_full_disk_is_one_line(finished, tmp_path, format_name):
-    """A limit on the size of files stands in for it."""
+    """A file size limit simulates the full disk."""
     program = (
         "import resource, signal, sys; from electra_tf.__main__ import main; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "

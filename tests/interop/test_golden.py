@@ -1,4 +1,4 @@
-"""Imported models against what `transformers` computes; made by `make_golden.py`."""
+"""Imported models against outputs of `transformers`, written by `make_golden.py`."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_comparison_sees_a_mistake(mistake, monkeypatch):
-    """Mistakes that fit by shape are far outside of the tolerance."""
+    """Mistakes that keep all shapes exceed the tolerance by far."""
     read_tensors = hugging_face.tensor_files.read_tensors
 
     def changed(folder):

@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints against a NumPy forward pass over their own names."""
+"""TensorFlow 1 checkpoints against a NumPy forward pass over the original names."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ SIZES = {
     "layers": 2,
     "intermediate": 24,
 }
-# Like small, base and large: who has a projection, and which heads the rule gives.
+# Like small, base and large: they differ in projections and numbers of heads.
 CASES = {
     "small": (SIZES, {"hidden": 12, "intermediate": 20}),
     "base": (SIZES | {"embedding": 16}, {"hidden": 8, "layers": 1}),
@@ -33,7 +33,7 @@ RULE = {"small": (1, 1), "base": (1, 1), "wide": (2, 1)}
 
 
 def save(prefix, variables):
-    """Writes what `tf.train.Saver` writes."""
+    """Writes a checkpoint in the format of `tf.train.Saver`."""
     names = sorted(variables)
     tf.raw_ops.SaveV2(
         prefix=str(prefix),
@@ -44,7 +44,7 @@ def save(prefix, variables):
 
 
 def checkpoint(folder, sizes, generator, extra=None):
-    # Wide layers get smaller weights: float32 against float64 is compared at 1e-5.
+    # Smaller weights in wide layers keep the float32 error below the tolerance of 1e-5.
     stddev = 0.3 if sizes["hidden"] < 64 else 0.1
     shapes = reference.shapes(sizes, generator)
     variables = reference.random_variables(shapes, stddev=stddev)
@@ -122,7 +122,7 @@ def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
     (tmp_path / "model.index").unlink()
     assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
     assert not same(read(tmp_path), whole)
-    # The file that TensorFlow keeps beside them wins, wherever it was written.
+    # TensorFlow's `checkpoint` file takes precedence, even if it has another folder.
     for place in ("", "/somewhere/else/"):
         line = f'model_checkpoint_path: "{place}model.ckpt-9"\n'
         (tmp_path / "checkpoint").write_text(line)
@@ -238,7 +238,7 @@ def test_a_variant_without_a_name_there_is_refused(tmp_path):
     ids=["small++", "base", "large"],
 )
 def test_parameters_of_the_released_sizes(sizes, generator, parameters):
-    """Every variable of the released models has its row, and none is left over."""
+    """The name table covers every variable of the released models."""
     names = ("embedding", "hidden", "layers", "intermediate")
     sizes = dict(zip(names, sizes, strict=True))
     sizes |= {"vocab": 30522, "positions": 512, "segments": 2}

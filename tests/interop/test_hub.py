@@ -1,4 +1,4 @@
-"""Folders to the hub and back, through its own client, against a stand-in here."""
+"""Push to the hub and load from it with its own client, against a local server."""
 
 import base64
 import contextlib
@@ -20,9 +20,9 @@ COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The calls of the hub's HTTP API that pushing and fetching a model make.
+    """The calls of the hub's HTTP API that push and load a model.
 
-    Weights go by Git LFS, as on the hub; only the token ``good`` may write.
+    Weights are uploaded by Git LFS, as on the hub. Only the token ``good`` may write.
     """
 
     def log_message(self, *args):
@@ -52,7 +52,7 @@ class Hub(BaseHTTPRequestHandler):
             server.private = asked.get("private", asked.get("visibility") == "private")
             self.answer({"url": f"{server.url}/{owner}/{asked['name']}"})
         elif path == "/api/validate-yaml":
-            # The head of a model card.
+            # Validates the metadata of a model card.
             card = json.loads(body)["content"]
             self.answer({"errors": [], "warnings": []}, 200 if card else 400)
         elif path.endswith("/preupload/main"):
@@ -143,7 +143,7 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """A folder of this library, with both networks."""
+    """A converted folder with both networks."""
     folder = tmp_path_factory.mktemp("ours") / "imported"
     run(GOLDEN / "equal", folder)
     return folder
@@ -200,5 +200,5 @@ def test_without_the_client_a_line_says_what_to_install(ours, tmp_path, monkeypa
     for source, flags in ((ours, pushed), ("someone/electra-tiny", ())):
         said = refused(source, tmp_path / "out", *flags)
         assert "needs the package huggingface_hub: pip install" in said
-    # Before anything is written.
+    # The error comes before any output is written.
     assert not (tmp_path / "out").exists()

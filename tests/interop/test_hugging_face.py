@@ -1,4 +1,4 @@
-"""Folders of `transformers`, in and out, without PyTorch."""
+"""Import and export of `transformers` folders, without PyTorch."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from tests.interop.models import CASES, GOLDEN, same
 
 @pytest.fixture
 def folder(tmp_path):
-    """A copy of a golden pair that a test may spoil."""
+    """A copy of a golden pair that a test may change."""
     return shutil.copytree(GOLDEN / "projected", tmp_path / "model")
 
 
@@ -200,7 +200,7 @@ def test_an_output_matrix_must_be_the_word_table(folder):
     change_config(folder / "generator", tie_word_embeddings=False)
     with pytest.raises(ValueError, match=f"false\\), and {key} is missing"):
         read(folder)
-    # The discriminator has no such matrix.
+    # The discriminator has no output matrix.
     assert read(folder, only="discriminator").towers.keys() == {"discriminator"}
     change_tensors(folder / "generator", lambda t: t.update({key: t[words]}))
     assert same(read(folder), read(GOLDEN / "projected"))
@@ -213,7 +213,7 @@ def test_an_output_matrix_must_be_the_word_table(folder):
 def test_half_precision(folder, dtype):
     shutil.rmtree(folder / "generator")
     original = load_file(folder / "model.safetensors")
-    # NumPy's writer does not know bfloat16: write 16-bit words, then rename the type.
+    # NumPy has no bfloat16: write 16-bit words, then change the dtype in the header.
     words = {k: v.astype(dtype).view(np.uint16) for k, v in original.items()}
     kind = {"float16": b'"F16"', "bfloat16": b'"BF16"'}[np.dtype(dtype).name]
     content = to_bytes(words)
@@ -245,7 +245,7 @@ def test_weights_in_several_files(folder):
 
 
 def test_tokens_that_were_added_to_the_vocabulary(folder):
-    """`transformers` lists them beside vocab.txt: in one file now, in another once."""
+    """`transformers` lists them in tokenizer.json, formerly in added_tokens.json."""
     size = len(Vocabulary.load(folder / "vocab.txt"))
     listed = [{"content": "covid19", "id": size}, {"content": "[PAD]", "id": 0}]
     (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": listed}))
@@ -288,12 +288,12 @@ def test_special_tokens_of_other_names(folder):
     names |= {"sep_token": "</s>", "additional_special_tokens": ["<x>"]}
     listed = {**names, "pad_token": "[PAD]"}
     (folder / "special_tokens_map.json").write_text(json.dumps(listed))
-    # The other file wins, as in `transformers`.
+    # tokenizer_config.json takes precedence, as in `transformers`.
     found = tokenizer_config(folder, pad_token="<pad>")
     assert found.vocabulary == original
     (note,) = found.notes
     assert "here <pad> as [PAD], <unk> as [UNK], <s> as [CLS], </s> as [SEP]" in note
-    # Also where the tokens are in the other file.
+    # The same holds if tokenizer.json contains the tokens.
     path.unlink()
     vocab = {theirs.get(x, x): index for x, index in original.ids.items()}
     whole = {"model": {"type": "WordPiece", "vocab": vocab}}
@@ -338,7 +338,7 @@ def test_normalizers(folder, normalizer, lower_case, strip_accents, note):
     assert (found.lower_case, found.strip_accents) == (lower_case, strip_accents)
     assert note in " ".join(found.notes)
     assert bool(found.notes) == bool(note)
-    # An entry of null says nothing.
+    # null means unset.
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": null}')
     assert tokenizer_files.read_tokenizer(folder).lower_case is lower_case
 
@@ -390,7 +390,7 @@ def test_the_exact_gelu_has_two_names(folder):
 
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
-    """The hub's own cache, without network, by the hub's own client."""
+    """Uses the hub client with its local cache, without network."""
     assert hub.is_hub_name("google/electra-small-discriminator")
     assert not hub.is_hub_name("a/b/c")
     assert not hub.is_hub_name("single")

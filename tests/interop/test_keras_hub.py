@@ -81,7 +81,7 @@ def encoder_of(model):
 
 
 def with_exact_gelu(model):
-    """The backbone with Google's GELU in place of the approximation."""
+    """Replaces the backbone's approximate GELU with the exact one."""
     for layer in model.transformer_layers:
         layer._feedforward_intermediate_dense.activation = exact_gelu
     return model
@@ -107,7 +107,7 @@ def theirs(model):
 
 @pytest.mark.parametrize("embedding_dim", [8, 16])
 def test_reading_gives_their_hidden_states(embedding_dim, tmp_path):
-    """The approximation of GELU is the only difference, and it is small."""
+    """The hidden states differ only by keras-hub's approximation of GELU."""
     model = backbone(embedding_dim=embedding_dim)
     model.save(tmp_path / "backbone.keras")
     found = read(tmp_path / "backbone.keras")

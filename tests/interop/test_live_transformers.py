@@ -1,4 +1,4 @@
-"""Both directions against `transformers` itself: outputs, losses and gradients."""
+"""Import and export against `transformers`: outputs, losses and gradients."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ CASES = make_golden.CASES
 
 @pytest.fixture(scope="module", params=CASES)
 def models(request, tmp_path_factory):
-    """A pair of `transformers`, its folder, inputs, and what it computes."""
+    """A `transformers` pair, its folder, inputs and outputs."""
     folder = tmp_path_factory.mktemp(request.param)
     pair = make_golden.pair(*CASES[request.param], seed=11)
     make_golden.save(folder, *pair)
@@ -53,7 +53,7 @@ def test_import_of_pickled_weights(models, tmp_path):
         below.mkdir(exist_ok=True)
         torch.save(model.state_dict(), below / "pytorch_model.bin")
         model.config.save_pretrained(below)
-    # The output matrix is there this time, tied.
+    # Pickled weights contain the tied output matrix.
     assert "generator_lm_head.weight" in torch.load(
         tmp_path / "generator" / "pytorch_model.bin", weights_only=True
     )
@@ -72,7 +72,7 @@ def test_a_pickle_that_runs_code_is_refused(models, tmp_path):
 
 
 def loaded(model_class, folder):
-    """A model of `transformers` that took every tensor and lacked none."""
+    """Loads a `transformers` model; fails on missing or unexpected tensors."""
     model, report = model_class.from_pretrained(folder, output_loading_info=True)
     problems = {name: found for name, found in report.items() if found}
     assert not problems, problems
@@ -118,7 +118,7 @@ def test_the_exported_tokenizer(models, tmp_path, lower_case):
         assert tokenizer(text)["input_ids"] == wanted
     assert tokenizer.model_max_length == 12
     assert tokenizer.mask_token == "[MASK]"
-    # What `transformers` saves in turn is read, too.
+    # Tokenizer files that `transformers` writes can be read.
     tokenizer.save_pretrained(tmp_path / "again")
     again = hugging_face.tokenizer_files.read_tokenizer(tmp_path / "again")
     assert again.vocabulary.tokens == vocabulary.tokens
@@ -151,7 +151,7 @@ def test_the_encoder_of_other_classes(name, heads, tmp_path):
 
 
 def pretraining_batch(arrays, vocabulary):
-    """The inputs, masked as in pretraining."""
+    """Inputs with masked tokens, as in pretraining."""
     ids, mask = tf.constant(arrays["input_ids"]), tf.constant(arrays["input_mask"])
     masker = Masking(
         len(vocabulary),
@@ -167,7 +167,7 @@ def pretraining_batch(arrays, vocabulary):
 
 
 def torch_loss(pair, batch):
-    """MLM + 50 * detection, means over slots and over real tokens, by PyTorch."""
+    """MLM + 50 * detection loss in PyTorch, means over slots and over real tokens."""
     discriminator, generator = pair
     arrays = {name: np.asarray(value) for name, value in batch.items()}
     given = make_golden.torch_inputs(arrays)
@@ -191,7 +191,7 @@ def torch_loss(pair, batch):
 
 
 def test_pretraining_loss_and_gradients(models):
-    """On one corrupted batch; samples are the generator's most probable tokens."""
+    """Compares one batch; samples are the generator's most probable tokens."""
     pair, folder, arrays, _ = models
     imported = read(folder)
     built = networks.models(imported)
@@ -217,8 +217,8 @@ def test_pretraining_loss_and_gradients(models):
 
     for half in pair:
         half.zero_grad()
-    # `transformers` gives the row of [PAD] no gradient, also where [PAD] was sampled as
-    # a replacement; the original code and this library do.
+    # `transformers` drops the gradient of the [PAD] row, even if [PAD] was sampled as a
+    # replacement. The original code and this library keep it.
     pair[0].electra.embeddings.word_embeddings.padding_idx = None
     torch_loss(pair, batch)[-1].backward()
     gradients = dict(
@@ -238,7 +238,7 @@ def test_pretraining_loss_and_gradients(models):
         ("generator", pair[1], generator.head),
     ):
         count += compare_head(half, imported.towers[role], role, head, gradients)
-    # The shared embeddings were compared twice.
+    # The five shared embedding variables were compared twice.
     assert count == len(gradients) + 5
 
 
@@ -263,7 +263,7 @@ def compare(wanted, variables, gradients):
     largest = max(np.abs(value).max() for value in wanted.values())
     for name, value in wanted.items():
         found = tf.convert_to_tensor(gradients[id(variables[name])]).numpy()
-        # The loss is 50 times a mean: 1e-5 of the largest gradient.
+        # The detection loss has weight 50: compare relative to the largest gradient.
         np.testing.assert_allclose(
             found, value, atol=1e-5 * max(1.0, largest), rtol=1e-4, err_msg=name
         )
@@ -271,7 +271,7 @@ def compare(wanted, variables, gradients):
 
 
 def test_classes_of_the_configs_are_what_transformers_writes(models, tmp_path):
-    """No key of ours is unknown there, and none changes when it is saved again."""
+    """`transformers` knows every key and keeps its value."""
     imported = dataclasses.replace(
         read(models[1]), lower_case=True, strip_accents=True, trained_length=12
     )

@@ -1,4 +1,4 @@
-"""The table of names: joins and splits, missing, misshapen and unknown tensors."""
+"""The name table: joins, splits, and missing, unknown or wrongly shaped tensors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`python -m electra_tf convert --checkpoint`: what a run had learned at a step."""
+"""`python -m electra_tf convert --checkpoint`: exports a step of a pretraining run."""
 
 import json
 
@@ -26,7 +26,7 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def trained(request, tmp_path_factory):
-    """A killed run with two checkpoints, and what it would have saved then."""
+    """A killed run with two checkpoints, and the models of each."""
     home = tmp_path_factory.mktemp(request.param)
     return unfinished(home, **KINDS[request.param])
 
@@ -36,7 +36,7 @@ def unfinished(home, **choices):
     config = fields.from_flat(fields.to_flat(PretrainConfig()) | flags, PretrainConfig)
     special_ids = build.special_ids(Vocabulary(TOKENS))
     model = build.build_model(config, len(TOKENS), special_ids)
-    # With slots, as in training; they are no weights of a network.
+    # Adds optimizer slots, which are not weights of a network.
     model.compile(optimizer=AdamW(1e-3))
     model.optimizer.build(model.trainable_variables)
     tiny_run.save(home / "run", model, **flags)
@@ -83,7 +83,7 @@ def test_out_to_another_library_as_from_a_finished_run(tmp_path):
         assert one.keys() == other.keys()
         for key in one:
             np.testing.assert_array_equal(one[key], other[key], err_msg=key)
-    # The card has no scores of later steps: the run was evaluated once, at 500.
+    # The card has no scores of other steps: the run was evaluated only at step 500.
     cards = [(tmp_path / name / "README.md").read_text() for name in "ab"]
     assert ["0.92" in card for card in cards] == [False, True]
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_taken_is_one_line(tmp_path):
 
 @pytest.mark.parametrize(
     "choices",
-    # Heads that no other format has, and networks that borrow each other's tables.
+    # Heads without an equivalent in other formats, and networks with shared embeddings.
     [
         {"objective": "replace_mlm"},
         pytest.param(

@@ -1,4 +1,4 @@
-"""Fine-tuned models and `transformers`, both ways: the same logits, or a refusal."""
+"""Fine-tuned models to and from `transformers`: equal logits, or a clear error."""
 
 import json
 
@@ -46,7 +46,7 @@ TEXTS = {
 
 
 def saved(folder, task, **changes):
-    """What a fine-tuning run of a task leaves, with random weights."""
+    """Writes a fine-tuning run of a task, with random weights."""
     model = task.build_model(common.encoder(dropout=0.0))
     rng = np.random.default_rng(4)
     for variable in model.trainable_variables:
@@ -148,7 +148,7 @@ def test_out_to_transformers_and_back(kind, tmp_path):
     card = (tmp_path / "hf" / "README.md").read_text()
     assert CLASSES[kind] in card
     assert f"task: {task.name}" in card
-    # What transformers writes in turn comes back as a task model.
+    # Folders that `transformers` writes convert back to a task model.
     loaded.save_pretrained(tmp_path / "again")
     tokenizer.save_pretrained(tmp_path / "again")
     run(tmp_path / "again", tmp_path / "back")
@@ -170,7 +170,7 @@ def test_out_to_transformers_and_back(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "tagging", "question_answering"])
 def test_their_models_come_in(kind, tmp_path):
-    """A head as they train it, which here has a hidden layer."""
+    """Imports a head with the hidden layer of `transformers`."""
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     sizes = transformers.ElectraConfig(
@@ -196,7 +196,7 @@ def test_their_models_come_in(kind, tmp_path):
     assert_equal(logits(kind, home.load(), None, inputs), wanted)
     if kind != "question_answering":
         assert home.about()["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
-    # Out again to the bit: this head has a place there.
+    # The export is bit-exact, because the format has this head.
     run(tmp_path / "in", tmp_path / "out", "--format=hugging_face")
     before, after = (
         load_file(tmp_path / name / "model.safetensors") for name in ("hf", "out")
@@ -204,7 +204,7 @@ def test_their_models_come_in(kind, tmp_path):
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)
-    # And its encoder starts another task.
+    # The imported encoder can be fine-tuned on another task.
     chosen = fields.from_flat({"encoder": str(tmp_path / "in")}, FinetuneConfig)
     start = finetuning.pretrained(chosen, lambda line: None)
     assert start.trained_length == 24

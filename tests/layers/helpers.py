@@ -1,4 +1,4 @@
-"""Checks that every layer and model must pass."""
+"""Checks for every layer and model."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ def randomize(variables, seed=0, stddev=0.3):
 
 
 def check_config(layer):
-    """Serializes and restores the layer; the configurations must be equal."""
+    """Serializes and restores the layer; the configs must be equal."""
     serialized = keras.saving.serialize_keras_object(layer)
     restored = keras.saving.deserialize_keras_object(serialized)
     assert type(restored) is type(layer)
@@ -27,7 +27,7 @@ def check_config(layer):
 
 
 def check_compiles(function, *arguments, tolerance=1e-5):
-    """Eager, graph and XLA execution must agree."""
+    """Checks that eager, graph and XLA execution agree."""
     eager = function(*arguments)
     for jit_compile in (False, True):
         compiled = tf.function(function, jit_compile=jit_compile)(*arguments)

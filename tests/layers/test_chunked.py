@@ -11,7 +11,7 @@ ROWS, VOCAB, SIZE = 23, 50, 6
 
 @pytest.fixture
 def chunk(monkeypatch):
-    """Sets the rows of a chunk; None keeps the default."""
+    """Sets the number of rows per chunk; None keeps the default."""
 
     def rows_per_chunk(size):
         if size:
@@ -120,7 +120,7 @@ def test_rows_of_unknown_number(chunk):
 
 
 def largest_tensor(graph):
-    """Most elements of any tensor of a graph and of the functions in it."""
+    """Number of elements of the largest tensor of a graph and its functions."""
     sizes = [
         output.shape.num_elements() or 0
         for each in (graph, *(f.graph for f in functions_of(graph)))
@@ -140,7 +140,7 @@ def functions_of(graph):
 
 
 def test_no_tensor_holds_all_logits(chunk):
-    """Forward and backward graph: the largest tensor is one chunk of logits."""
+    """Forward and backward: the largest tensor is one chunk of logits."""
     chunk(8)
     rows, table, bias = values()
 

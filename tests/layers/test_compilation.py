@@ -7,7 +7,7 @@ from tests.strategy import two_cpus
 
 
 def names(function, *arguments):
-    """Names of the functions that a graph calls, which equal those in its library."""
+    """Names of the functions that a graph calls; its library has no other functions."""
     graph = tf.function(function).get_concrete_function(*arguments).graph
     definition = graph.as_graph_def()
     called = [n.attr["f"].func.name for n in definition.node if "f" in n.attr]
@@ -63,7 +63,7 @@ def test_structures_shapes_and_values_are_those_of_the_function():
 
 
 class Counted(keras.layers.Layer):
-    """A product with weights of its own; counts how often its code runs."""
+    """A matrix product with its own weights; counts the calls of its Python code."""
 
     def __init__(self):
         super().__init__()
@@ -105,7 +105,7 @@ def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
 
 
 def test_replicas_have_the_gradients_of_their_own_rows():
-    """With a shared trace, as without: of every layer, on every replica."""
+    """Compares a shared trace with separate ones, for every layer and replica."""
     strategy = two_cpus()
     with strategy.scope():
         layers = [Counted() for _ in range(3)]

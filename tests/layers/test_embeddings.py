@@ -31,8 +31,8 @@ def test_matches_definition():
 def test_layer_norm_epsilon_at_the_scale_of_initial_tables():
     """LayerNorm epsilon is 1e-12, not 1e-3 or 1e-6 (pitfall 22 of docs/fidelity.md).
 
-    The variance of a sum of fresh embeddings is about 1e-3, so that either would
-    shrink the result visibly.
+    The sum of initial embeddings has a variance of about 1e-3, so a larger epsilon
+    visibly shrinks the output.
     """
     layer = TextEmbedding(11, 6)
     layer.build()
@@ -52,14 +52,11 @@ def test_dropout_only_when_training():
 
 
 def test_initial_values():
-    """Tables: truncated normal, LayerNorm ones and zeros.
-
-    (pitfall 23 of docs/fidelity.md)
-    """
+    """Truncated normal, LayerNorm ones and zeros (pitfall 23 of docs/fidelity.md)."""
     layer = TextEmbedding(5000, 256)
     layer.build()
     words, positions, segments, gamma, beta = (v.numpy() for v in layer.variables)
-    # A normal cut at two sigma and not rescaled: 0.8796 of the nominal deviation.
+    # Truncation at two sigma reduces the standard deviation to 0.8796 of the nominal.
     for table, tolerance in ((words, 0.01), (positions, 0.01), (segments, 0.15)):
         assert 0.03 < np.abs(table).max() <= 0.04
         np.testing.assert_allclose(table.std(), 0.02 * 0.8796, rtol=tolerance)
@@ -81,8 +78,8 @@ def test_sinusoidal_positions():
             found = table[position, [i, 3 + i]] / (0.05 * np.sqrt(2))
             np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(np.sqrt(np.mean(table**2)), 0.05, rtol=1e-6)
-    # One linear map leads from every row to the next: a neighbour is as easily found
-    # at one position as at another.
+    # The same linear map leads from every position to the next, so all neighbors are
+    # equally easy to find.
     step = np.linalg.lstsq(table[:-1], table[1:], rcond=None)[0]
     np.testing.assert_allclose(table[:-1] @ step, table[1:], atol=1e-4)
     other = TextEmbedding.from_config(layer.get_config())
@@ -116,7 +113,7 @@ def borrowing(kind):
 
 
 def test_delta_embedding_matches_definition():
-    """LayerNorm of its own, of the sums of shared tables and deltas."""
+    """Sums of shared tables and deltas, with a separate LayerNorm."""
     layer, lender = borrowing(DeltaEmbedding)
     shared = reference.named_weights(lender.variables)
     own = reference.named_weights(layer.variables)
@@ -148,7 +145,7 @@ def test_delta_embedding_starts_at_the_shared_tables_and_stops_gradients():
 
 
 def make_plain(lender):
-    """The lender's tables under a LayerNorm that was not trained."""
+    """Output of the lender's tables with an untrained LayerNorm."""
     lender.gamma.assign(tf.ones_like(lender.gamma))
     lender.beta.assign(tf.zeros_like(lender.beta))
     return lender(IDS, SEGMENTS)

@@ -154,7 +154,7 @@ def test_variable_paths_are_stable_and_unique():
 
 
 def test_projection_is_glorot_uniform():
-    """Not a truncated normal as the others (pitfall 23 of docs/fidelity.md)."""
+    """Unlike other kernels, not truncated normal (pitfall 23 of docs/fidelity.md)."""
     encoder = TextEncoder(
         TextEmbedding(11, 64), num_layers=1, hidden_size=192, num_heads=2
     )
@@ -184,7 +184,7 @@ def test_training_with_a_seed_is_pure():
 
 
 def count_products(nodes, library):
-    """How often the nodes multiply, in the functions that they call, too."""
+    """Number of matrix products in the nodes and in the functions that they call."""
     bodies = {f.signature.name: f.node_def for f in library.function}
     called = [bodies[node.attr["f"].func.name] for node in nodes if "f" in node.attr]
     here = sum(node.op == "MatMul" for node in nodes)
@@ -216,7 +216,7 @@ def test_remat_runs_blocks_again_and_changes_no_bit(policy):
     repeated, actual = gradients(again)
     for one, other in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(one, other)
-    # The four products of each block's weights, forward, once more.
+    # Each block's four forward weight products run once more.
     assert repeated == kept + 2 * 4
 
 
@@ -260,7 +260,7 @@ def classifier(encoder):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_plain_fit_learns(policy):
-    """Is token 1 in front? A functional classifier with dropout must learn it."""
+    """A functional classifier with dropout learns whether token 1 is first."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 11, (64, 5)).astype("int32")
     ids[::2, 0] = 1
@@ -296,7 +296,7 @@ def test_errors():
 
 @keras.saving.register_keras_serializable(package="electra_tf_tests")
 class Pair(keras.Model):
-    """Two encoders, as a pretraining model holds them."""
+    """Two encoders, as in a pretraining model."""
 
     def __init__(self, first, second, **kwargs):
         super().__init__(**kwargs)
@@ -316,7 +316,7 @@ class Pair(keras.Model):
         return cls(**config)
 
     def build_from_config(self, config):
-        """The constructor did."""
+        """The constructor builds everything."""
 
 
 def test_tie_survives_saving(tmp_path):

@@ -1,4 +1,4 @@
-"""Each fused function against its plain namesake, and in every place it must work."""
+"""Fused functions against their plain versions, in every execution context."""
 
 import functools
 
@@ -91,10 +91,10 @@ def test_equals_plain(name, rate):
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_equals_finite_differences(name):
-    """Along random directions: no derivation of ours or of TensorFlow is trusted."""
+    """Random directions; independent of our derivatives and TensorFlow's."""
     tensors, options = CASES[name]
     if "mask" in options:
-        # Scores of a row without real tokens are near -10000, too coarse for a step.
+        # Scores of a masked row are near -10000, too coarse for finite differences.
         options = {**options, "mask": tf.maximum(MASK, MASK[1])}
     function = functions(name)[1]
     gradients = value_and_gradients(function, tensors, options)[1:]
@@ -117,7 +117,7 @@ def test_gradient_equals_finite_differences(name):
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
 @pytest.mark.parametrize("name", CASES)
 def test_low_precision(name, dtype):
-    """Same dtypes as plain, and an error of a few units in the last place."""
+    """Dtypes equal the plain version's; errors are a few units in the last place."""
     tensors, options = CASES[name]
     vectors_stay = [t if t.shape.rank == 1 else tf.cast(t, dtype) for t in tensors]
     exact = [tf.cast(t, tf.float32) for t in vectors_stay]
@@ -205,7 +205,7 @@ def test_inside_an_outer_jit(policy):
 
 @pytest.mark.slow
 def test_inside_a_while_loop():
-    """Gradient accumulation: the sum over micro-batches, one loop iteration each."""
+    """Gradient accumulation: one loop iteration per micro-batch."""
     encoder = make_stack()
     batches = normal(3, ROWS, LENGTH, SIZE)
 
@@ -243,7 +243,7 @@ def test_under_a_strategy():
 
 @keras.saving.register_keras_serializable(package="electra_tf_tests")
 class Regressor(keras.Model):
-    """A model with the stack inside, trained by plain `fit`."""
+    """A model that contains the stack and is trained by plain `fit`."""
 
     def __init__(self):
         super().__init__()

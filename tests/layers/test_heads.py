@@ -49,10 +49,7 @@ def test_masked_lm_matches_definition():
 
 
 def test_masked_lm_shares_the_word_table():
-    """Generator head: embedding width, shared table, a bias per token.
-
-    (pitfall 20 of docs/fidelity.md)
-    """
+    """Embedding width, shared table, token bias (pitfall 20 of docs/fidelity.md)."""
     head = make_masked_lm()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(head(HIDDEN, POSITIONS))
@@ -79,7 +76,7 @@ def test_logits_are_float32(policy):
     hidden = tf.cast(HIDDEN, policy.removeprefix("mixed_"))
     logits = make_masked_lm(dtype=policy)(hidden, POSITIONS)
     assert logits.dtype == tf.float32
-    # More digits than the 8 bits of a bfloat16 product: nothing was rounded late.
+    # The logits have more than the 8 significant bits of bfloat16.
     rounded = tf.cast(tf.cast(logits, tf.bfloat16), tf.float32)
     assert np.mean(logits == rounded) < 0.2
     assert make_replaced_token(dtype=policy)(hidden).dtype == tf.float32
@@ -89,7 +86,7 @@ def test_logits_are_float32(policy):
     ("size", "count"), [(256, 66_049), (768, 591_361), (1024, 1_050_625)]
 )
 def test_replaced_token_parameter_count(size, count):
-    """Discriminator head: a hidden layer, too (pitfall 21 of docs/fidelity.md)."""
+    """Discriminator head with a hidden layer (pitfall 21 of docs/fidelity.md)."""
     head = ReplacedTokenHead(size)
     head.build()
     assert head.count_params() == count

@@ -1,4 +1,4 @@
-"""The encoder block against an independent implementation, outputs and gradients."""
+"""The encoder block against keras-hub's block: outputs and gradients."""
 
 import keras
 import numpy as np

@@ -22,7 +22,7 @@ def test_token_cross_entropy_is_stable_and_float32():
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3)])
 def test_token_cross_entropy_of_a_low_precision(shape):
-    # Logits so large that an exp without the maximum taken off would be infinite.
+    # At these logits, exp overflows unless the maximum is subtracted first.
     rng = np.random.default_rng(0)
     logits = tf.constant(rng.normal(0, 60, (*shape, 50)), tf.float32)
     ids = tf.constant(rng.integers(50, size=shape), tf.int32)

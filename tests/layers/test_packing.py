@@ -68,7 +68,7 @@ def test_in_a_graph_of_unknown_sizes():
 
 
 def test_no_token_is_padding():
-    """The products see as many rows as there are tokens, and one for an empty row."""
+    """Kernels multiply one row per real token, and one for an empty sequence."""
     mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]], np.int32)
     packing = Packing.of(tf.constant(mask), num_heads=2)
     np.testing.assert_array_equal(packing.tokens, [0, 2, 3, 4, 8, 9])

@@ -29,7 +29,7 @@ def test_split_seeds_are_distinct_and_repeatable():
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.5])
 def test_drop_counts_are_binomial(rate):
-    """Over many seeds, so that a bad seed shows as well as a bad threshold."""
+    """Many seeds reveal a bad seed as well as a wrong threshold."""
     counts = [4096 - kept([s, 11 * s], 4096, rate).sum() for s in range(300)]
     total = stats.binomtest(int(np.sum(counts)), 300 * 4096, rate).pvalue
     spread = np.var(counts) * 299 / (4096 * rate * (1 - rate))
@@ -38,7 +38,7 @@ def test_drop_counts_are_binomial(rate):
 
 
 def test_neighbors_are_independent():
-    """Each lag, powers of two included, agrees as often as coins do."""
+    """At every lag, powers of two included, bits agree half of the time."""
     bits = kept([5, 9], 1 << 20).astype(bool)
     for lag in (1, 2, 3, 4, 7, 16, 64, 128, 256, 1000, 1024, 1 << 16):
         agreement = np.mean(bits[lag:] == bits[:-lag])
@@ -77,13 +77,13 @@ def test_scale_is_the_inverse_of_the_share_kept():
     assert abs(keep_scale(0.1) * 0.9 - 1) < 1e-9
 
 
-# Rows of a batch that is cut into pieces.
+# Random numbers of a batch that is split into pieces.
 
 
 @pytest.mark.parametrize("shape", [[6, 4], [6, 3, 5], [6, 2, 3, 3], [6]])
 @pytest.mark.parametrize("draw", ["mask", "float32", "float64"])
 def test_rows_draw_the_same_in_every_cut(draw, shape):
-    """For odd sizes too, with which a row begins within a block of the generator."""
+    """Odd sizes, too, where a row begins inside a block of the generator."""
     draws = {
         "mask": lambda *args: keep_mask(*args, 0.5),
         "float32": uniform,
@@ -114,13 +114,13 @@ def test_uniform_numbers_are_those_of_tensorflow():
 
 
 def test_rows_beyond_two_to_the_32_elements_draw_anew():
-    """Of [rows, 2**20], the 4096th row begins at an index of 2**32."""
+    """With 2**20 elements per row, row 4096 starts at element 2**32."""
     first, later = (keep_mask(at_row(SEED, r), [1, 1 << 20], 0.5) for r in (0, 4096))
     assert abs(np.mean(first.numpy() == later.numpy()) - 0.5) < 0.01
 
 
 def test_the_row_is_no_part_of_compiled_code():
-    """Replicas differ in a tensor, not in a constant, which would compile twice."""
+    """The row is a tensor, because a constant would compile once per replica."""
     traces = []
 
     @tf.function(jit_compile=True)

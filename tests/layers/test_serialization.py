@@ -36,7 +36,7 @@ class Derived(Base):
 
 @keras.saving.register_keras_serializable(package="electra_tf_tests")
 class Fixed(Base):
-    """Hands on nothing, so that the arguments of its base are none of its own."""
+    """Passes no arguments on, so the arguments of its base are not its own."""
 
     def __init__(self, extra):
         super().__init__(Part(extra), name="fixed")
@@ -93,7 +93,7 @@ def test_ties_are_kept_inside_of_one_object():
     assert copy.first.first is copy.second
     assert copy.first.second is not copy.second
     assert copy.second is not part
-    # Equal objects have equal configs: no memory addresses.
+    # Equal objects have equal configs, which contain no memory addresses.
     other = Part(3)
     assert Both(Both(other, Part(4)), other).get_config() == config
 

@@ -44,7 +44,7 @@ def test_padding_is_not_read():
 
 @pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
 def test_causal_block_matches_definition(direction):
-    """A position reads itself and one side of it, but no padding: in NumPy."""
+    """A position attends to itself and one side, but not to padding, as in NumPy."""
     block = make_block(direction=direction)
     output = check_compiles(lambda x: block(x, MASK), hidden())
     expected = reference.block(
@@ -60,7 +60,7 @@ def test_causal_block_matches_definition(direction):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
 def test_causal_stack_reads_one_side_exactly(direction, training):
-    """To the bit, through two layers with dropout, in rows of padding alone too."""
+    """Bit-exact through two layers with dropout, also in rows of padding alone."""
     encoder = TransformerEncoder(2, 8, 2, 16, direction=direction)
     encoder.build()
     randomize(encoder.variables)
