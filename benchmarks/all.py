@@ -4,9 +4,8 @@
     python benchmarks/all.py --only=step,serving
     python benchmarks/all.py --collect              # only the tables, from the results
 
-Each run writes a file of its own to results/, <name>.json or <name>-<size>.json. The
-tables stand between two marks in docs/performance.md; the text around them is written
-by hand.
+Each run writes a file to results/, <name>.json or <name>-<size>.json. The tables are
+between two marks in docs/performance.md; the other text is written by hand.
 """
 
 import json
@@ -34,12 +33,12 @@ RUNS = {"step": ["--size=tiny", "--size=mini", "--size=small"]}
 
 
 def number(value):
-    """Three significant digits; all digits of the integer part."""
+    """Formats three significant digits; keeps all digits of the integer part."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def table(name, results):
-    """The rows of one script as Markdown, of all its runs."""
+    """Formats the rows of all runs of a script as Markdown."""
     commands = [f"    {result['command']}" for result in results]
     lines = [f"### {SCRIPTS[name]}", "", *commands, ""]
     rows = [row for result in results for row in result["rows"]]
@@ -64,7 +63,7 @@ def table(name, results):
 
 
 def _by_unit(rows):
-    """Lines of tables without a peer: a column per unit, a table per set of units."""
+    """Returns tables without a peer: a column per unit, a table per set of units."""
     values = {}
     for row in rows:
         values.setdefault(row["what"], {})[row["unit"]] = number(row["ours"])
@@ -82,7 +81,7 @@ def _by_unit(rows):
 
 
 def _results(name):
-    """The results of a script's runs, in the order of ``RUNS``."""
+    """Returns the results of a script's runs, in the order of ``RUNS``."""
     paths = harness.RESULTS.glob(f"{name}*.json")
     results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     order = RUNS.get(name, [])

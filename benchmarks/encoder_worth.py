@@ -4,10 +4,10 @@
     python benchmarks/encoder_worth.py --data=DATA --tasks=POS,CoLA --seeds=3
 
 Both columns choose the learning rate from the same grid on held-out training data
-(--search of run_finetuning.py), not on evaluation data. With that rate
-each learns from all training data with --seeds seeds. Beside them are the majority
-baseline and, for sentences, TF-IDF of words and pairs of words with logistic or ridge
-regression. Finished runs are kept. DATA has the folders glue/, sick/, tagging/ and
+(--search of run_finetuning.py), not on evaluation data. Then each trains on all
+training data with --seeds seeds. Other columns are the majority baseline and, for
+sentences, TF-IDF of words and word pairs with logistic or ridge regression. Finished
+runs are kept. DATA has the folders glue/, sick/, tagging/ and
 squad/.
 """
 
@@ -33,7 +33,7 @@ from electra_tf.comparison.statistics import paired_difference
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = ("pretrained", "random")
-# The same for both columns: what suits encoders that were pretrained without dropout.
+# The same for both columns: suits encoders that were pretrained without dropout.
 FLAGS = (
     f"--flagfile={ROOT}/configs/recipes/no_dropout.cfg --mixed_precision=bfloat16 "
     "--noexport_saved_model --search=learning_rate=2e-4/6e-4 --search_trials=2"
@@ -118,7 +118,7 @@ TASKS = {
 
 
 def scores(folder, task, data, flags):
-    """Main scores of the seeds and of the baseline; the run is kept."""
+    """Returns the main scores of the seeds and of the baseline; keeps the run."""
     results = folder / "results.json"
     if not results.exists():
         command = [sys.executable, str(ROOT / "run_finetuning.py"), *FLAGS.split()]
@@ -127,7 +127,7 @@ def scores(folder, task, data, flags):
         with open(folder.with_suffix(".log"), "w") as log:
             command += [f"--output_dir={folder}"]
             code = subprocess.run(command, stdout=log, stderr=log).returncode
-        # A run none of whose seeds beats the baseline ends with an error, too.
+        # A run also exits with an error if no seed beats the baseline.
         if code and not results.exists():
             sys.exit(f"error: exit code {code}; see {folder.with_suffix('.log')}")
     report = json.loads(results.read_text())
@@ -145,9 +145,9 @@ def columns(task, path):
 
 
 def tfidf(task, data):
-    """The score of TF-IDF and a linear model; None if there are no sentences.
+    """Returns the score of TF-IDF and a linear model; None without sentences.
 
-    Two sentences are given as their product, their difference and their cosine.
+    The features of a pair are the product, the difference and the cosine.
     """
     if not task.text:
         return None

@@ -29,7 +29,7 @@ COUNT, BATCH, MAX_LENGTH, STEPS = 2048, 32, 128, 50
 
 
 def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
-    """A function that trains for ``STEPS`` and returns examples per CPU second."""
+    """Returns a function: trains for ``STEPS``, returns examples per CPU second."""
     import keras
 
     from electra_tf import data, tasks
@@ -76,7 +76,7 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
 
 
 def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
-    """The same in PyTorch."""
+    """Returns the same function in PyTorch."""
     import torch
 
     torch.manual_seed(0)
@@ -87,7 +87,7 @@ def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
 
     def batches():
-        """Rows of similar length together, as ours and as ``group_by_length``."""
+        """Groups rows of similar length, as ours and as ``group_by_length``."""
         chosen = np.random.default_rng(0).permutation(len(ids))[: STEPS * BATCH]
         chosen = chosen[np.argsort([len(ids[row]) for row in chosen], kind="stable")]
         for number in np.random.default_rng(1).permutation(STEPS):

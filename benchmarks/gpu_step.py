@@ -4,8 +4,8 @@
     python benchmarks/gpu_step.py --side=pytorch --size=base --rows=64 --compile
 
 Each command measures one side in a fresh process and appends a line to ``--output``.
-The step is that of ``step.py``: bfloat16, dropout 0.1, a check of every loss. Peak
-memory is that of the framework's allocator.
+The step is the same as in ``step.py``: bfloat16, dropout 0.1, a check of every loss.
+The framework's allocator reports the peak memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import step as training_step
 
 
 def ours(size, arguments: argparse.Namespace) -> Callable[[], dict]:
-    """A function that takes one step and returns its logs."""
+    """Returns a function that runs one step and returns its logs."""
     import keras
     import tensorflow as tf
 
@@ -40,7 +40,7 @@ def ours(size, arguments: argparse.Namespace) -> Callable[[], dict]:
 
 
 def peer(size, arguments: argparse.Namespace) -> Callable[[], None]:
-    """The step in PyTorch on the GPU, autocast."""
+    """Returns the step in PyTorch on the GPU, with autocast."""
     import torch
 
     torch.set_float32_matmul_precision("high")
@@ -50,7 +50,7 @@ def peer(size, arguments: argparse.Namespace) -> Callable[[], None]:
 
 
 def peak_bytes(side: str) -> int | None:
-    """The most GPU memory that the framework has held; None without a GPU."""
+    """Returns the framework's peak GPU memory; None without a GPU."""
     if side == "pytorch":
         import torch
 
@@ -63,7 +63,7 @@ def peak_bytes(side: str) -> int | None:
 
 
 def device_name(side: str) -> str:
-    """The name of the GPU, or "CPU"."""
+    """Returns the name of the GPU, or "CPU"."""
     if side == "pytorch":
         import torch
 
@@ -76,7 +76,7 @@ def device_name(side: str) -> str:
 
 
 def speed(size, arguments: argparse.Namespace) -> dict:
-    """Tokens and FLOPs per second in rounds of ten steps, after a warm-up."""
+    """Returns tokens and FLOPs per second in rounds of ten steps, after a warm-up."""
     began = time.perf_counter()
     step = (ours if arguments.side == "ours" else peer)(size, arguments)
     step()

@@ -1,12 +1,12 @@
-"""A language whose best possible predictor can be computed, to measure models against.
+"""A synthetic language with a computable optimal predictor, to evaluate models.
 
-Sentences come from a hidden Markov model, some 500 word types, with what makes natural
-text hard for a small model: a verb agrees in number with its subject across a relative
-clause or a phrase that holds other nouns of either number, many forms are ambiguous in
-number or in part of speech, and a topic of the whole sentence decides which nouns,
-verbs and adjectives are likely. The states are known, so Bayes' rule gives exactly
+Sentences come from a hidden Markov model with about 500 word types. They have features
+of natural text that are hard for a small model. A verb agrees in number with its
+subject across a relative clause or a phrase with other nouns. Many forms are ambiguous
+in number or part of speech. The topic of a sentence determines the likely nouns, verbs
+and adjectives. The states are known, so Bayes' rule exactly gives
 
-- the distribution of a masked word given all others that show (masked LM);
+- the distribution of a masked word given all visible words (masked LM);
 - the probability that a word was replaced, where replacements are drawn independently
   from a known distribution (replaced token detection against a unigram or uniform
   generator);
@@ -31,7 +31,7 @@ from electra_tf.errors import UserError
 # Word types by part of speech. Nouns and verbs come in pairs, singular and plural.
 _NOUNS, _VERBS, _ADJECTIVES, _ADVERBS = 140, 100, 80, 40
 _TOPICS, _NUMBERS = 4, 2
-# Share of nouns and of verbs whose two forms look alike: only the context tells.
+# Share of nouns and of verbs with equal forms, which only the context resolves.
 _ALIKE = 0.4
 # Forms that nouns and verbs share, as English "walk" does.
 _SHARED = 50
@@ -43,7 +43,7 @@ class Grammar:
     """A hidden Markov model over words.
 
     Attributes:
-        words: the types, V of them; the index of a word is its symbol.
+        words: V word types; the index of a word is its symbol.
         start: probability of each state at the first word, float64 [N].
         moves: probability of a state after another, float64 [N, N]; rows of states that
             may end a sentence sum to less than 1.
@@ -96,7 +96,7 @@ class Grammar:
         return posterior
 
     def best_tags(self, symbols: np.ndarray) -> list[str]:
-        """The most likely tag of each word of a visible sentence, int [T]."""
+        """Returns the most likely tag of each word of a visible sentence, int [T]."""
         posterior = self.state_posterior(self.emits.T[symbols])
         names = sorted(set(self.tags))
         of_tag = np.array([[tag == name for name in names] for tag in self.tags])
@@ -107,7 +107,7 @@ class Grammar:
 
         Args:
             symbols: the sentence, int [T].
-            masked: which of its words are hidden, bool [T].
+            masked: mask of the hidden words, bool [T].
         """
         likelihood = np.where(masked[:, None], 1.0, self.emits.T[symbols])
         return self.state_posterior(likelihood)[masked] @ self.emits
@@ -128,7 +128,7 @@ class Grammar:
         """
         own = self.emits.T[symbols]  # [T, N]
         drawn = noise[symbols][:, None]
-        # A different original under the draw: 1 - P(the original is this very word).
+        # A different original under the draw: 1 - P(the original is the same word).
         other = rate * drawn * (1 - own)
         likelihood = (1 - rate) * own + rate * drawn
         posterior = self.state_posterior(likelihood)
@@ -165,7 +165,7 @@ def write(output_dir: str, sentences: int, tagged: int, seed: int) -> None:
         files.write_text(folder / f"{name}.conll", "".join(rows))
     best = {"best_tag_accuracy": float(np.mean(right)), "words": len(grammar.words)}
     files.write_json(folder / "optimum.json", best)
-    # Last: a folder with a text is a whole one.
+    # Written last: a folder with a text is complete.
     files.write_text(folder / "text.txt", "".join(lines))
     print(
         f"{sentences:,} sentences of {len(grammar.words)} word types are in "
@@ -177,11 +177,11 @@ def write(output_dir: str, sentences: int, tagged: int, seed: int) -> None:
 
 
 def agreement_grammar(seed: int = 0) -> Grammar:
-    """The language; its words and their probabilities depend on the seed.
+    """Builds the language; words and their probabilities depend on the seed.
 
     A sentence is Det (Adj) Noun [of Det Noun | that Verb Det Noun] Verb (Det (Adj)
-    Noun) (Adverb) "." with the numbers of the noun before the bracket and of the verb
-    after it alike. A state is the place in this pattern, the topic, the number of the
+    Noun) (Adverb) "." where the noun before the bracket and the verb after it agree in
+    number. A state is the place in this pattern, the topic, the number of the
     subject and, inside the bracket, of the noun there.
     """
     rng = np.random.default_rng(seed)
@@ -241,8 +241,8 @@ def agreement_grammar(seed: int = 0) -> Grammar:
             row = dict.fromkeys(closed[kind], 1.0)
         return emission(row)
 
-    # The pattern: a place, what it emits, whose number that has (the "subject"'s, the
-    # "inner" noun's, or a "fresh" one), and what may follow with which probability.
+    # The pattern: a place, the part of speech it emits, the source of its number (the
+    # "subject", the "inner" noun, or "fresh"), and probabilities of the next places.
     places: dict[str, tuple[str, str, dict[str, float]]] = {
         "det": ("Det", "subject", {"adj": 0.4, "noun": 0.6}),
         "adj": ("Adj", "subject", {"noun": 1.0}),
@@ -279,7 +279,7 @@ def agreement_grammar(seed: int = 0) -> Grammar:
             ends[row] = 1.0
         for follower, probability in followers.items():
             inside = places[follower][1] == "inner"
-            # A noun phrase that begins draws its number; one that goes on keeps it.
+            # The start of a noun phrase draws its number; the rest keeps it.
             drawn = range(_NUMBERS) if inside and whose != "inner" else [inner]
             for chosen in drawn:
                 target = (follower, topic, number, chosen if inside else 0)
@@ -317,7 +317,7 @@ def _word_makers(rng: np.random.Generator) -> Iterator[str]:
 
 
 def _paradigms(makers: Iterator[str], count: int) -> list[tuple[str, str]]:
-    """Singular and plural forms; of a share of them the same form."""
+    """Yields singular and plural forms, which are equal for a share of the words."""
     stems = [next(makers) for _ in range(count)]
     distinct = count - round(_ALIKE * count)
     return [(s, s + "ns" if n < distinct else s) for n, s in enumerate(stems)]

@@ -1,11 +1,11 @@
-"""How speed and memory grow: with the batch, the length and the size.
+"""Speed and memory by batch size, sequence length and model size.
 
     python benchmarks/growth.py
     python benchmarks/growth.py --parts=length,remat
 
-Each point is a fresh process: the training step of ``step.py`` in bfloat16 and, in the
-same rounds, the products of one layer for the share of the matmul rate. FLOPs are those
-of the products; with a constant share time grows with the arithmetic.
+Each point is a fresh process. It runs the training step of ``step.py`` in bfloat16 and,
+in the same rounds, the products of one layer for the share of the matmul rate. FLOPs
+count matrix products only. If the share is constant, time is proportional to FLOPs.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from step import SIZES, Size
 
 SMALL = SIZES["small"]
 LENGTHS = (64, 128, 256, 512)
-# As many tokens at every length, so that only the length differs.
+# An equal number of tokens at every length, so that only the length differs.
 TOKENS = 4096
 AT_512 = {
     "2 x 256": Size(2, 256, 4, 128, 30522, 8, 512),

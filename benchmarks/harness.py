@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: interleaved rounds, ratios with their range, JSON.
+"""Helpers of all benchmarks: interleaved rounds, ratios with their range, JSON.
 
 Single times on a shared machine are noisy. The sides of a comparison take turns in one
 run; a round gives one ratio, and the report has the median, least and largest ratio.
@@ -25,7 +25,7 @@ _VECTOR_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def hardware() -> dict:
-    """Cores, processor, vector units and package versions of this machine."""
+    """Returns cores, processor, vector units and package versions of this machine."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -51,14 +51,14 @@ def _version(package: str) -> str | None:
 
 
 def turns(sides: dict, number: int) -> list[str]:
-    """The order of a round: reversed every other one, for the sake of warm caches."""
+    """Returns the order of a round, reversed every other round for warm caches."""
     return list(sides) if number % 2 == 0 else list(reversed(sides))
 
 
 def interleave(
     sides: dict[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:
-    """Calls each side once a round; a side returns its own figure (seconds or a rate).
+    """Calls each side once per round; a side returns seconds or a rate.
 
     Warm up (compile, trace) before calling this.
     """
@@ -75,8 +75,8 @@ def interleave(
 
 
 def peak_memory() -> float:
-    """Most memory that this process has held at a time, MB."""
-    # Not getrusage: there a process begins with the peak of the one that started it.
+    """Returns the peak memory of this process, MB."""
+    # Not getrusage: it includes the peak of the parent process.
     lines = Path("/proc/self/status").read_text().splitlines()
     (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
     return int(peak) / 1024
@@ -104,7 +104,7 @@ def row(
     unit: str,
     bar: float | None = None,
 ) -> dict:
-    """One line of the table: medians of both sides and the median of the round ratios.
+    """Returns a line of the table: medians of both sides and of the round ratios.
 
     Args:
         what: name of the figure.
@@ -113,7 +113,7 @@ def row(
         peer: the name of the other side.
         unit: ``"seconds"`` or another time unit (less is better), or a rate such as
             ``"tokens/s"`` (more is better).
-        bar: the ratio to reach, if there is one.
+        bar: the ratio to reach, or None.
     """
     faster = [
         (a / b if "/s" in unit else b / a)
@@ -133,14 +133,14 @@ def row(
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """A parser whose help is the script's docstring, as written."""
+    """Returns a parser with the script's docstring as its help."""
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 
 def arguments(description: str, *, rounds: int = 5) -> argparse.ArgumentParser:
-    """A parser with the flags of benchmarks that compare two sides."""
+    """Returns a parser with the flags of benchmarks that compare two sides."""
     made = parser(description)
     made.add_argument("--rounds", type=int, default=rounds)
     made.add_argument("--output", type=Path, help="JSON file to write")
@@ -167,7 +167,7 @@ def run(
     made: argparse.ArgumentParser,
     given: Sequence[str] | None = None,
 ) -> None:
-    """Calls a function with the parsed flags; mistakes end in one line."""
+    """Calls a function with the parsed flags; prints user errors in one line."""
     try:
         function(**vars(made.parse_args(given)))
     except (ValueError, OSError) as error:
@@ -181,7 +181,7 @@ def report(name: str, rows: Sequence[dict], output: Path | None, **details) -> N
         name: the script's name, without ``.py``.
         rows: from ``row``; without a peer, dicts with ``what``, ``unit`` and ``ours``.
         output: the file to write; by default ``benchmarks/results/<name>.json``.
-        **details: anything else worth keeping (arguments, curves), JSON values.
+        **details: further JSON values to store (arguments, curves).
     """
     for line in rows:
         text = f"{line['what']:56}{line['ours']:12.4g} {line['unit']}"

@@ -1,11 +1,11 @@
-"""How far models of the synthetic language are from the best possible predictor.
+"""Distance between models of the synthetic language and the optimal predictor.
 
     python benchmarks/optimum.py --model=runs/grammar_model
     python benchmarks/optimum.py --model=runs/compare/grammar --output=optimum.json
 
 A generator or masked LM is compared with Bayes' rule at masked words. A discriminator
-is compared with Bayes' rule on sentences in which words were drawn again from their
-frequencies, which do not depend on a run's generator. Both use new sentences. The
+is compared with Bayes' rule on sentences with words sampled by frequency, which does
+not depend on a run's generator. Both use new sentences. The
 folder of a comparison gives a row per system.
 """
 
@@ -31,7 +31,7 @@ ROWS = 64
 
 
 class Language:
-    """The language, new sentences of it, and their ids in a vocabulary."""
+    """Returns the language, new sentences, and their ids in a vocabulary."""
 
     def __init__(self, vocabulary, seed, language_seed, sentences):
         self.grammar = agreement_grammar(language_seed)
@@ -119,7 +119,7 @@ def detection(language, model, mask_rate, rng):
 
 
 def score(folder, *, sentences=1_000, mask_rate=0.15, language_seed=0, seed=1):
-    """Scores of the model, the optimum and word frequencies, by measure and name.
+    """Returns scores of model, optimum and word frequencies, by measure and name.
 
     The keys are ``masked_nats`` if the folder has a masked LM, ``detection_nats`` and
     ``detection_auc`` if it has a detector of replaced tokens. Raises UserError if the
@@ -141,7 +141,7 @@ def score(folder, *, sentences=1_000, mask_rate=0.15, language_seed=0, seed=1):
 
 
 def learned(part):
-    """The share of the way from word frequencies to the optimum."""
+    """Returns the share of the gap between word frequencies and optimum."""
     return (part["frequencies"] - part["model"]) / (
         part["frequencies"] - part["optimum"]
     )
@@ -149,7 +149,7 @@ def learned(part):
 
 def show(systems):
     """Prints a row per system: the mean over its runs and the share learned."""
-    first = {}  # The optimum and frequencies are those of the language: of any run.
+    first = {}  # The optimum and frequencies depend on the language, not on a run.
     for run in itertools.chain(*systems.values()):
         first = run | first
     rows = {"": list(first)}

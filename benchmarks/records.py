@@ -1,4 +1,4 @@
-"""Raw text to records against Hugging Face's `encode_batch` alone, and how both grow.
+"""Raw text to records against Hugging Face's `encode_batch`, by size of the text.
 
     python benchmarks/records.py
     python benchmarks/records.py --corpus=wiki.txt --rounds=5
@@ -47,7 +47,7 @@ def write_text(corpus, path, size):
 
 
 def resident_bytes(process):
-    """Memory of a process and of all below it; pages they share count for each."""
+    """Returns the memory of a process and its children; counts shared pages twice."""
     parents, sizes = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -63,7 +63,7 @@ def resident_bytes(process):
 
 
 def build(text, vocabulary, processes):
-    """Builds the records of a text; seconds, peak memory in bytes."""
+    """Builds the records of a text; returns seconds and peak memory in bytes."""
     with tempfile.TemporaryDirectory(dir=text.parent) as folder:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -94,7 +94,7 @@ def build(text, vocabulary, processes):
 
 
 def encode(lines, tokenizer):
-    """Seconds of `encode_batch` for all lines."""
+    """Returns the seconds of `encode_batch` for all lines."""
     start = time.perf_counter()
     for first in range(0, len(lines), LINES_AT_ONCE):
         tokenizer.encode_batch(lines[first : first + LINES_AT_ONCE])
@@ -102,7 +102,7 @@ def encode(lines, tokenizer):
 
 
 def growth(text, vocabulary, processes, rounds):
-    """Seconds and peak memory of builds of an eighth of the text to all of it."""
+    """Returns seconds and peak memory of builds of an eighth to all of the text."""
     data = text.read_bytes()
     points = []
     for divisor in (8, 4, 2, 1):
@@ -145,7 +145,7 @@ def main():
         }
         figures = harness.interleave(sides, options.rounds)
         points = growth(text, vocabulary, cores, options.growth_rounds)
-        # One document, and so one process's work.
+        # One document, which one process builds.
         whole = Path(folder, "whole.txt")
         whole.write_bytes(text.read_bytes().replace(b"\n\n", b"\n"))
         peaks = [build(path, vocabulary, 1)[1] / 1e6 for path in (text, whole)]

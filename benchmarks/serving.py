@@ -1,4 +1,4 @@
-"""Answers to strings, one at a time and 64 at once, against ``transformers``.
+"""Predictions for strings, one and 64 per call, against ``transformers``.
 
     python benchmarks/serving.py
     python benchmarks/serving.py --threads 1
@@ -10,7 +10,7 @@ get the same strings, sentences of 5 to 60 words, and have tokenizers of one voc
 weights are random, which costs the same. Both are float32.
 
 Every round has 64 other strings, the same on both sides: one call each for latencies,
-then one call with all. CPU time is that of the process.
+then one call with all. CPU time is the process's.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def peer(vocabulary) -> Callable[[list[str]], object]:
 
 
 def measure(answer: Callable, batch: list[str]) -> dict[tuple[str, str], float]:
-    """Times strings one by one and in one call; figures by name and unit."""
+    """Times strings one by one and in one call; returns figures by name and unit."""
     seconds, began = [], time.process_time()
     for text in batch:
         start = time.perf_counter()
@@ -96,7 +96,7 @@ def main() -> None:
     stream = itertools.cycle(strings)
     with tempfile.TemporaryDirectory() as folder:
         sides = {OURS: ours(vocabulary, folder), PEER: peer(vocabulary)}
-        # Lengths are compiled or cached on a side that does that.
+        # Lets either side compile or cache all lengths.
         for answer in sides.values():
             for text in strings[:BATCH]:
                 answer([text])

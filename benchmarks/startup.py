@@ -5,9 +5,9 @@
 Every figure is of a fresh process. Pretraining: ``configs/small.cfg`` on records of
 random words, 32 x 128 in bfloat16, from the start of the process to the end of its
 first and second step. Three sides take turns: ``off`` without a cache of compiled code,
-``cold`` with an empty one, ``warm`` with that of an earlier run. Fine-tuning: 640 rows
-of text, 32 a step, in CPU seconds of the whole command; a run with three times as many
-steps gives the cost of a step, and the rest is the fixed cost.
+``cold`` with an empty cache, ``warm`` with the cache of an earlier run. Fine-tuning: 640
+rows of text, 32 per step, in CPU seconds of the whole command. A run with three times
+as many steps gives the cost of a step; the rest is the fixed cost.
 """
 
 import functools
@@ -31,7 +31,7 @@ WORDS = ["the", "of", "and", "to", "in", "is", "good", "bad", "not", "very"]
 
 
 def write_texts(folder):
-    """A vocabulary of ELECTRA-Small's size, a corpus of it, and labelled rows."""
+    """Writes a vocabulary of ELECTRA-Small's size, a corpus, and labeled rows."""
     rng = random.Random(0)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = "abcdefghijklmnopqrst"
@@ -111,7 +111,7 @@ def inside(module, began, *flags):
 
 
 def shared(folder, name):
-    """Flags of pretraining runs."""
+    """Returns the flags of pretraining runs."""
     return (
         "--flagfile=configs/small.cfg",
         f"--records={folder}/records/train-*.tfrecord",
@@ -123,7 +123,7 @@ def shared(folder, name):
 
 
 def prepare(folder):
-    """Records, and an encoder of one step."""
+    """Builds records, and an encoder trained for one step."""
     records = (
         "records",
         f"--corpus={folder}/corpus.txt",
@@ -139,7 +139,7 @@ def prepare(folder):
 
 
 def pretraining(folder, rounds):
-    """Phases of each side in each round, in seconds since the process began."""
+    """Returns the phases by side and round, in seconds since the process start."""
     flags = (
         *shared(folder, "run"),
         f"--eval_records={folder}/records/eval-*.tfrecord",
@@ -162,7 +162,7 @@ def pretraining(folder, rounds):
 
 
 def finetuning(folder, rounds):
-    """The fixed cost of each side in each round, in CPU seconds."""
+    """Returns the fixed cost by side and round, in CPU seconds."""
     flags = (
         "--task=classification",
         f"--train={folder}/train.csv",
@@ -192,7 +192,7 @@ def finetuning(folder, rounds):
 
 
 def parts(ends):
-    """Median seconds of each phase; ``ends`` are the ends of phases by run."""
+    """Returns the median seconds of each phase; ``ends`` has phase ends by run."""
     seconds = [np.diff([0.0, *end.values()]) for end in ends]
     return dict(zip(ends[0], np.median(seconds, axis=0).tolist(), strict=True))
 

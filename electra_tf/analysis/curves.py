@@ -54,7 +54,7 @@ def read(
 ) -> list[Learned]:
     """Reads the metrics of runs; ``by`` is "steps", "tokens" or "flops".
 
-    Tokens are batch positions, FLOPs those of ``systems.costs`` (matmul). Both come
+    Tokens are batch positions; ``systems.costs`` counts FLOPs (matmul). Both come
     from config.json and exclude the training of ``--init_from`` weights.
 
     Skips runs without metrics and logs them. Raises UserError if none is left or a
@@ -110,7 +110,7 @@ def _progress(folder: PretrainingFolder, by: str) -> Callable[[float], float]:
 def choose(runs: Sequence[Learned], names: Sequence[str]) -> list[MetricCard]:
     """Returns the display settings of the metrics to draw.
 
-    The default is all metrics with a panel, except those of optimizer and timing.
+    The default is all metrics with a panel, except optimizer and timing metrics.
     Raises UserError if no run has logged one of ``names``.
     """
     logged = {

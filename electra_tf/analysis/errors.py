@@ -101,8 +101,8 @@ def evaluate(
 ) -> tuple[dict[str, float], pd.DataFrame, pd.DataFrame]:
     """Evaluates word scores [N] against marked words; leaves out NaN.
 
-    Half of the sentences selects the threshold with the best F0.5; precision, recall,
-    F0.5 and rates by kind are those of the other half.
+    Half of the sentences selects the threshold with the best F0.5. The other half gives
+    precision, recall, F0.5 and rates by kind.
 
     Returns:
         Metrics by name; the precision-recall curve; the fraction of words above the

@@ -134,7 +134,7 @@ class Inspector:
         """Replaces tokens by generator samples, then predicts which are replaced.
 
         Masks and samples depend only on text and seed. ``mask_rate`` and
-        ``temperature`` default to those of pretraining; temperature 0 is greedy.
+        ``temperature`` default to pretraining's values; temperature 0 is greedy.
         """
         if mask_rate is None:
             mask_rate = self.flags.get("mask_rate", 0.15)

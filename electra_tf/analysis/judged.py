@@ -86,7 +86,7 @@ def judge(
 ) -> Judged:
     """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
-    Mask rate and temperature default to those of pretraining. Masks depend on row index
+    Mask rate and temperature default to pretraining's values. Masks depend on row index
     and ``seed``, samples also on ``batch_size``.
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector

@@ -35,7 +35,7 @@ def read(spec: str, agreement: float, log: Log) -> list[Marked]:
     Minimal pairs in BLiMP's format (``.jsonl``, or a folder of them) are parallel text:
     the bad sentence is the source, and the paradigm is the error kind.
 
-    ``agreement`` is the minimum fraction of M2's annotators who mark a word. Skips and
+    ``agreement`` is the minimum fraction of M2's annotators per marked word. Skips and
     logs M2 sentences with an edit beyond their last word, since their tokenization
     differs.
 

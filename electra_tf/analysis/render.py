@@ -176,7 +176,7 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
     """Draws a chart; its title is the caption of the table."""
     panels = dict(list(table.groupby(chart.panel, sort=False))) if chart.panel else {}
     panels = panels or {"": table}
-    # More columns would make the text smaller than that of the page.
+    # More columns would make the text smaller than the page's.
     columns = min(2, len(panels))
     lines = math.ceil(len(panels) / columns)
     size = (4.9 * columns, 3.6 * lines + 0.6)

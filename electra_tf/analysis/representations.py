@@ -154,7 +154,7 @@ def _logits(
 
 
 def find_encoders(subject: Subject) -> dict[str, Inspector]:
-    """Returns the model's folder and those of ``--encoders``, by short name.
+    """Returns the folders of the model and of ``--encoders``, by short name.
 
     Searches folders without encoder.keras recursively. Raises UserError if there is
     none, OSError if a folder is missing.

@@ -63,7 +63,7 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def encoders_in(folder: Path) -> list[Path]:
-    """Returns all subfolders with an encoder, except those of points of a run."""
+    """Returns all subfolders with an encoder, except points inside a run."""
     inside = sorted(path.parent for path in folder.rglob("encoder.keras"))
     return [each for each in inside if not {*each.parents} & {*inside}]
 
@@ -77,9 +77,9 @@ def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
 def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     """Reads at most ``limit`` rows of text, or the run's held-out records.
 
-    ``specs`` are those of ``--text``; the default is the run's records, or a sample
-    without any. A line is one row, or several if it is too long. Raises UserError if
-    there is no text.
+    ``specs`` are the values of ``--text``. The default is the run's records, or a
+    sample without records. A line is one row, or several if it is too long. Raises
+    UserError if there is no text.
     """
     vocabulary = inspector.vocabulary
     train, held_out = _records_of(inspector)

@@ -64,7 +64,7 @@ _RATE_CALLBACKS = (
 def with_recipe(
     preset: str | os.PathLike, kind: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the settings that are not None, and those of the preset's recipe.
+    """Returns the preset's recipe, updated by the settings that are not None.
 
     Prints the settings of the recipe in one line.
     """
@@ -411,7 +411,7 @@ class TextModel(TaskModel):
     def _dataset(
         self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
     ) -> tf.data.Dataset:
-        """Wraps a generator of ``count`` batches like those of ``rows``."""
+        """Wraps a generator of ``count`` batches with the structure of ``rows``."""
         specs = tf.nest.map_structure(
             lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
             self._batch(rows, np.arange(min(len(rows), 1))),
@@ -503,7 +503,7 @@ class TextModel(TaskModel):
     def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
         """Returns a function that multiplies the weights of a batch by the class's.
 
-        Unlike Keras, it accepts batches with weights, such as those of windows.
+        Unlike Keras, it accepts batches with weights, such as batches of windows.
         """
         if self._task.kind != "classification":
             raise UserError(
@@ -744,7 +744,7 @@ class TextModel(TaskModel):
         return answers
 
     def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
-        """Returns texts, those of all batches, or of ``steps`` batches of ``size``."""
+        """Returns the texts of all batches, or of ``steps`` batches of ``size``."""
         if not is_batched(x):
             columns = self.preprocessor.columns(x)
             end = None if steps is None else steps * size

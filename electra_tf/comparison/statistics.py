@@ -27,7 +27,7 @@ class Difference:
     """System minus reference, over their common seeds.
 
     ``low`` and ``high`` bound the bootstrap interval. The p-values are two-sided:
-    ``p_permutation`` flips signs and is at least 2 / 2**pairs; ``p_t`` is that of the
+    ``p_permutation`` flips signs and is at least 2 / 2**pairs; ``p_t`` is from the
     paired t-test. Without pairs ``mean`` is NaN; below two pairs all other numbers are.
     """
 

@@ -100,7 +100,7 @@ class Store:
     def check(
         self, settings: Mapping[str, Mapping[str, Any]], *, overwrite: bool
     ) -> None:
-        """Raises UserError if settings differ from those of earlier results.
+        """Raises UserError if settings differ from the settings of earlier results.
 
         ``settings`` maps "systems" and "probes" to name -> flag -> value; other entries
         are only recorded. ``overwrite`` deletes the runs and rows of changed entries

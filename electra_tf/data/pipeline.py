@@ -103,7 +103,7 @@ def pretraining_dataset(
             ``build_records`` or by the original's builder.
         batch_size: B, rows per (global) batch.
         masking: defaults to ``masking_for`` with the manifest beside the files.
-        sep_id: id of [SEP], to derive segment ids; defaults to that of the manifest.
+        sep_id: id of [SEP], to derive segment ids; defaults to the manifest's.
         training: True shuffles and repeats forever; False reads the files once, in
             order, and pads the last batch with empty rows of weight 0.
         seed: seed of record order and masks, at least 0.

@@ -181,7 +181,7 @@ def judge(
     """Deduplicates the D documents of a corpus; returns verdicts, [D] uint8.
 
     Documents with an equal band of the signature share a bucket. A document is a near
-    duplicate if its signature is similar to that of the first document of a bucket.
+    duplicate if its signature is similar to the first one in a bucket.
 
     Args:
         settings: the build settings, for ``dedup`` and ``near_similarity``.

@@ -56,7 +56,7 @@ OUTPUTS = (
 )
 # Schema of a finished seed; null stands for a score that is not finite.
 _RESULT = {"seed": int, "scores": dict[str, dict[str, float | None]], "failure": str}
-# Fields of every task.json; ``Task.to_json`` adds those of the task.
+# Fields of every task.json; ``Task.to_json`` adds the task's fields.
 _TASK = {
     **{"task": str, "kind": str, "text_names": list[str], "max_seq_length": int},
     **dict.fromkeys(CASING, bool),

@@ -100,7 +100,7 @@ def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
 
 
 def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies the variables that a layer created itself, not those of sublayers."""
+    """Copies a layer's own variables, without the variables of sublayers."""
     values: dict = {}
     source.save_own_variables(values)
     target.load_own_variables(values)

@@ -93,7 +93,7 @@ def corrupt(
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
-    The distribution is that of ``tf.random.categorical``, but each position inverts the
+    Has the distribution of ``tf.random.categorical``, but each position inverts the
     cumulative softmax at one uniform number, a function of seed, step and row, so the
     samples do not depend on devices and threads. No gradient flows through them.
 

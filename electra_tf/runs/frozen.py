@@ -101,7 +101,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
     """Initializes a model's head with a converged linear probe of its encoder.
 
     Linear probing before fine-tuning (Kumar et al., 2022): the first gradients of a
-    random head distort pretrained states, those of a converged probe do not.
+    random head distort pretrained states; the gradients of a converged probe do not.
     """
     head = model.head
     reading, layers = "words", slice(-1, None)

@@ -269,7 +269,7 @@ def _dry_run(
     log: Log,
     objective: build.MakeObjective | None,
 ) -> None:
-    """Logs what the run would do; reads its records if they exist."""
+    """Logs the plan of a run; reads its records if they exist."""
     doomed = folder.outputs() if config.run.overwrite else []
     if doomed:
         log(f"would delete the run in {folder.path}: {', '.join(doomed)}")

@@ -118,7 +118,7 @@ class _States(keras.callbacks.Callback):
 
 
 def held_out_table(logs: Mapping[str, float], baselines: Mapping[str, float]) -> str:
-    """Formats the held-out metrics beside those of the trivial baseline."""
+    """Formats the held-out metrics beside the trivial baseline."""
     lines = [f"{'held-out text':<28}{'this model':>12}{'trivial':>12}  trivial means"]
     alone = []
     for card in metric_cards(logs):

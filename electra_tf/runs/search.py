@@ -52,7 +52,7 @@ class Search:
 
     Attributes:
         axes: flags to search.
-        first: values of the first trial, those of the run without a search.
+        first: values of the first trial, as in a run without a search.
         trials: total number of trials.
         metric: name of the main metric.
         greater_is_better: whether a larger score is better.

@@ -107,7 +107,7 @@ def _home(init_from: str) -> PretrainingFolder:
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
-    """Compares the settings of the run with those of ``--init_from``.
+    """Compares the settings of the run with ``--init_from``.
 
     Without ``data``, settings that depend on records are not compared. Raises
     ValueError if sizes, vocabulary or casing differ or the weights must be converted
@@ -308,7 +308,7 @@ def _optional(name: str) -> str | None:
 
 
 def _misfits(path: Path, part: keras.Model, loaded: keras.Model) -> list[str]:
-    """Lists the variables of ``loaded`` whose sizes differ from those of ``part``."""
+    """Lists the variables with different sizes in ``loaded`` and ``part``."""
     # Shapes do not depend on the number of heads.
     heads, own_heads = (
         getattr(getattr(model, "encoder", model), "num_heads", None)

@@ -41,7 +41,7 @@ class ServingModule(tf.Module):
     dictionary of the inputs of ``serving_default``, or its only input. The function
     ``text_order`` returns the input names in the order of the task.
 
-    ``tokenizer`` and ``max_seq_length`` must be those of training.
+    ``tokenizer`` and ``max_seq_length`` must be the same as in training.
 
     Examples:
         >>> mini = et.load("mini")
@@ -257,7 +257,7 @@ class NumbersModule(tf.Module):
 def export_litert(model: keras.Model, task: Task, path: str) -> float:
     """Writes a LiteRT (TFLite) model of the ids signature after checking it.
 
-    ``path`` is a ``.tflite`` file; the outputs are those of ``NumbersModule``. The
+    ``path`` is a ``.tflite`` file with the outputs of ``NumbersModule``. The
     check runs ``ai-edge-litert`` if installed, else TensorFlow's older copy.
 
     Returns:

@@ -333,8 +333,8 @@ class Task:
     ) -> dict[str, np.ndarray]:
         """Selects outputs that are stable under rounding, to verify exported models.
 
-        ``outputs`` are those of the model and of ``serving_id_outputs``, for rows of
-        ``length`` S.
+        ``outputs`` contains the outputs of the model and of ``serving_id_outputs``, for
+        rows of ``length`` S.
         """
         floats = (k for k, v in outputs.items() if np.issubdtype(v.dtype, np.floating))
         return {name: outputs[name] for name in floats}

@@ -243,7 +243,7 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         return self.head(hidden, inputs, training=training, seed=seeds[1])
 
     def infer(self, inputs: Tensors) -> Any:
-        """Runs inference; outputs at padding differ from those of ``call``."""
+        """Runs inference; outputs at padding differ from ``call``."""
         inputs = encoder_inputs(inputs)
         return self.head(self._infer(inputs), inputs)
 

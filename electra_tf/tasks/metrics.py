@@ -125,7 +125,7 @@ def intervals(
 
     The percentile bootstrap over N examples (Efron, 1979), with ``RESAMPLES``
     resamples. A scorer maps a resample, int64 [N], to scores. It may omit scores, such
-    as those of a group without examples.
+    as the score of a group without examples.
     """
     scores, differences = [], []
     for rows in draws(examples):

@@ -57,8 +57,8 @@ def curves(
 ) -> str:
     """Draws training loss and held-out score of each seed; returns the path.
 
-    ``rows`` are those of metrics.jsonl. ``baseline``, a dashed line, is the score of
-    the majority baseline, or NaN.
+    ``rows`` are the rows of metrics.jsonl. ``baseline``, a dashed line, is the score
+    of the majority baseline, or NaN.
     """
     rows = [row for row in rows if "seed" in row and "step" in row]
     seeds = dict.fromkeys(row["seed"] for row in rows)

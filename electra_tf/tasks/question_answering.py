@@ -286,7 +286,7 @@ class QuestionAnswering(Task):
         return arrays
 
     def to_json(self) -> dict[str, Any]:
-        """Adds all fields except those of the training run."""
+        """Adds all fields except the fields of the training run."""
         options = dataclasses.asdict(dataclasses.replace(self, source=None))
         for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
             del options[name]

@@ -303,7 +303,7 @@ def write_answers(named: Mapping[str, Answer], path: Path, *, null_odds: bool) -
     """Writes predictions, nbest_predictions and null_odds as JSON by question id.
 
     Predictions ignore null_odds: the official SQuAD 2.0 script applies the threshold.
-    ``path`` is that of predictions and determines the other two.
+    ``path`` is the file of predictions and determines the other two.
     """
     kinds = {"predictions": operator.attrgetter("text"), "nbest_predictions": _n_best}
     if null_odds:

@@ -294,7 +294,7 @@ class HeldOut:
     """Holds out an evaluation split, ``name``, from the training table.
 
     A random 1/``period`` of the examples is held out. Examples with the same
-    ``context`` stay together. Other splits are those of ``source``.
+    ``context`` stay together. Other splits come from ``source``.
     """
 
     source: Callable[[str], list[Example]]

@@ -323,7 +323,7 @@ class Tagging(Task):
         """
         place = tf.stack([inputs["word_row"], inputs["word_position"]], axis=-1)
         probabilities = tf.nn.softmax(tf.gather_nd(outputs, place))  # [B, W, C]
-        # Words without word pieces have position 0, that of [CLS].
+        # Words without word pieces have position 0, the position of [CLS].
         read = inputs["word_position"] > 0
         fallback = self.tags.learned.index(self.tags.fallback)
         best = tf.where(read, tf.argmax(probabilities, -1), fallback)

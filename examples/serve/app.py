@@ -6,8 +6,8 @@
     curl localhost:8000/predict -H 'content-type: application/json' \
         -d '{"texts": ["The book was written by John."]}'
 
-Uses only ``Predictor`` of electra_tf. Requests that arrive together are answered in one
-batch, so many small requests cost little more than a large one.
+Uses only ``Predictor`` of electra_tf. Concurrent requests share a batch, so many small
+requests cost little more than a large one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Texts(BaseModel):
 class LimitedBody:
     """ASGI middleware: reads a request's body, up to a size and within a time.
 
-    It counts the bytes that arrive: a request may announce fewer, or none.
+    It counts the received bytes, since Content-Length may be wrong or missing.
     """
 
     def __init__(self, app: Any):
@@ -107,14 +107,14 @@ class Batcher:
                     if not future.done():
                         future.set_result(answer)
             except Exception as error:
-                # Only the requests of this batch fail.
+                # Fails only the requests of this batch.
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
 
 
 def create_app(model: str | None = None) -> FastAPI:
-    """The application; ``model`` is by default the environment's MODEL."""
+    """Returns the application; ``model`` defaults to the environment's MODEL."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -132,8 +132,7 @@ def create_app(model: str | None = None) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def refuse(request: Request, error: RequestValidationError) -> Response:
-        # Without the input: JSON text may hold NaN and lone surrogates, which no
-        # response can.
+        # Omits the input: it may hold NaN and lone surrogates, which a response cannot.
         detail = [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]
         content = json.dumps({"detail": detail})
         return Response(content, 422, media_type="application/json")

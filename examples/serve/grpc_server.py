@@ -1,4 +1,4 @@
-"""A fine-tuned model behind gRPC, with the calls of TensorFlow Serving.
+"""A gRPC server for fine-tuned models, with the API of TensorFlow Serving.
 
     pip install grpcio && pip install --no-deps tensorflow-serving-api
     python grpc_server.py --model=cola=runs/cola/saved_model --port=8500
@@ -27,16 +27,16 @@ WORKERS = 4
 
 
 class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Answers with signatures of SavedModels, by name."""
+    """Runs signatures of SavedModels by name."""
 
     def __init__(self, folders: dict[str, str]):
-        # Kept: a signature does not keep its variables alive.
+        # A signature does not keep its variables alive.
         self.models = {name: tf.saved_model.load(f) for name, f in folders.items()}
 
     def Predict(
         self, request: predict_pb2.PredictRequest, context: grpc.ServicerContext
     ) -> predict_pb2.PredictResponse:
-        """Answers of a batch; errors have the codes of TensorFlow Serving."""
+        """Predicts a batch; errors have the codes of TensorFlow Serving."""
         spec = request.model_spec
         if spec.name not in self.models:
             known = ", ".join(self.models)
@@ -75,7 +75,7 @@ class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 def start(folders: dict[str, str], port: int) -> tuple[grpc.Server, int]:
-    """A running server, and its port; 0 takes a free one."""
+    """Starts a server; returns it and its port. Port 0 takes a free one."""
     options = [("grpc.max_receive_message_length", MAX_BYTES)]
     pool = futures.ThreadPoolExecutor(WORKERS)
     server = grpc.server(pool, options=options)
@@ -88,7 +88,7 @@ def start(folders: dict[str, str], port: int) -> tuple[grpc.Server, int]:
 
 
 def main() -> None:
-    """Serves until it is stopped."""
+    """Serves until the process is stopped."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", action="append", required=True, help="NAME=FOLDER")
     parser.add_argument("--port", type=int, default=8500)
@@ -98,7 +98,7 @@ def main() -> None:
     try:
         server, port = start(dict(x.split("=", 1) for x in given.model), given.port)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        # No SavedModel there, or a port that is taken.
+        # The SavedModel is missing, or the port is in use.
         parser.error(str(error).partition("\n")[0])
     print(f"listening at {port}", flush=True)
     server.wait_for_termination()

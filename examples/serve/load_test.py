@@ -1,4 +1,4 @@
-"""Load on a running server: requests per second and latencies.
+"""Measures a running server under load: requests per second and latencies.
 
 python load_test.py [--url=http://localhost:8000] [--clients=8] [--requests=400]
 """
@@ -16,7 +16,7 @@ TEXT = "The book that was written by John is on the table beside the window."
 
 
 async def main() -> None:
-    """Sends requests of one text each and prints what they took."""
+    """Sends requests of one text each and prints rate and latencies."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", default="http://localhost:8000")
     parser.add_argument("--clients", type=int, default=8)
