@@ -5,9 +5,9 @@
 Every figure is of a fresh process. Pretraining: ``configs/small.cfg`` on records of
 random words, 32 x 128 in bfloat16, from the start of the process to the end of its
 first and second step. Three sides take turns: ``off`` without a cache of compiled code,
-``cold`` with an empty cache, ``warm`` with the cache of an earlier run. Fine-tuning: 640
-rows of text, 32 per step, in CPU seconds of the whole command. A run with three times
-as many steps gives the cost of a step; the rest is the fixed cost.
+``cold`` with an empty cache, ``warm`` with the cache of an earlier run. Fine-tuning:
+640 rows of text, 32 per step, in CPU seconds of the whole command. A run with three
+times as many steps gives the cost of a step; the rest is the fixed cost.
 """
 
 import functools
