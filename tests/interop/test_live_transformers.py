@@ -271,7 +271,7 @@ def compare(wanted, variables, gradients):
 
 
 def test_classes_of_the_configs_are_what_transformers_writes(models, tmp_path):
-    """`transformers` knows every key and keeps its value."""
+    """`transformers` accepts every key and keeps its value."""
     imported = dataclasses.replace(
         read(models[1]), lower_case=True, strip_accents=True, trained_length=12
     )
