@@ -1,15 +1,15 @@
-"""Four logical CPU devices, a cache for XLA, quiet TensorFlow, fixed seeds."""
+"""Four logical CPU devices, XLA cache, TensorFlow log level and fixed seeds."""
 
 import gc
 import os
 
-# Two workers have two cores: threads of NumPy's that wait for each other's would spin.
+# Two test workers share two cores, where waiting NumPy threads would spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from electra_tf.config import startup
 
-# Before TensorFlow is imported: the workers, and the processes that tests start, share
-# what XLA compiles.
+# Before the import of TensorFlow, so that test workers and subprocesses share the
+# cache of compiled XLA code.
 startup.keep_compiled_code()
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -30,10 +30,10 @@ def _fixed_seed():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Frees what a file has left, and looks at the rest no more.
+    """Collects garbage after each file and freezes the remaining objects.
 
-    After some hundred tests a full collection would walk through millions of objects
-    that stay, for many seconds each time.
+    Otherwise, after some hundred tests, each full collection scans millions of live
+    objects for many seconds.
     """
     done = yield
     if nextitem is None or nextitem.path != item.path:

@@ -1,4 +1,4 @@
-"""Edits against recursion and against applying them."""
+"""Word edits against a recursive distance, and applied to the hypothesis."""
 
 import functools
 

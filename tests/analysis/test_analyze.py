@@ -1,4 +1,4 @@
-"""The command: one page, one file of numbers, clear lines for what is impossible."""
+"""The analyze command: report.html, report.json and one-line errors."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(data):
-    """The data of all parts."""
+    """Flags that enable every section."""
     return (
         f"--text={data / 'text.txt'}",
         f"--errors={data / 'errors.m2'}",
@@ -58,10 +58,10 @@ def run(model, output, *flags):
 
 
 def check_page(output):
-    """The page is well-formed and alone, and texts are escaped; returns the numbers."""
+    """Checks that the page is self-contained and escaped, and returns the JSON."""
     source = (output / "report.html").read_text()
     document = Document(source)
-    # Pictures are inside, and nothing is fetched.
+    # Pictures are embedded; the page loads no external resource.
     sources = [value for tag, name, value in document.attributes if name == "src"]
     assert sources
     assert all(value.startswith("data:image/png;base64,") for value in sources)

@@ -1,4 +1,4 @@
-"""Measures by trait against counting one by one and SciPy."""
+"""Measures by trait against a counting loop and SciPy."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def inspector(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def read(inspector):
-    """Tokens, the number of the word of each, and all words."""
+    """Returns the judged tokens, the word index of each token, and all words."""
     pieces = word_rows(SENTENCES, inspector.tokenizer, 32)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
     tokens = judged.judge(inspector, rows)
@@ -62,7 +62,7 @@ def test_traits(read):
     assert of("piece", 1) == ["first piece", "continuing piece"]
     assert of("position", 0) == ["1"]
     assert of("position", 3) == ["4-7"]
-    # A long sentence goes on in another row.
+    # A long sentence continues in a second row, where positions restart at 1.
     assert of("position", 4 + 30) == ["1"]
 
 

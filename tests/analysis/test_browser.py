@@ -1,4 +1,4 @@
-"""The page of an analysis in a browser: from disk, without network, nothing amiss."""
+"""The report page in a headless browser, from disk and without a network."""
 
 import contextlib
 import os
@@ -27,14 +27,14 @@ pytestmark = [
 
 
 def browse(page, home, *arguments):
-    """What a browser without a network prints of a page; what its console says."""
+    """Returns the browser's output for a page and its console lines."""
     command = [
         *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
         *("--enable-logging=stderr", "--host-resolver-rules=MAP * ~NOTFOUND"),
         *(f"--user-data-dir={home / 'profile'}", *arguments, page.as_uri()),
     ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # A group of processes, which can be ended as one.
+    # A process group, so that one signal ends all processes of the browser.
     with subprocess.Popen(command, start_new_session=True, **pipes) as browser:
         try:
             out, err = browser.communicate(timeout=60)
@@ -56,7 +56,7 @@ def page(tmp_path_factory, flags):  # noqa: F811
 
 
 def test_the_page_opens_from_disk_and_the_console_is_silent(page, tmp_path):
-    # A script of ours that counts: the page itself has none.
+    # This script counts the pictures; the page itself has no script.
     counting = (
         "<script>onload = () => { document.title = `${document.images.length} "
         "pictures, ${[...document.images].filter(i => !i.naturalWidth).length} "
@@ -84,7 +84,7 @@ def test_the_screenshot_is_not_blank(page, tmp_path):
     assert pixels.shape[1] == 1000
     colors = np.unique((pixels.reshape(-1, 3) * 255).astype(int), axis=0)
     assert len(colors) > 100
-    # Text and pictures, on paper that is mostly white.
+    # Some pixels are dark (text and pictures); most are white.
     assert 0.01 < (pixels.min(axis=-1) < 0.9).mean() < 0.6
 
 

@@ -12,7 +12,7 @@ from electra_tf.analysis.statistics import halves
 
 
 def tokens(count=3000, seed=0, truth=0.4):
-    """Logits, labels that are true with sigmoid(truth * logit), and rows."""
+    """Returns logits, labels drawn with P(1) = sigmoid(truth * logit), and rows."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(-1, 2.5, count)
     labels = rng.random(count) < special.expit(truth * logits)

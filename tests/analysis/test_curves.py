@@ -1,4 +1,4 @@
-"""Learning curves of several runs, against the numbers that were logged."""
+"""Learning curves of several runs against their logged metrics."""
 
 import json
 
@@ -21,7 +21,7 @@ TWO_STAGE = {
 
 
 def run(folder, scale=1.0, **flags):
-    """A folder with metrics, as a run that has not finished leaves it."""
+    """Writes the metrics and config of an unfinished run."""
     folder.mkdir(parents=True)
     rows = [
         {"step": step, "time": 1.0, "discriminator_auc": scale * step / 1000}

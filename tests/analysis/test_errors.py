@@ -1,4 +1,4 @@
-"""Scores of words against verdicts one by one, detection against scikit-learn."""
+"""Word scores against single verdicts, and error detection against scikit-learn."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def inspector(tmp_path_factory):
 
 
 def words_of(tokens):
-    """Numbers of the pieces of each word, by the marks of pieces."""
+    """Returns the piece indices of each word; "##" continues a word."""
     starts = [at for at, token in enumerate(tokens) if not token.startswith("##")]
     return np.split(np.arange(len(tokens)), starts[1:])
 
@@ -31,7 +31,7 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
     counts = np.arange(len(TOKENS))
     found = errors.word_scores(inspector, SENTENCES, counts, batch_size=3)
     assert [*found] == ["discriminator", "generator", "frequency", "random"]
-    # The third word has no piece.
+    # The third word does not have a piece.
     for values in found.values():
         assert np.flatnonzero(np.isnan(values)).tolist() == [2]
     texts = [" ".join(words) for words in SENTENCES]
@@ -102,7 +102,7 @@ def test_detection_is_scikit_learns():
     )
     assert (found["precision"], found["recall"]) == pytest.approx((precision, recall))
     assert found["F0.5"] == pytest.approx(f_score)
-    # No other threshold is better on the half that it was fitted on.
+    # No other threshold is better on the half used for fitting.
     fitted = halves(rows, 3) & known
     best, own = (
         max(

@@ -1,4 +1,4 @@
-"""Verdicts, corruptions and fills against NumPy and another tokenizer."""
+"""Verdicts, corruptions and fills against NumPy and Hugging Face's tokenizer."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def warn(text):
 
 
 def ids_of(text):
-    """By Hugging Face's tokenizer, with [CLS] and [SEP]."""
+    """Returns the ids of Hugging Face's tokenizer, with [CLS] and [SEP]."""
     vocabulary = {token: index for index, token in enumerate(TOKENS)}
     return BertWordPieceTokenizer(vocabulary, lowercase=True).encode(text).ids
 
@@ -117,7 +117,7 @@ def test_corruption_is_a_function_of_text_and_seed(inspector):
 
 
 def test_temperature_zero_takes_the_most_probable(model, tmp_path):
-    # Every chosen position is hidden at rate 1 but for the 15 % that stay visible.
+    # At rate 1, all candidates are chosen; 15 % of them stay visible.
     folder = tiny_run.save(tmp_path, model, mask_rule="electra", mask_rate=1.0)
     inspector = Inspector(folder, warn)
     found = inspector.corrupt("good book", temperature=0)

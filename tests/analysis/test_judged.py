@@ -1,4 +1,4 @@
-"""Corruption and judgement of many rows against those of one row, and counts."""
+"""Batched corruption and judging against single rows, and their counts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files of marked errors and tags, and what is wrong with them."""
+"""Readers of annotated errors and tags, and errors for invalid files."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def read(tmp_path, text, name="x.m2", agreement=0.5, log=refuse):
 def test_m2_marks_spans_and_what_follows_a_gap(tmp_path):
     first, second, third = read(tmp_path, M2)
     assert first.words == ("This", "are", "a", "sentence", ".")
-    # Of the two annotators, one marks the gap before "sentence", one that at the end.
+    # One annotator marks the gap before "sentence", the other the gap at the end.
     assert first.kinds == ("", "SVA", "", "ADJ", "PUNCT")
     assert second.kinds == ("", "")
     assert third.kinds == ("", "N", "DEL", "DEL", "")

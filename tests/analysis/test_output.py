@@ -1,4 +1,4 @@
-"""What is shown: terminal, HTML, JSON lines, messages."""
+"""Output formats: terminal, HTML, JSON lines and messages."""
 
 import base64
 import dataclasses
@@ -51,7 +51,7 @@ def test_attention_is_a_pixel_per_pair_and_tokens_are_escaped():
     for image, values in zip(images, shares.reshape(8, 3, 3), strict=True):
         data = base64.b64decode(image.partition("base64,")[2])
         pixels = plt.imread(io.BytesIO(data))
-        # The more attention, the less red.
+        # Higher attention has a lower red channel.
         order = np.argsort(values.ravel())
         assert (np.diff(pixels[..., 0].ravel()[order]) <= 0).all()
 
@@ -65,7 +65,7 @@ def test_colour_is_added_and_nothing_else_changes():
     assert [x.rstrip() for x in without.splitlines()] == plain.splitlines()
 
 
-# Clears the screen, hides text, is a control sequence in one byte, turns the direction.
+# Clear screen, hidden text, a one-byte control sequence, and right-to-left override.
 HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\u202e\r"
 HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u202e\u000d"
 
@@ -133,7 +133,7 @@ def test_who_gets_colour(monkeypatch):
 
 
 class Document(html.parser.HTMLParser):
-    """Checks that tags close in order; gathers text and attributes."""
+    """Checks that tags close in order; collects text and attributes."""
 
     VOID = frozenset({"meta", "br", "img"})
 
@@ -164,7 +164,7 @@ def test_page_is_well_formed_escaped_and_alone():
         assert shown in text
     assert "<i>" not in source
     assert "<b>" not in source
-    # Nothing is fetched: no script, no link, no address.
+    # The page loads no external resource.
     names = {(tag, name) for tag, name, _ in document.attributes}
     assert not names & {("script", "src"), ("link", "href"), ("img", "src")}
     assert not re.search(r"https?:|url\(|@import|<script|<link", source)

@@ -34,7 +34,7 @@ def test_words_have_the_states_of_their_first_pieces(encoder):
     states, numbers = representations.read_words(
         encoder, tokenizer(), SENTENCES, longest=32, batch_size=2
     )
-    # The two words of nothing but a space of no width are left out.
+    # The two words that consist of a zero-width space are left out.
     assert numbers.tolist() == [0, 1, 3, *range(4, 44), 45, 46]
     assert states.shape == (3, 45, 32)
     vocabulary = tokenizer().vocabulary.tokens
@@ -95,7 +95,10 @@ def test_attention_is_numpys(encoder):
 
 
 def words(count=600, seed=0):
-    """States whose second layer tells classes apart, the first hardly; sentences."""
+    """Returns states, classes and sentence ids.
+
+    The second layer separates the classes well, the first one poorly.
+    """
     rng = np.random.default_rng(seed)
     targets = rng.integers(0, 3, count)
     centers = rng.normal(size=(3, 6))
@@ -110,7 +113,7 @@ def subject(model, *encoders, **values):
 
 
 def test_encoders_are_found(folder, tmp_path):
-    # A comparison keeps points along a run below the run's end.
+    # A comparison saves intermediate encoders in "points" below the run's folder.
     for name in ("a/run", "b/run", "b/run/points/0.5"):
         (tmp_path / name).mkdir(parents=True)
         for path in folder.iterdir():
@@ -148,7 +151,7 @@ def test_probes_are_logistic_regressions():
 
 @pytest.mark.slow
 def test_two_encoders_side_by_side(folder, tmp_path):
-    """An encoder and a masked LM with another width, vocabulary the same."""
+    """An encoder and a masked LM with different widths and the same vocabulary."""
     other = tiny_run.save(
         tmp_path / "bert", tiny_run.electra(seed=9).generator, objective="mlm"
     )

@@ -1,4 +1,4 @@
-"""Lists, weights and word error rates against counting and a bootstrap loop."""
+"""N-best lists, weights and word error rates against loops."""
 
 import json
 
@@ -72,7 +72,7 @@ def test_broken_lists_are_one_line(tmp_path, text, message):
 
 
 def lists_of(count=60, size=5, seed=0):
-    """Lists whose model's scores know of the errors, and first scores of nothing."""
+    """Returns lists with random first-pass scores, and informative model scores."""
     rng = np.random.default_rng(seed)
     lists, model = [], []
     for number in range(count):
@@ -108,10 +108,10 @@ def test_no_weight_that_is_tried_has_fewer_errors():
     )
     scale = np.mean(first) / np.mean(own)
     assert errors(found) == min(map(errors, scale * np.geomspace(1e-2, 1e2, 81)))
-    # The scale of a score does not matter.
+    # The weight compensates for the scale of the scores.
     scaled = [1000 * own for own in model]
     assert rerank.tune(lists, scaled) == pytest.approx(found / 1000)
-    # A model that knows the contrary is not heard.
+    # Scores that rank hypotheses backwards get a lower weight.
     assert rerank.tune(lists, [each.edits * 1.0 for each in lists]) < found
 
 
@@ -199,7 +199,7 @@ def test_tables_and_reports(folder, tmp_path, capsys):
     report = tmp_path / "report.json"
     run(folder, tmp_path, f"--report={report}")
     shown = capsys.readouterr().out
-    # 3 edits of 5 words at first; 1 with the best hypotheses.
+    # 3 edits in 5 words after the first pass; 1 with the best hypotheses.
     assert "first pass 60.00" in shown
     assert "best of each list 20.00" in shown
     numbers = json.loads(report.read_text())

@@ -1,4 +1,4 @@
-"""Rates, bins and intervals against SciPy and a bootstrap by hand."""
+"""Rates, bins and intervals against SciPy and a bootstrap loop."""
 
 import collections
 

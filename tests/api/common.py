@@ -1,4 +1,4 @@
-"""Texts with labels for the three classes of models, and tiny models to train."""
+"""Labeled texts and tiny models for the three text model classes."""
 
 import electra_tf as et
 
@@ -11,7 +11,7 @@ ANSWERS = {"answer": ["movie", "book", "awful", "song"], "start": [4, 6, 7, 4]}
 
 
 def make(name, preset, **options):
-    """Returns a model without dropout that runs eagerly: tracing takes longer."""
+    """Returns a model without dropout that runs eagerly, since tracing takes longer."""
     arguments = {
         "TextClassifier": {"labels": ["neg", "pos"], "head_dropout": 0.0},
         "TokenClassifier": {"tags": ["O", "B-X", "I-X"], "head_dropout": 0.0},

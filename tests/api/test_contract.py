@@ -1,7 +1,7 @@
-"""The contract of the text models: inputs x methods, labels, states.
+"""Contract of the text models: inputs x methods, labels, states.
 
-Every form of input gives the result of the list, or a ValueError. The models are tiny
-and run eagerly: a cell takes milliseconds.
+Every input form gives the same result as a list, or raises ValueError. The models are
+tiny and run eagerly, so a cell takes milliseconds.
 """
 
 import copy
@@ -37,7 +37,7 @@ def starts(models):
 
 
 def gold_rows(gold):
-    """Returns labels as columns, which can be sliced."""
+    """Returns labels as columns that can be sliced."""
     return gold if isinstance(gold, dict) else {"label": gold}
 
 
@@ -71,7 +71,7 @@ def generator(x, y, labeled):
 
 
 def in_memory(form):
-    """Converts columns of texts; labels stay."""
+    """Converts columns of texts and keeps the labels."""
     return lambda x, y, labeled: (form(x), bare(y))
 
 
@@ -184,7 +184,7 @@ METHODS = {
 
 
 def cells():
-    """Yields the cells; those that train are slow."""
+    """Yields the cells; training cells are slow."""
     quick = [(name, "call") for name in CLASSES]
     quick += [("TextClassifier", m) for m in ("preprocess", "preprocessor", "predict")]
     quick += [("TokenClassifier", "preprocess")]
@@ -219,7 +219,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
                 r"single batch|must be|token ids|needs question|column\(s\)|single word"
             )
         if method == "evaluate" and form in ("string", "scalar"):
-            # A string is the path of a table.
+            # A string is read as the path of a table.
             refused = "No table|must be a list"
         if method == "call" and form not in ("numbers", "token_ids"):
             refused = "token ids"
@@ -340,7 +340,7 @@ def test_nothing_is_predicted_of_nothing(models):
 
 
 def test_seeds_are_left_alone(preset):
-    """The head depends on ``seed`` alone, or else on Keras's seed."""
+    """The head depends on ``seed`` if given, else on Keras's global seed."""
 
     def head(**options):
         model = et.TextClassifier.from_preset(preset, ["a", "b"], **options)
@@ -417,11 +417,11 @@ def test_frozen_parts_stay(preset):
 
 @pytest.mark.slow
 def test_a_strategy_is_that_of_the_constructor(preset):
-    """``from_preset`` inside of the scope, ``fit`` outside, as with a Keras model."""
+    """``from_preset`` runs inside the scope and ``fit`` outside, as in Keras."""
     one = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=1)
     with two_cpus().scope():
         model = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=1)
-    # Not shuffled: each call of `fit` draws another order.
+    # Without shuffling, since each call of `fit` draws another order.
     options = {"batch_size": 4, "shuffle": False, "verbose": 0}
     for each in (one, model):
         each.fit(WORDS, LABELS, epochs=4, **options)
@@ -460,7 +460,7 @@ def test_arguments_of_keras_work(models, starts):
         model.set_weights(starts["TextClassifier"])
         model.compile_default()
         model.run_eagerly = True
-        # A single callback, as Keras allows.
+        # Keras also accepts a single callback.
         one = keras.callbacks.History()
         history = model.fit(x, y, verbose=0, class_weight={1: 2.0}, callbacks=one)
         close(history.history["loss"][0], heavy[0])

@@ -67,7 +67,7 @@ def test_a_value_is_one_label_or_none(labels, value, expected):
         (["x", "y"], [2, 0], "neither a list of labels nor 2 numbers from 0 to 1"),
         (["x", "y"], [NAN, 0.0], "neither"),
         (["x", "y"], [1], "neither"),
-        # A number among names is a position.
+        # A number among names is an index.
         (["x", "y"], ["x", 1], [1, 1]),
         (["x", "y"], ["w"], "'w' is not a label"),
         (["x", "y"], ["x", None], "has no label"),

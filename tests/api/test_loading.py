@@ -17,7 +17,7 @@ from tests.golden.archive import unpack
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Finished runs that an older version left."""
+    """Finished runs of an older version."""
     return unpack("runs", tmp_path_factory.mktemp("golden"))
 
 
@@ -33,7 +33,7 @@ def pretrained(runs):
 
 @pytest.fixture
 def theirs(runs, tmp_path):
-    """The pretrained model in the format of Hugging Face."""
+    """The pretrained model in Hugging Face format."""
     options = {"source": str(runs / "finished"), "to": str(tmp_path / "theirs")}
     convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
     return tmp_path / "theirs"
@@ -91,7 +91,7 @@ def test_vectors_are_those_of_the_encoder(pretrained, tuned, runs, pooling, laye
 
 
 def test_a_pretrained_model_scores_tokens(pretrained, runs):
-    """Probabilities are those of the discriminator for each text alone."""
+    """Batched probabilities equal the discriminator's on single texts."""
     lines = texts(runs)[:3]
     detector = et.ReplacedTokenDetector
     assert isinstance(pretrained, PretrainedModel)

@@ -1,4 +1,4 @@
-"""Text models: keras-hub's contract of task classes, and our own additions."""
+"""Text models: the contract of KerasHub task classes, and additions to it."""
 
 import json
 import warnings
@@ -28,7 +28,7 @@ def data(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_contract(name, preset, tmp_path):
-    """Config, build, eager and symbolic call, a step, saved and loaded."""
+    """Config, build, eager and symbolic call, training step, saving and loading."""
     model = make(name, preset)
     check_config(model)
     assert model.built
@@ -45,7 +45,7 @@ def test_contract(name, preset, tmp_path):
     for one, other in zip(
         tf.nest.flatten(eager), tf.nest.flatten(symbolic), strict=True
     ):
-        # Sizes that depend on the length of the batch are not known symbolically.
+        # Sizes that depend on the sequence length are unknown symbolically.
         assert len(one.shape) == len(other.shape)
         pairs = zip(one.shape, other.shape, strict=True)
         assert all(known in (None, size) for size, known in pairs)
@@ -71,7 +71,7 @@ def test_contract(name, preset, tmp_path):
 
 
 class Rates(keras.callbacks.Callback):
-    """The learning rate of every step."""
+    """Records the learning rate of every step."""
 
     def __init__(self):
         super().__init__()
@@ -90,7 +90,7 @@ def rates(model, *arguments, **options):
 
 @pytest.mark.slow
 def test_the_default_rate_ends_with_the_call_of_fit(preset):
-    """As in a fine-tuning run, and again in every call; the optimizer stays."""
+    """Every call of ``fit`` restarts the schedule and keeps the optimizer."""
     model = make("TextClassifier", preset)
     optimizer = model.optimizer
     strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
@@ -109,7 +109,7 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
         assert rates(model, *arguments, **options) == pytest.approx(expected, rel=1e-5)
         assert model.optimizer is optimizer
         assert int(optimizer.iterations.numpy()) == before + steps
-        # Outside of fit the rate is the peak: train_on_batch learns, too.
+        # Outside of fit the rate is the peak, which train_on_batch uses.
         assert float(optimizer.learning_rate) == pytest.approx(peak)
     factors = optimizer.learning_rate_multipliers.values()
     assert min(factors) == pytest.approx(0.8 ** (model.encoder.num_layers + 1))
@@ -120,7 +120,7 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
 
 @pytest.mark.slow
 def test_a_rate_of_the_user_wins(preset):
-    """By a callback, by an assignment, by a schedule, by a compile."""
+    """Callbacks, assignment and ``compile`` each override the default schedule."""
     model = make("TextClassifier", preset)
     halved = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
     found = rates(model, WORDS, LABELS, 4, 3, callbacks=[halved])
@@ -177,7 +177,7 @@ def test_the_loss_is_the_mean_of_kerass(models):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_batches_are_those_of_fine_tuning_runs(name, preset):
-    """The rows of ``featurize`` on the task's own examples, which a run trains on."""
+    """``preprocess`` equals ``featurize`` on the task's examples."""
     model = make(name, preset)
     from electra_tf.tasks import Example, Question, Sentence
 
@@ -196,7 +196,7 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
         examples, model.tokenizer, model.max_seq_length, training=True
     )
     (found,) = model.preprocess(texts, labels)
-    # Padded to the next of four lengths.
+    # Padded to the next larger of four lengths.
     length = found[0]["input_ids"].shape[1]
     assert 0 <= length - rows.lengths.max() < model.max_seq_length / 4 + 1
     batch = make_batch(rows, np.arange(len(rows)), length)
@@ -235,7 +235,6 @@ def test_numbers_are_scaled_to_their_range(preset):
 
 
 def test_windows_share_the_weight_of_their_text(models):
-    """As in a run with ``--long_texts=windows``."""
     one = models["TextClassifier"]
     task = {**one.task, "long_texts": "windows"}
     model = et.TextClassifier.of(one.encoder, one.head, task, one.tokenizer, 8)
@@ -262,7 +261,7 @@ def test_a_recipe_has_the_defaults(capsys):
 
 
 def test_a_probe_is_the_first_head(preset):
-    """Only of a new model: training continues from the trained head."""
+    """Only new models start with a probe; a trained head continues its training."""
     options = {"head_init": "probe", "learning_rate": 1e-9}
     model = make("TextClassifier", preset, **options)
     model.fit(WORDS, LABELS, verbose=0)
@@ -361,7 +360,7 @@ def squad(path):
     [("ner", "a.conll", tagged, "tags"), ("squad1", "a.json", squad, "answer")],
 )
 def test_runs_of_other_kinds_are_loaded(preset, tmp_path, task, file, write, column):
-    """Scores are those of the run, and predictions those of its SavedModel."""
+    """Scores equal the run's report, and predictions equal its SavedModel's."""
     from electra_tf.runs import finetuning
 
     path = tmp_path / file

@@ -1,4 +1,4 @@
-"""Tests of benchmarks/, whose scripts import each other by name."""
+"""Tests of benchmarks/. The scripts there import each other by name."""
 
 import sys
 from pathlib import Path

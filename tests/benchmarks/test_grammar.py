@@ -1,4 +1,4 @@
-"""Bayes' rule on the synthetic language against sums over all sentences and states."""
+"""Exact posteriors of the synthetic language against brute-force sums."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def small():
 
 
 def joint(language, states, symbols):
-    """P(states, symbols), written from the definition."""
+    """P(states, symbols) from the definition."""
     value = language.start[states[0]] * language.ends[states[-1]]
     for before, after in itertools.pairwise(states):
         value *= language.moves[before, after]
@@ -55,7 +55,7 @@ def test_replaced(small):
     symbols, rate = np.array([2, 0, 3]), 0.3
     noise = np.array([0.1, 0.2, 0.3, 0.4])
     replaced, everything = np.zeros(3), 0.0
-    # Every original sentence that can have become this one, and how.
+    # Enumerates all originals that can produce this sentence.
     for original in itertools.product(range(WORDS), repeat=3):
         likely = total(small, original)
         for draws in itertools.product([False, True], repeat=3):

@@ -1,4 +1,4 @@
-"""The comparison on the synthetic language, from its text to the distance, small."""
+"""A small comparison on the synthetic language, from text to distances."""
 
 import json
 import subprocess
@@ -21,12 +21,12 @@ def run(*command):
     return done.stdout
 
 
-# Each system is a process; these three leave different networks behind.
+# Each system takes a process; these three save different networks.
 SYSTEMS = {"electra", "mlm", "electric"}
 
 
 def ladder(folder):
-    """The shipped comparison with some of its systems."""
+    """Writes the shipped comparison with a subset of its systems."""
     lines = (ROOT / "configs" / "compare" / "grammar.cfg").read_text().splitlines()
     system = "--system="
     kept = [

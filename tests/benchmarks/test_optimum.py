@@ -33,13 +33,13 @@ def folder(model, tmp_path_factory):
 
 
 def drawn():
-    """The sentences and the random numbers that the score says it draws."""
+    """Returns the sentences of the score, and the random generator after the draws."""
     rng = np.random.default_rng([0, 1, 2])
     return [LANGUAGE.sample(rng)[0] for _ in range(SENTENCES)], rng
 
 
 def row(symbols):
-    """[CLS], words, [SEP] of a vocabulary that begins with five special tokens."""
+    """Returns the ids of [CLS], words, [SEP]; five special tokens come first."""
     return np.array([2, *(np.asarray(symbols) + len(SPECIAL_TOKENS)), 3])
 
 
@@ -97,7 +97,7 @@ def test_scores(model, folder, tmp_path, capsys):
         assert scores["detection_auc"][name] == pytest.approx(
             metrics.roc_auc_score(labels, values), abs=1e-4
         )
-    # Bayes' rule is better than any other answer, this network's included.
+    # The Bayes-optimal predictor beats every other one, including this network.
     for name in ("masked_nats", "detection_nats"):
         part = scores[name]
         assert part["optimum"] < min(part["model"], part["frequencies"])
@@ -114,7 +114,7 @@ def batch_of(ids, positions=()):
 
 @pytest.mark.slow
 def test_a_comparison(model, tmp_path, capsys):
-    """Each run as by itself; a table of means over the runs of a system."""
+    """Scores of each run, and a table of means over the runs of a system."""
     home, output = tmp_path / "compared", tmp_path / "scores.json"
     runs = {
         "detects": model,
@@ -132,7 +132,7 @@ def test_a_comparison(model, tmp_path, capsys):
     assert list(found) == ["detects", "masks", "predicts"]
     alone = optimum.score(home / "runs" / "detects" / "seed-1", **options)
     assert found["detects"] == [alone, alone]
-    # What predicts tokens detects nothing; its generator is asked like any other.
+    # A token predictor has no detection score; its generator has masked_nats.
     assert set(found["predicts"][0]) == set(found["masks"][0]) == {"masked_nats"}
 
     lines = {

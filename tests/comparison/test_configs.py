@@ -1,4 +1,4 @@
-"""Every shipped comparison resolves into systems that could start."""
+"""Every shipped comparison resolves to valid systems."""
 
 from pathlib import Path
 

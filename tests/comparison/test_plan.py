@@ -1,4 +1,4 @@
-"""Which systems, for how many steps; which jobs are left, given what is done."""
+"""Systems, their numbers of steps, and the remaining jobs."""
 
 import dataclasses
 import json
@@ -45,7 +45,7 @@ def test_equal_flops(rule):
     runs = steps(budget="electra:3000", flops_rule=rule)
     assert runs["electra"].run.num_train_steps == 3000
     assert runs["mlm"].run.num_train_steps != 3000
-    # To the rounding of one step.
+    # Equal up to the rounding of one step.
     assert cost(runs["mlm"], rule) == pytest.approx(cost(runs["electra"], rule), 1e-3)
 
 
@@ -204,7 +204,7 @@ def test_settings_leave_out_paths_and_seeds():
     ],
 )
 def test_settings_hold_what_changes_the_numbers(flag):
-    """Though a single run may be resumed with another value."""
+    """A comparison fixes these flags, although a resumed run may change them."""
     first, other = (
         plan.systems(config(system=(f"electra: {flags}",)))[0].settings()
         for flags in ("", flag)
@@ -213,7 +213,7 @@ def test_settings_hold_what_changes_the_numbers(flag):
 
 
 def test_every_flag_of_a_resumed_run_is_compared_or_known_not_to_matter():
-    """A new one must be put on one side or the other."""
+    """A new resumable flag must be added to one of the two sets."""
     compared = set(plan.systems(config(system=("electra:",)))[0].settings())
     assert fields.resumable_fields(PretrainConfig) & compared == {
         "init_from",
@@ -264,7 +264,7 @@ def make(store, **values):
 
 
 def finish(store, job, parts=None):
-    """As if the worker had done the first parts of a job."""
+    """Records the first parts of a job as done."""
     about = {"system": job["system"], "seed": job["seed"]}
     if job["pretrain"]:
         store.add({"kind": "pretrain", **about})
@@ -355,7 +355,7 @@ def test_configs_of_a_run(store):
     assert run.data.eval_records == ("b",)
     assert run.data.vocab_file == f"{store.folder}/data/vocab.txt"
     assert not run.run.overwrite
-    # Other fine-tuning seeds for every pretraining seed, the same for all systems.
+    # Fine-tuning seeds differ between pretraining seeds and are equal across systems.
     first = fields.from_flat(job["probes"][0]["config"], FinetuneConfig)
     assert (first.run.seed, first.run.seeds) == (3, 3)
     other = plan.jobs(ready, store)[4]
@@ -383,7 +383,7 @@ def test_settings_of_the_untrained_encoder_are_those_of_its_system(store, monkey
 
 
 def test_training_time_over_several_processes():
-    """10 steps at 200 tokens/s, 20 at 400; the first step of each was not timed."""
+    """10 steps at 200 tokens/s, 20 at 400; the first step of a process is untimed."""
     rows = [
         {"step": 1, "loss": 9.0},
         {"step": 11, "tokens_per_second": 200.0},

@@ -1,4 +1,4 @@
-"""Tables and picture, of a store with numbers that were written by hand."""
+"""Tables and picture of a store with hand-written scores."""
 
 import math
 import re
@@ -68,7 +68,7 @@ def store(tmp_path):
 
 
 def rows_of(text, heading):
-    """Cells of the first table below a heading."""
+    """Returns the cells of the first table below a heading."""
     found = re.search(re.escape(heading) + r".*?\n(\|.*?)(\n\n|\Z)", text, re.DOTALL)
     lines = found[1].strip().splitlines()
     return [[cell.strip() for cell in x.strip("|").split("|")] for x in lines]
@@ -225,14 +225,14 @@ def test_what_has_learned_is_ranked(tmp_path):
 
 
 def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(tmp_path):
-    """5.5 is 0.1 nats below copying, whatever frequencies alone give."""
+    """A loss of 5.5 is 0.1 nats below the copying baseline."""
     store = Store(tmp_path)
     fill_learned(store, loss=5.5)
     text = markdown(plan(), store)
     assert "**Below threshold: mlm (0.10 nats).**" in text
     _, _, *rows = rows_of(text, "**average**")
     assert [row[0] for row in rows] == ["untrained"]
-    # What was measured stays.
+    # The scores stay in the table.
     assert {row[0] for row in rows_of(text, "## Scores")[2:]} > {"electra", "mlm"}
     assert "Below threshold" not in markdown(plan(threshold_nats=0.05), store)
 
@@ -247,7 +247,7 @@ def test_a_reference_on_its_plateau_ranks_nobody(tmp_path):
 
 
 def test_electric_has_no_threshold(tmp_path):
-    """Its AUC is that of energies against noise, whose ratio the best ones know."""
+    """Even the best energies do not separate noise that is as likely as text."""
     store = Store(tmp_path)
     fill_learned(store, electra=0.538)
     described = plan(system=("electra: --objective=electric", "mlm: --objective=mlm"))
@@ -257,7 +257,7 @@ def test_electric_has_no_threshold(tmp_path):
 
 
 def test_numbers_that_are_none(tmp_path):
-    """A held-out number that was not finite is null in the file, and left out."""
+    """Non-finite held-out scores are null in the file; the threshold ignores them."""
     store = Store(tmp_path)
     fill_learned(store, electra=float("nan"), loss=float("nan"))
     text = markdown(plan(), Store(tmp_path))

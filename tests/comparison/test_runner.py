@@ -9,7 +9,7 @@ from electra_tf.comparison.plan import parts
 from electra_tf.comparison.runner import Runner, describe
 from electra_tf.comparison.store import Store
 
-# Stands in for the worker: the job's name says what happens.
+# Replaces the worker; the job's name selects the behavior.
 WORKER = """
 import json, os, sys, time
 job = json.loads(sys.stdin.readline())
@@ -90,7 +90,6 @@ def test_failures_stop_nothing(worker, tmp_path):
 
 
 def test_a_signal_stops_the_processes_and_loses_nothing(worker, tmp_path):
-    """SIGTERM to this process while a worker waits for it."""
     store = Store(tmp_path)
     lines = []
 

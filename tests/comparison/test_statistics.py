@@ -17,7 +17,7 @@ REFERENCE = [70.1, 70.5, 71.0, 69.0, 70.2, 70.6]
 
 
 def every_sign(values):
-    """Share of all sign patterns whose mean is at least as far from 0: by hand."""
+    """Returns the share of sign patterns with a mean at least as far from 0."""
     observed = abs(sum(values))
     patterns = list(itertools.product((1, -1), repeat=len(values)))
     sums = (abs(sum(s * v for s, v in zip(p, values, strict=True))) for p in patterns)

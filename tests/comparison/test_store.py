@@ -74,7 +74,7 @@ def test_the_same_settings_and_new_systems_go_on(store):
     more = changed("systems", "new", rate=7)
     for settings in (SETTINGS, more, SETTINGS, {**SETTINGS, "about": {}}):
         store.check(settings, overwrite=False)
-    # A system that was left out for a while is remembered.
+    # The store keeps the settings of systems that later configs omit.
     with pytest.raises(ValueError, match="new: --rate was 7, now 8"):
         store.check(changed("systems", "new", rate=8), overwrite=False)
 
@@ -94,7 +94,7 @@ def test_a_flag_that_was_not_noted_then_counts_as_unchanged(store):
     before = store.path.read_text()
     store.check(changed("systems", "mlm", rate=0.2, init_from="a"), overwrite=False)
     assert store.path.read_text() == before
-    # It is noted now.
+    # The check above stores the missing flag.
     with pytest.raises(ValueError, match="mlm: --init_from was a, now b"):
         store.check(changed("systems", "mlm", rate=0.2, init_from="b"), overwrite=False)
 

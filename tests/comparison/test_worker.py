@@ -1,4 +1,4 @@
-"""Parts of the worker, in this process; the whole is in tests/end_to_end."""
+"""Parts of the worker, in this process; tests/end_to_end runs all of it."""
 
 import json
 
@@ -85,7 +85,7 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
 
 @pytest.mark.slow
 def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
-    """--search in a probe: each encoder has the rate that is best for it."""
+    """With --search in a probe, each encoder gets its own learning rate."""
     rows = [f"wa w{'bc'[n % 2]} wd,{'xy'[n % 2]}\n" for n in range(60)]
     (tmp_path / "train.csv").write_text("".join(["text,label\n", *rows]))
     config = {"task": "classification", "train": str(tmp_path / "train.csv")}
@@ -136,7 +136,7 @@ def test_encoders_are_saved_at_their_steps(tmp_path):
     saving.set_model(tiny.electra())
     for batch in range(4):
         saving.on_train_batch_end(batch)
-    # Begun after step 3: step 2 was saved by the process before.
+    # This process starts after step 3; the previous one saved step 2.
     assert not folders[2].exists()
     assert {path.name for path in folders[5].iterdir()} == {
         "encoder.keras",

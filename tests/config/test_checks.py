@@ -1,4 +1,4 @@
-"""Combinations of training settings that are refused, each with what to change."""
+"""Invalid combinations of training flags, each with advice in the error."""
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_what_fits_is_allowed(arguments):
         (["--objective=electric", "--training=two_stage"], "use --training=joint"),
         (["--generator=two_tower", "--training=reinforce"], "use --training=joint"),
         (["--generator=two_tower", "--sharing=all", *SAME[:2]], "one direction each"),
-        # Without effect, each beside the flag that it needs.
+        # Flags without effect; the error names the required flag.
         (["--objective=mlm", "--temperature=3"], "no effect with --objective=mlm"),
         (["--objective=mlm", "--disallow_correct"], "no effect with --objective=mlm"),
         (["--objective=mlm", "--discriminator_weight=3"], "--discriminator_weight has"),

@@ -1,4 +1,4 @@
-"""The shipped configurations at full size: parameters, and one real step each."""
+"""Parameter counts and one training step of the full-size configurations."""
 
 import dataclasses
 import gc
@@ -19,15 +19,15 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 VOCAB = 30522
 PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
 
-# Discriminator with its head; both networks with shared embeddings. From the shapes
-# of the original code; published as 14M, 110M and 335M.
+# Parameters of the discriminator with its head, and of both networks with shared
+# embeddings. From the shapes of the original code; published as 14M, 110M and 335M.
 PARAMETERS = {
     "small": (13_549_057, 14_196_219),
     "small_plus_plus": (13_549_057, 23_122_875),
     "base": (109_483_009, 119_386_427),
     "large": (335_142_913, 354_655_291),
 }
-# What a step costs is the width; these lengths keep it to seconds.
+# The (rows, length) of a step. Short rows keep it to seconds at full width.
 STEP = {
     "small": (2, 64),
     "small_plus_plus": (2, 64),
@@ -42,7 +42,7 @@ def config_of(name):
 
 @pytest.fixture
 def _freed():
-    """One large model at a time."""
+    """Frees each large model before the next one."""
     yield
     gc.collect()
 
@@ -65,13 +65,13 @@ def assert_sizes(name, config, model):
 
 @pytest.mark.parametrize("name", ["small", "small_plus_plus"])
 def test_parameter_counts(name):
-    """Tied embeddings and nothing else (pitfall 19 of docs/fidelity.md)."""
+    """Only the embeddings are tied (pitfall 19 of docs/fidelity.md)."""
     config = config_of(name)
     assert_sizes(name, config, build.build_model(config, VOCAB))
 
 
 def batch_of(config, rows, length):
-    """Rows of [CLS] words [SEP] words [SEP], masked at the configured rate."""
+    """Returns rows of [CLS] words [SEP] words [SEP], masked at the configured rate."""
     ids = np.random.default_rng(0).integers(1000, VOCAB, (rows, length), np.int32)
     ids[:, 0], ids[:, length // 2], ids[:, -1] = CLS, SEP, SEP
     masking = Masking(
@@ -90,7 +90,7 @@ def batch_of(config, rows, length):
 @pytest.mark.usefixtures("_freed")
 @pytest.mark.parametrize("name", STEP)
 def test_sizes_and_one_training_step_at_full_width(name):
-    """Two updates: the first has rate 0, the second moves the weights."""
+    """The first update has learning rate 0; the second changes the weights."""
     config = config_of(name)
     config = dataclasses.replace(
         config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1)
@@ -102,8 +102,8 @@ def test_sizes_and_one_training_step_at_full_width(name):
     kernel = model.discriminator.transformer.blocks[-1].output_kernel
     before = kernel.numpy()
     logs = model.fit(data, verbose=0, shuffle=False).history
-    # Both steps see the initial weights. The discriminator's logits all lie near one
-    # value within about 0.5 of 0, since its last unit is Glorot uniform.
+    # Both losses use the initial weights. The discriminator's logits are nearly equal
+    # and within about 0.5 of 0, since its last unit is Glorot uniform.
     assert logs["generator_loss"][0] == pytest.approx(np.log(VOCAB), rel=0.1)
     assert logs["discriminator_loss"][0] == pytest.approx(np.log(2), abs=0.4)
     assert model.optimizer.nonfinite_variable() is None

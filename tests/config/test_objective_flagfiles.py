@@ -1,4 +1,4 @@
-"""Every file of configs/objectives: what differs from tiny.cfg, and what it builds."""
+"""Flagfiles of configs/objectives: differences from tiny.cfg, and built models."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ FOLDER = ROOT / "configs" / "objectives"
 VOCAB = 61
 
 FILES = sorted(path.stem for path in FOLDER.glob("*.cfg"))
-# Those that are no plain Electra with a MaskedLM: classes, and the names of the phases.
+# (model class, generator class, phase names) of files other than plain Electra.
 CLASSES = {
     "electric": (Electric, TwoTowerGenerator, ["electric"]),
     "generator_two_tower": (Electra, TwoTowerGenerator, ["electra"]),
@@ -40,7 +40,7 @@ CLASSES = {
 
 @pytest.fixture(autouse=True)
 def _from_the_root(monkeypatch):
-    # Flagfiles include each other by their path from the root of the repository.
+    # Flagfiles include each other by path, relative to the repository root.
     monkeypatch.chdir(ROOT)
 
 

@@ -108,7 +108,7 @@ def test_presets_spell_out_table_6(name):
     ) == TABLE_6[name]
     assert generator.intermediate_size == 4 * generator.hidden_size
     assert generator.num_layers == config.encoder.num_layers
-    # Every number is in the file or in that of small, which the others include.
+    # Every number is in the file or in small.cfg, which the others include.
     text = path.read_text() + (CONFIGS / "small.cfg").read_text()
     for flag in ("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"):
         assert f"--{flag}=" in text
@@ -130,7 +130,7 @@ def test_generator_formula():
 
 
 def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
-    # Flagfiles include each other by their path from the root of the repository.
+    # Flagfiles include each other by path, relative to the repository root.
     monkeypatch.chdir(CONFIGS.parent)
     files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
     assert len(files) >= 37
@@ -267,7 +267,7 @@ def test_only_paths_and_logging_may_change_on_resume():
 
 
 def test_flags_do_not_grow():
-    """Whoever adds a flag lowers or raises these numbers on purpose."""
+    """A new flag requires a deliberate change of these limits."""
     counts = {
         name: len(list(fields.fields(cli.imported(command.config))))
         for name, command in COMMANDS.items()

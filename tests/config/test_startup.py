@@ -1,4 +1,4 @@
-"""The cache of compiled code: where it is, what cannot break it, what it deletes."""
+"""Cache of compiled XLA code: location, robustness and eviction."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ DAY = 24 * 3600
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    """No flags yet, and no lock of this process left behind."""
+    """Clears the environment before each test and releases the locks after it."""
     for name in ("TF_XLA_FLAGS", "XLA_FLAGS", startup.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     held = []
@@ -36,7 +36,7 @@ def root(tmp_path, monkeypatch):
 
 
 def again(monkeypatch):
-    """What the next process does."""
+    """Repeats the setup as a new process."""
     for file in startup._held:
         file.close()
     startup._held.clear()
@@ -45,7 +45,7 @@ def again(monkeypatch):
 
 
 def entry(size):
-    """What TensorFlow writes: a message of a key, code, and compiled code."""
+    """Returns a cache entry in TensorFlow's format: key, program, compiled program."""
     file = descriptor_pb2.FileDescriptorProto(name="entry.proto", package="test")
     message = file.message_type.add(name="Entry")
     for number in (1, 2, 3):
@@ -58,7 +58,7 @@ def entry(size):
 
 
 def put(folder, name, content=None, *, used=0):
-    """Writes an entry that was last used ``used`` seconds ago."""
+    """Writes an entry last used ``used`` seconds ago."""
     path = folder / f"{name}.pb"
     path.write_bytes(entry(20_000) if content is None else content)
     os.utime(path, (time.time() - used,) * 2)
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_used_is_not_used(root, monkeypatch):
     root.write_text("a file, where a folder has to be")
     assert startup.keep_compiled_code() is None
     root.unlink()
-    # Read-only for root too, who runs the tests in containers.
+    # Read-only even for root, the user in containers.
     monkeypatch.setenv(startup.CACHE_VARIABLE, "/proc/self/xla")
     assert startup.keep_compiled_code() is None
     monkeypatch.setenv(startup.CACHE_VARIABLE, str(root))
@@ -246,5 +246,5 @@ def test_keras_is_imported_without_what_no_command_uses():
         text=True,
         check=True,
     )
-    # TensorFlow would say what processor this is, and that it found no GPU.
+    # Without the filter, TensorFlow logs the CPU's features and the missing GPU.
     assert done.stderr == "a line of somebody else\n"

@@ -1,4 +1,4 @@
-"""A corpus of made-up words, records built of it, and what is in them."""
+"""A synthetic corpus, its records, and helpers to read them."""
 
 import io
 import os
@@ -34,7 +34,7 @@ def build(corpus, folder, **options):
 
 
 def save_manifest(folder, vocabulary, shards, *, max_seq_length):
-    """What ``build_records`` writes beside shards, of records with this vocabulary."""
+    """Writes the manifest of ``build_records`` for shards with this vocabulary."""
     Manifest(
         settings={
             "max_seq_length": max_seq_length,
@@ -52,7 +52,7 @@ def save_manifest(folder, vocabulary, shards, *, max_seq_length):
 
 
 def failing_open(number, successes):
-    """An `open` whose files, counted together, fail after some writes."""
+    """Returns an `open` that fails after a total number of writes."""
     left = [successes]
 
     def opened(*arguments):
@@ -81,7 +81,7 @@ def examples(folder, split):
 
 
 def original_record(ids, length, sep=3):
-    """A record of the original builder: three int64 lists of one fixed length."""
+    """Returns a record in the original format: three int64 lists of equal length."""
     padding = [0] * (length - len(ids))
     first = ids.index(sep) + 1
     columns = {

@@ -1,4 +1,4 @@
-"""The command, in processes of its own."""
+"""The records command, in subprocesses."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def test_killed_mid_way_and_run_again(tmp_path):
 
 @pytest.mark.slow
 def test_command_line_blank_lines(tmp_path):
-    """Blank lines separate or not, short documents count, by the real command.
+    """Blank lines separate documents or not, and short documents count.
 
     (pitfalls 4 and 5 of docs/fidelity.md)
     """

@@ -1,4 +1,4 @@
-"""A build of records and its vocabulary: made, resumed, reused, rejected."""
+"""Building records and their vocabulary: resume, reuse and errors."""
 
 import contextlib
 import dataclasses
@@ -69,7 +69,7 @@ def digest(folder):
     ],
 )
 def test_examples_are_those_of_older_versions(options, expected, tmp_path, monkeypatch):
-    """Made by the code of commit 0e87c07, which held documents in memory."""
+    """Hashes are from commit 0e87c07, which held documents in memory."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "a.txt").write_text(text(300))
@@ -80,7 +80,7 @@ def test_examples_are_those_of_older_versions(options, expected, tmp_path, monke
     (folder / "d.txt").write_bytes(last.encode())
     build(folder, tmp_path / "a", **options)
     assert digest(tmp_path / "a")[:16] == expected
-    # All documents are long ones.
+    # Makes every document exceed the limit.
     monkeypatch.setattr(corpora, "_HELD", 100)
     build(folder, tmp_path / "b", **options)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
@@ -133,7 +133,7 @@ class Killed(BaseException):
 
 @contextlib.contextmanager
 def killed_after(monkeypatch, count, step=units.BUILD):
-    """The build within is killed after so many units; gives their numbers."""
+    """Kills the build in the block after `count` units; yields the indices of these."""
     built = []
     original = units.Worker.run
 
@@ -183,7 +183,7 @@ def test_interrupted_while_shards_get_their_names(corpus, tmp_path, monkeypatch)
 
 
 def test_text_and_records_with_a_scheme(corpus, tmp_path):
-    """Read and written by tf.io.gfile, here in memory."""
+    """tf.io.gfile reads and writes in memory."""
     here = build(corpus, tmp_path / "here")
     packed = gzip.compress(corpus.read_bytes())
     tf.io.gfile.makedirs("ram://text")
@@ -267,7 +267,7 @@ def test_unreadable_text(content, message, tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         build(path, tmp_path / "out")
-    # The mended file is built without being asked to overwrite the failure.
+    # The corrected file builds without --overwrite.
     path.write_text(text(3))
     build(path, tmp_path / "out")
 
@@ -321,7 +321,7 @@ def test_an_interrupted_overwriting_build_goes_on(corpus, tmp_path, monkeypatch)
     assert "2 of 6 units are finished already" in told[1]
     build(corpus, tmp_path / "whole", seed=1)
     assert contents(folder) == contents(tmp_path / "whole")
-    # Of finished records, the same command makes new ones.
+    # The same command rebuilds finished records.
     told.clear()
     build(corpus, folder, seed=1, overwrite=True, log=told.append)
     assert not any("already" in line for line in told)
@@ -340,7 +340,7 @@ def words_file(tmp_path):
 
 @pytest.fixture
 def prepare(words_file, tmp_path, monkeypatch):
-    """`prepare_vocabulary` at one path; its list says for how often it was trained."""
+    """Runs `prepare_vocabulary` at one path; `trained` lists the trained sizes."""
     trained = []
     train = building.train_vocabulary
 
@@ -376,7 +376,7 @@ def test_a_stale_one_is_refused_or_trained_anew(prepare, words_file, tmp_path):
     words_file.write_text("another text, another text")
     with pytest.raises(ValueError, match="the text has changed"):
         prepare(lower_case=False)
-    # Records that are there were made with it: they say what their text was.
+    # With existing records, the vocabulary is not checked against the text.
     (tmp_path / "made" / MANIFEST).write_text("{}")
     assert prepare(lower_case=False) == cased
     words_file.unlink()

@@ -49,7 +49,7 @@ def test_a_long_document_is_read_again_instead_of_held(
     whole = list(source.documents())
     monkeypatch.setattr(corpora, "_HELD", 5)
     found = list(source.documents())
-    # The second time as the first one, and one within the other.
+    # Long documents can be read again, also within the iteration of the source.
     assert [list(document) for document in found] == whole
     assert [list(document) for document in found] == whole
     assert [list(document) for document in source.documents()] == whole
@@ -102,7 +102,7 @@ def test_folder_is_recursive_and_sorted_by_relative_path(write, tmp_path):
 
 
 def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
-    """Suffixes in any case; hidden files are not missed."""
+    """Suffixes match in any case; hidden files are not listed."""
     for name in ("a.TXT", "b.Md", "c.txt.GZ", ".hidden.json", ".git/x.json"):
         write(name, name) if name != "c.txt.GZ" else write(
             name, gzip.compress(name.encode())
@@ -261,7 +261,7 @@ def test_tfds_not_prepared_says_what_to_do(tmp_path):
 
 
 def test_tfds_spec(monkeypatch):
-    """A version belongs to the name."""
+    """The name includes the version."""
     found = []
     monkeypatch.setattr(
         corpora, "_tfds_builder", lambda *options: found.append(options)

@@ -27,7 +27,7 @@ class Scripted(random.Random):
 
 
 class Lists(ExampleBuilder):
-    """Gives lists, which have `index` and `count`."""
+    """Returns examples as lists, for `index` and `count`."""
 
     def _next_example(self):
         return super()._next_example().tolist()
@@ -38,12 +38,12 @@ def builder(rng, segmenting="original", length=128):
 
 
 def lines_of(*lengths):
-    """Lines of the given lengths; token values number the lines: 100, 101, ..."""
+    """Returns lines of the given lengths; line n repeats the token 100 + n."""
     return [[100 + number] * length for number, length in enumerate(lengths)]
 
 
 def runs(tokens):
-    """The (line, tokens) runs of a segment."""
+    """Returns the runs of a segment as (line, number of tokens)."""
     found = []
     for token in tokens:
         if found and found[-1][0] == token - 100:
@@ -61,7 +61,7 @@ def segments(example):
 
 
 def random_documents(rng, low=3, high=60):
-    """Tokens are numbered through the corpus, so that order and loss show."""
+    """Yields documents with consecutive token numbers, to detect order and loss."""
     counter = 1000
     for _ in range(40):
         document = []
@@ -90,13 +90,13 @@ def test_a_short_target_is_not_a_length_to_cut_at(segmenting):
 @pytest.mark.parametrize(
     ("lengths", "coins", "first", "second"),
     [
-        # Budget 62. 30 + 30 stays under it; 30 more does not, and the coin says B.
+        # Budget 62: 30 + 30 stays under it, 30 more does not. The coin selects B.
         ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)]),
-        # The coin says A; then A is over the budget, so no second coin is thrown.
+        # The coin selects A. A is now over the budget, so a second coin is not drawn.
         ([30, 30, 30, 38], [0.3], [(0, 30), (1, 30), (2, 30)], [(3, 35)]),
-        # The order of the text is broken: 2 joins A after 1 went to B.
+        # Text order is broken: line 2 joins A after line 1 joins B.
         ([30, 40, 20, 38], [0.7], [(0, 30), (2, 20)], [(1, 40), (3, 35)]),
-        # A long line fills A; B has what is left of 128 - 3.
+        # A long line fills A; B gets the rest of 128 - 3.
         ([120, 30], [], [(0, 120)], [(1, 5)]),
         ([126, 30], [], [(0, 126)], []),
         ([200], [], [(0, 126)], []),
@@ -112,9 +112,9 @@ def test_original_rule_by_hand(lengths, coins, first, second):
     ("lengths", "coins", "first", "second", "rest"),
     [
         ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)], [(3, 3)]),
-        # Text order is kept: 2 follows 1 in B.
+        # Text order is kept: line 2 follows line 1 in B.
         ([30, 40, 20, 38], [0.7], [(0, 30)], [(1, 40), (2, 20), (3, 35)], [(3, 3)]),
-        # A long line is cut, so that there are two segments and nothing is lost.
+        # A long line is cut into two segments, and the rest is carried over.
         ([200], [], [(0, 62)], [(0, 63)], [(0, 75)]),
         ([126], [], [(0, 126)], [], []),
         ([50, 20], [0.7], [(0, 50)], [(1, 20)], []),
@@ -141,7 +141,7 @@ def test_carry_rule_by_hand(lengths, coins, first, second, rest):
 def test_budget_of_the_first_segment(segmenting, target, lengths, first):
     """Budget: half of the target without its specials (pitfall 3 of docs/fidelity.md).
 
-    Every coin that could put a crossing line into the first segment says no.
+    No coin puts a crossing line into the first segment.
     """
     short = [] if target is None else [target]
     build = builder(Scripted([0.5, 0.01] if short else [], short), segmenting)
@@ -215,7 +215,7 @@ def test_examples_have_the_type_of_the_lines(segmenting):
 
 
 def test_the_rest_of_a_long_line_is_not_copied():
-    """Or the time would be quadratic: a line of n tokens gives n / 125 examples."""
+    """A line of n tokens gives n / 125 examples, so copies take quadratic time."""
     line = np.arange(400_000)
     rest = [line]
     for _ in range(3):
@@ -258,7 +258,7 @@ def test_targets():
     build = builder(rng)
     targets = []
     for _ in range(20_000):
-        # As long as the longest target: it ends the example, and a target is drawn.
+        # A line of the maximum length ends the example, so a new target is drawn.
         build.add_line([100] * 128)
         targets.append(build._target)
     short = [target for target in targets if target < 128]

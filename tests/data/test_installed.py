@@ -98,7 +98,7 @@ def test_processes_read_what_one_reads(monkeypatch, python):
     monkeypatch.setattr(
         *(subprocess, "run", lambda c, **k: commands.append(c) or run(c, **k))
     )
-    # Also where the processes fail.
+    # The result is the same if the processes fail.
     assert list(installed._modules(installed._source_files())) == alone
     assert len(alone) == 3
     assert len(commands) == 2

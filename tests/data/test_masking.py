@@ -34,7 +34,7 @@ def make(**overrides):
 
 
 def rows(lengths, size=128, seed=0):
-    """[CLS] words [SEP] padding, with the given real lengths."""
+    """Returns rows of [CLS] words [SEP] padding with the given lengths."""
     rng = np.random.default_rng(seed)
     ids = np.zeros((len(lengths), size), np.int32)
     for row, length in enumerate(lengths):
@@ -52,7 +52,7 @@ def apply(masking, ids, mask, seed=0, variant=0):
 
 
 def splitmix64(state):
-    """Reference SplitMix64 on Python integers."""
+    """SplitMix64 on Python integers, as a reference."""
     limit = 2**64
     state = (state + 0x9E3779B97F4A7C15) % limit
     z = state
@@ -142,7 +142,7 @@ def test_with_replacement_repeats_as_often_as_the_original():
 
 
 def test_a_position_drawn_twice_is_hidden_if_any_draw_says_so():
-    """As in the original: shown only if both draws leave it, 0.15 ** 2."""
+    """It stays visible only if both draws keep it: 0.15 ** 2, as in the original."""
     ids, mask = rows([128] * 6000)
     out = apply(make(select="with_replacement"), ids, mask)
     hidden = []
@@ -170,7 +170,7 @@ def test_specials_and_padding_are_never_chosen_but_unk_is():
 
 
 def test_only_mask_tokens_and_their_share():
-    """Mask rule: nothing but [MASK] appears, on 85 % of the chosen slots.
+    """Mask rule: [MASK] is the only replacement, on 85 % of the chosen slots.
 
     (pitfall 7 of docs/fidelity.md)
     """
@@ -197,7 +197,7 @@ def test_bert_rule_shares():
 
 
 def test_positions_are_uniform():
-    """No position bias: the chosen share is flat over the row."""
+    """The share of masked positions is flat over the row."""
     ids, mask = rows([128] * 8000)
     for select in ("tokens", "with_replacement"):
         out = apply(make(select=select), ids, mask)
@@ -208,7 +208,7 @@ def test_positions_are_uniform():
 
 
 def test_unused_slots_do_not_touch_position_zero():
-    """Unused slots write nothing (pitfall 12 of docs/fidelity.md)."""
+    """Unused slots do not change any token (pitfall 12 of docs/fidelity.md)."""
     ids, mask = rows([20] * 50)
     out = apply(make(), ids, mask)
     assert (out["masked_input_ids"][:, 0] == CLS).all()
@@ -262,19 +262,19 @@ def test_whole_words_are_all_or_nothing_and_fill_the_count():
             assert word <= chosen or not word & chosen, (row, word)
 
 
-# Rules of choosing positions: spans and frequencies against simulations, the mask rate
-# against its formula.
+# Selection rules: spans and rare tokens against simulations, the mask rate against
+# its formula.
 CONTINUATION = np.arange(VOCAB) >= 700
 
 
 def runs(flags):
-    """Lengths of the runs of True."""
+    """Returns the lengths of the runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags, [0]])))
     return (edges[1::2] - edges[::2]).tolist()
 
 
 def simulated_spans(size, count, rng):
-    """SpanBERT's loop over single-token words: anchors are not masked yet."""
+    """SpanBERT's loop over single-token words; an anchor must be unmasked."""
     lengths = np.arange(1, 11)
     shares = 0.2 * 0.8 ** (lengths - 1)
     masked = np.zeros(size, bool)
@@ -297,7 +297,7 @@ def masked_positions(out, length):
 
 
 def test_span_lengths_are_those_of_spanbert():
-    """Mean 3.8, geometric shares up to 10: section 3.1 of the SpanBERT paper."""
+    """Truncated geometric with mean 3.8: section 3.1 of the SpanBERT paper."""
     keys = row_keys(tf.range(2000, dtype=tf.int64), tf.zeros([2000], tf.int64))
     lengths = rules._span_lengths(row_noise(keys, 0, 50)).numpy().ravel()
     expected = 0.8 ** np.arange(10)
@@ -308,7 +308,7 @@ def test_span_lengths_are_those_of_spanbert():
 
 
 def test_spans_match_a_simulation():
-    """Runs of masked positions: as many of each length as SpanBERT's loop gives."""
+    """Runs of masked positions have the same lengths as in SpanBERT's loop."""
     ids, mask = rows([128] * 3000)
     select = {"select": "spans", "continuation": [False] * VOCAB}
     out = apply(make(**select), ids, mask)
@@ -327,7 +327,7 @@ def test_spans_match_a_simulation():
     assert chi_square < 36.1  # 0.1 % point with 14 degrees
     totals = [sum(counter.values()) for counter in (found, expected)]
     assert totals[0] == pytest.approx(totals[1], rel=0.02)
-    # Where: less at the left end, where few spans reach, as in the simulation.
+    # Positions at the left end are masked less often, since few spans cover them.
     np.testing.assert_allclose(
         ours[:, 1:127].mean(0), theirs.mean(0), atol=5 * np.sqrt(0.15 * 0.85 / 1500)
     )
@@ -363,7 +363,7 @@ def test_every_candidate_can_be_asked_for():
 
 
 def simulated_draws(weights, count, rng):
-    """One draw after the other, each in proportion to the weights that are left."""
+    """Draws without replacement, in proportion to the remaining weights."""
     left = weights.copy()
     for _ in range(count):
         choice = rng.choice(len(left), p=left / left.sum())
@@ -373,7 +373,7 @@ def simulated_draws(weights, count, rng):
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_rare_tokens_match_a_simulation(power):
-    """How often each token of one row is masked, against draws one by one."""
+    """Mask frequency of each token of a row, against sequential draws."""
     counts = np.zeros(VOCAB, int)
     counts[5:35] = np.geomspace(1, 5000, 30)
     ids = np.zeros((6000, 32), np.int32)
@@ -401,7 +401,7 @@ def test_rare_tokens_match_a_simulation(power):
 
 @pytest.mark.parametrize("select", ["tokens", "spans", "rare_tokens"])
 def test_eager_graph_and_batching_agree(select):
-    """A row's mask is a function of the row alone."""
+    """The mask depends on the row alone."""
     ids, mask = rows([128, 60, 7, 128])
     counted = {"continuation": CONTINUATION, "token_counts": np.arange(VOCAB)}
     masking = make(select=select, rule="bert", **counted)
@@ -418,7 +418,7 @@ def test_eager_graph_and_batching_agree(select):
 
 @pytest.mark.parametrize("select", ["tokens", "spans", "with_replacement"])
 def test_the_count_follows_the_rate(select):
-    """Slots for the highest rate; round(n * rate) of them used, at every step."""
+    """Every step uses round(n * rate) of the slots, which fit the highest rate."""
     ids, mask = rows([128, 77])
     masking = make(
         select=select,

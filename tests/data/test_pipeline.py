@@ -1,4 +1,4 @@
-"""The stream of batches: complete, shuffled, resumable, reads old shards too."""
+"""Stream of batches: complete, shuffled, resumable, and able to read old shards."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def masking(**overrides):
 
 
 def example(number):
-    """[CLS] a b c number [SEP] d e [SEP]: the record's number is its fifth token."""
+    """Returns [CLS] a b c number [SEP] d e [SEP]; the fifth token is the number."""
     return [CLS, 50, 51, 52, 100 + number, SEP, 60, 61, SEP]
 
 
@@ -85,7 +85,7 @@ def test_stream_is_a_function_of_the_seed(files):
     "start", [10, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 9, 23))]
 )
 def test_resuming_continues_the_stream(files, start):
-    """Resumed data order: within a pass, over its end, and many passes later.
+    """Resumed data order: within a pass, across its end, and many passes later.
 
     (pitfall 45 of docs/fidelity.md)
     """
@@ -94,11 +94,11 @@ def test_resuming_continues_the_stream(files, start):
 
 
 def test_the_mask_rate_follows_the_batch_number(files):
-    """Also after a resume, with static shapes (pitfall 45 of docs/fidelity.md)."""
+    """Holds after a resume; shapes are static (pitfall 45 of docs/fidelity.md)."""
     falling = masking(mask_rate=LinearMaskRate(0.6, 0.1, 20))
     whole = stream(files, 26, masking=falling)
     counts = [batch["masked_lm_weights"].sum(1) for batch in whole]
-    # Nine tokens a row; six of them are candidates.
+    # Each row has nine tokens, of which six are candidates.
     expected = [min(6, round(9 * (0.6 - 0.5 * min(n, 20) / 20))) for n in range(26)]
     assert [count.tolist() for count in counts] == [[n] * 4 for n in expected]
     assert {batch["masked_lm_weights"].shape for batch in whole} == {(4, 9)}
@@ -124,7 +124,7 @@ def test_static_masks_repeat_after_the_variants(files):
 
 
 def test_static_masks_do_not_depend_on_the_order(files):
-    """A record's mask is its own: shuffling otherwise changes nothing."""
+    """The mask of a record does not depend on the shuffle buffer."""
     first = masks_by_record(stream(files, 9, shuffle_buffer=1))
     second = masks_by_record(stream(files, 9, shuffle_buffer=1000))
     common = set(first) & set(second)
@@ -134,7 +134,7 @@ def test_static_masks_do_not_depend_on_the_order(files):
 
 def test_dynamic_masks_change_in_every_pass(files):
     found = masks_by_record(stream(files, 370, mask_variants=None))
-    # One of six positions each; forty draws see all of them.
+    # Each draw masks one of six positions; forty draws cover all six.
     assert all(len(set(one)) == 6 for one in found.values())
 
 
@@ -248,11 +248,11 @@ def test_damaged_records_are_named(files, tmp_path, damage, message):
     else:
         records.write_shard(path, [example(1), [CLS, VOCAB, SEP], example(2)])
     paths = expand_files(files)
-    # Counted before: a file that is cut off is refused by the count already.
+    # Expanded outside the block, since counting already rejects truncated files.
     dataset = tf.data.TFRecordDataset(paths).batch(4)
     with pytest.raises(ValueError, match=message), naming_damage(paths, VOCAB):
         list(dataset.map(lambda batch: parse_batch(batch, VOCAB)))
-    # In batches too, where the error has the graph around it.
+    # In the pipeline, TensorFlow wraps the error in the graph's message.
     if damage is None:
         with pytest.raises(ValueError, match=message), naming_damage(paths, VOCAB):
             stream(files, 20)
@@ -277,7 +277,7 @@ def test_ids_are_not_wrapped_around(index):
 
 @pytest.fixture
 def corpora(tmp_path):
-    """Two folders: records 0 to 29 in three shards, 100 to 109 in two."""
+    """Writes records 0 to 29 in three shards and 100 to 109 in two, in two folders."""
     for name, begin, sizes in (("a", 0, (12, 8, 10)), ("b", 40, (4, 6))):
         for shard, size in enumerate(sizes):
             rows = [example(n) for n in range(begin, begin + size)]
@@ -299,7 +299,7 @@ def test_corpora_have_their_share_of_the_rows(
     blocks = (order >= 40).reshape(-1, 20)
     assert blocks.sum(1).tolist() == [in_a_block[1]] * 12
     assert len({tuple(block) for block in blocks}) == 12
-    # Within a corpus as ever: each pass holds each record once.
+    # Each pass over a corpus contains each record once.
     for rows, count in ((order[order < 40], 30), (order[order >= 40], 10)):
         passes = rows[: len(rows) // count * count].reshape(-1, count)
         assert all(len(set(one)) == count for one in passes)
@@ -310,7 +310,7 @@ def test_corpora_have_their_share_of_the_rows(
     "start", [4, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 5, 7, 22))]
 )
 def test_a_mixture_of_corpora_is_resumed(corpora, start, monkeypatch):
-    """Within a block, at its end, and after passes over both corpora."""
+    """Resumes within a block, at its end, and after passes over both corpora."""
     monkeypatch.setattr(pipeline, "_BLOCK", 20)
     whole = stream(corpora, 30, weights=(0.7, 0.3))
     rest = stream(corpora, 30 - start, weights=(0.7, 0.3), start_batch=start)
@@ -339,7 +339,7 @@ def of_workers(files, batches, workers, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 def test_workers_without_files_of_their_own_share_the_rows(files, training):
-    """Four workers, three files: together they have the batches of one."""
+    """Four workers on three files read the same batches together as one worker."""
     whole = stream(files, 10, training=training)
     parts = of_workers(files, 10, 4, training=training)
     joined = [
@@ -373,7 +373,7 @@ def test_what_distribution_takes_is_cut_into_the_batches_of_a_worker(files):
 
 
 def test_records_with_a_scheme(files, tmp_path):
-    """The same batches, from what only tf.io.gfile can read."""
+    """Gives the same batches from paths that only tf.io.gfile reads."""
     folder = "ram://records/some"
     tf.io.gfile.makedirs(folder)
     for name in ("train-0.tfrecord", "train-1.tfrecord", "train-2.tfrecord"):

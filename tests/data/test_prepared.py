@@ -1,4 +1,4 @@
-"""Records that are given: one or several folders, one vocabulary, one casing."""
+"""Existing records: one or several folders, one vocabulary, one casing."""
 
 import json
 

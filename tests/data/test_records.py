@@ -69,7 +69,7 @@ def test_counting_names_the_place_of_the_damage(tmp_path):
 
 
 def test_an_empty_example_is_refused(tmp_path):
-    """Its neighbours would get its place otherwise."""
+    """Skipping it would shift the following examples."""
     for rows in ([[], [2, 7, 3]], [[2, 7, 3], []]):
         rows = [np.array(row, np.int32) for row in rows]
         with pytest.raises(ValueError, match=r"a: example \d has no token ids"):
@@ -90,7 +90,7 @@ def test_errors_of_the_disk_name_the_file(number, tmp_path, monkeypatch):
 @pytest.mark.parametrize("length", [1, 7, 125, 512, 5000])
 @pytest.mark.parametrize("largest", [1, 127, 128, 30_521, 2**21, 2**31 - 1])
 def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatch):
-    """Of `tf.train.Example` and `TFRecordWriter`, of examples of many lengths."""
+    """Equals `tf.train.Example` and `TFRecordWriter` for many lengths."""
     monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 4)
     rng = np.random.default_rng(length)
     rows = [rng.integers(0, largest, n, endpoint=True) for n in range(1, length, 97)]

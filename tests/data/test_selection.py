@@ -1,4 +1,4 @@
-"""Which documents are kept: by their own text, and beside all others."""
+"""Document filters and deduplication."""
 
 import random
 import shutil
@@ -46,7 +46,7 @@ def test_facts_are_those_of_the_text():
         ({"max_characters": 8}, ["1234", "5678"], "kept"),
         ({"min_letters": 0.6}, ["abc de 1234"], "few_letters"),
         ({"min_letters": 0.6}, ["abc def 1234"], "kept"),
-        # Vowel signs belong to the letters.
+        # Vowel signs count as letters.
         ({"min_letters": 1.0}, ["\u0939\u093f\u0928\u094d\u0926\u0940"], "kept"),
         ({"max_repeated_lines": 0.4}, ["home", "text", "home", "ab"], "kept"),
         ({"max_repeated_lines": 0.2}, ["home", "text", "home", "ab"], "repeated_lines"),
@@ -76,7 +76,7 @@ def test_shingles():
 
 
 def jaccard(one, other):
-    """Exact similarity of the sets of 5-grams, for words separated by spaces."""
+    """Returns the exact Jaccard similarity of the 5-grams of space-separated words."""
     sets = []
     for document in (one, other):
         words = " ".join(document).split()
@@ -103,7 +103,7 @@ def test_near_duplicates_are_those_of_brute_force(threshold):
     ]
     kinds = {"kept": 0, "duplicate": 0, "near_duplicate": 0}
     for verdict, similarity in zip(found, closest, strict=True):
-        # The estimate has a standard deviation of 0.04.
+        # The standard deviation of the estimate is 0.04.
         if similarity >= threshold + 0.12:
             assert verdict != "kept", similarity
         elif similarity < threshold - 0.12:
@@ -126,7 +126,7 @@ def test_similar_documents_share_a_band():
 
 @pytest.fixture
 def corpus(tmp_path):
-    """300 documents, copies of 40 of them, nearly copies of 30, 20 short ones."""
+    """Writes 300 documents, 40 copies, 30 near-copies and 20 short documents."""
     documents = text(300).split("\n\n")
     near = [document.replace("waa", "wbb", 1) for document in documents[50:80]]
     short = [f"{word} {word}" for word in WORDS[:20]]
@@ -172,7 +172,7 @@ def test_near_duplicates_go_across_files_and_units(corpus, tmp_path):
     options = {"dedup": "near", "shard_megabytes": 0.02}
     manifest = build(corpus, tmp_path / "a", **options)
     assert len(manifest.train) > 4
-    # Some of the 30 have no such word, and are copies.
+    # Some of the 30 near-copies lack the changed word and are exact copies.
     assert manifest.corpus["duplicate"] + manifest.corpus["near_duplicate"] == 70
     assert manifest.corpus["documents"] == 320
 
@@ -225,7 +225,7 @@ def test_spark_builds_the_same_records(corpus, tmp_path, monkeypatch):
     flags = f"--runner={runner}.PySparkRunner"
     build(corpus, tmp_path / "spark", beam=flags, **options)
     assert contents(tmp_path / "local") == contents(tmp_path / "spark")
-    # Its processes have not moved.
+    # Spark's processes keep their working directory.
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("waa wab\n\nwac\n")
     with pytest.raises(ValueError, match=r"failed: FileNotFoundError: .*'a\.txt'$"):

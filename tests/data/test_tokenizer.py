@@ -11,7 +11,7 @@ from tokenizers import BertWordPieceTokenizer
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 
-# Each would be tokenized differently by a tokenizer that skips one of BERT's steps.
+# Each text detects a tokenizer that skips one of BERT's steps.
 HARD = [
     "Hello, World! it's 3.14 (ok)",
     "caf\u00e9 CAF\u00c9 cafe\u0301 na\u00efve \u00c5ngstr\u00f6m",
@@ -46,7 +46,7 @@ def hugging_face(path, lower_case, strip_accents):
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
-    """Every character of HARD, in each form, as a word start and inside a word."""
+    """Every form of each character of HARD, as first and continuing piece."""
     characters = {chr(code) for code in range(33, 127)}
     for lower, strip in ((True, True), (True, False), (False, False)):
         normalizer = BertWordPieceTokenizer(lowercase=lower, strip_accents=strip)
@@ -89,12 +89,12 @@ def test_by_hand(vocabulary):
 
 
 def test_word_limit_is_200_characters(vocabulary):
-    """Longest word: 200, not 100 (pitfall 6 of docs/fidelity.md)."""
+    """The maximum is 200, not 100 (pitfall 6 of docs/fidelity.md)."""
     lengths = (100, 101, 150, 200, 201)
     encoded = WordPiece(vocabulary).encode(["a" * length for length in lengths])
     assert [len(ids) for ids in encoded] == [100, 101, 150, 200, 1]
     assert encoded[-1].tolist() == [vocabulary.unk_id]
-    # Letters of two bytes; of a text only the long words are lost.
+    # The letter has two bytes. Only the long words of a text become [UNK].
     letter = "\u0438"
     text = f"{letter * 200} {letter * 201}.{letter * 900} a{letter * 199}"
     short, mixed = WordPiece(vocabulary).encode([letter * 200, text])

@@ -28,19 +28,19 @@ def surfaces(text, **casing):
     ("text", "expected"),
     [
         ("aB c", [("a", "a"), ("##b", "B"), ("c", "c")]),
-        # One character that becomes one byte less, two that become one, and one that
+        # A character that loses a byte, characters that merge into one, and one that
         # lower-cases to two.
         ("\u00c9a", [("e", "\u00c9"), ("##a", "a")]),
         ("e\u0301\u0302a", [("e", "e\u0301\u0302"), ("##a", "a")]),
         ("\u0130x", [("i", "\u0130"), ("##x", "x")]),
-        # What is deleted belongs to the piece before it.
+        # Deleted characters belong to the preceding piece.
         ("a\u200db\ufe0f c", [("a", "a\u200d"), ("##b", "b\ufe0f"), ("c", "c")]),
-        # Full-width letters and emoji are unknown, and whole.
+        # Unknown full-width letters and emoji stay in one piece.
         ("\uff21\uff22 a", [("[UNK]", "\uff21\uff22"), ("a", "a")]),
         ("\U0001f600\ufe0f.", [("[UNK]", "\U0001f600\ufe0f"), (".", ".")]),
-        # Spaces of all kinds, and line ends.
+        # Unicode spaces and line ends.
         ("\u00a0a\u3000\r\nb", [("a", "a"), ("b", "b")]),
-        # Chinese characters stand alone.
+        # Each Chinese character is a word.
         ("a\u4eacb", [("a", "a"), ("\u4eac", "\u4eac"), ("b", "b")]),
         # A final sigma depends on its neighbors.
         ("\u03a3\u03a3", [("\u03c3", "\u03a3"), ("##\u03c2", "\u03a3")]),
@@ -79,7 +79,7 @@ def test_words_that_are_too_long():
 
 
 def test_random_texts_in_one_batch():
-    """Every known piece normalizes to what it stands for, and they are in order."""
+    """The span of each known piece normalizes to its token, and spans are in order."""
     draw = random.Random(0)
     alphabet = "abAB\u00c9\u0301\u200d\ufe0f .\u4eac\U0001f600\u00a0\n\u0130\u03a3"
     texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(200)]

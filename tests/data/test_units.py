@@ -1,4 +1,4 @@
-"""Units: held-out documents, cutting and grouping, processes."""
+"""Units: held-out documents, splitting and grouping, processes."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_at_least_one_document_is_held_out_and_never_all(fraction, tmp_path):
 def test_a_document_that_is_nearly_all_of_the_corpus_is_not_held_out(
     seed, fraction, tmp_path
 ):
-    """Whichever of the two has the lower hash, and on whichever side of the bound."""
+    """Holds for either order of the hashes and either side of the bound."""
     (tmp_path / "large.txt").write_text(text(1, seed=seed, lines=900))
     (tmp_path / "small.txt").write_text(text(1, seed=seed + 100, lines=3))
     small = sum(map(len, (tmp_path / "small.txt").read_text().splitlines()))

@@ -32,7 +32,7 @@ print(hashlib.sha256("\\n".join(tokens).encode()).hexdigest())
 
 
 def test_training_is_reproducible_in_fresh_processes():
-    # By its path, because importing the package imports TensorFlow: seconds.
+    # Loaded by path, since importing the package also imports TensorFlow.
     path = inspect.getsourcefile(train_vocabulary)
     hashes = [
         subprocess.run(
@@ -79,13 +79,13 @@ def test_alphabet_is_limited_to_the_most_frequent():
 
 
 def unknown_share(text, tokens):
-    """Of characters that are words of their own."""
+    """Returns the share of characters that are not tokens."""
     known = set(tokens)
     return sum(character not in known for character in text) / len(text)
 
 
 def zipf(size, length):
-    """Each of `size` CJK characters as often as Zipf's law says."""
+    """Returns a text of `size` CJK characters with Zipfian frequencies."""
     characters = [chr(0x4E00 + rank) for rank in range(size)]
     total = sum(1 / (rank + 1) for rank in range(size))
     return "".join(
@@ -97,7 +97,7 @@ def zipf(size, length):
 def test_characters_that_stand_alone_fill_half_of_the_vocabulary():
     text = zipf(5000, 500_000)
     tokens = train_vocabulary([text], 8192)
-    # The first n of 5000 ranks have this share of the text.
+    # The share of the text beyond the 4096 most frequent characters.
     expected = 1 - sum(1 / n for n in range(1, 4097)) / sum(
         1 / n for n in range(1, 5001)
     )
@@ -151,7 +151,7 @@ def test_windows_line_ends_and_other_names(tmp_path):
     assert Vocabulary.load(path, **loaded.names) == loaded
 
 
-# The special tokens and further lines.
+# The special tokens and placeholder lines.
 LINES = "\n".join(SPECIAL_TOKENS).encode() + b"\n%s\n"
 
 
@@ -201,9 +201,9 @@ def test_spaces_at_line_ends_are_stripped_and_folders_are_named(tmp_path):
     [(["MKVLA" * 80, "QGTEN" * 80], True), (["\u0e01\u0e33" * 90], False)],
 )
 def test_no_token_is_too_long_for_the_tokenizer(words, lower_case):
-    """Protein sequences and Thai: every line is one word."""
+    """Protein sequences and Thai lines without spaces are single words."""
     tokens = train_vocabulary(words * 9, 400, lower_case=lower_case)
-    # FastBertTokenizer ends with a RuntimeError at 257 bytes.
+    # FastBertTokenizer raises RuntimeError at 257 bytes.
     assert max(len(token.encode()) for token in tokens) <= 256
     tokenizer = WordPiece(Vocabulary(tuple(tokens)), lower_case=lower_case)
     (ids,) = tokenizer.encode([words[0][:150]])

@@ -1,4 +1,4 @@
-"""The table of words gives the ids of `WordPiece`, which are TensorFlow's."""
+"""`WordTable` against `WordPiece`, which uses TensorFlow's tokenizer."""
 
 import random
 import subprocess
@@ -22,7 +22,7 @@ CODES.remove(ord("\n"))
 
 
 def vocabulary(codes):
-    """Characters as they are, in lower case and decomposed, first and inside."""
+    """Characters, their lower case and their parts, as first and continuing pieces."""
     forms = {
         part
         for char in map(chr, codes)
@@ -48,7 +48,7 @@ def test_hard_text(lower_case, strip_accents):
     texts = [text.replace("\n", " ") for text in HARD] * 3
     texts += ["a" * length for length in (199, 200, 201, 500)]
     texts += ["[MASK] ##a #a", "abcdabcabz"]
-    # Of one to four bytes, alone and with neighbors.
+    # Letters of one to four bytes, alone and with neighbors.
     for letter in "a\u0438\u0e01\U00010400":
         texts += [letter * length for length in (67, 199, 200, 201, 500)]
         texts += [f"a {letter * 201}.{letter * 200}\u4e2d{letter * 201} b"]
@@ -59,7 +59,7 @@ def test_hard_text(lower_case, strip_accents):
 
 @CASINGS
 def test_characters_between_letters(lower_case, strip_accents):
-    """The first 12,000 and some of the later ones; the slow test has all of them."""
+    """The first 12,000 characters and a sample; the slow test covers all of them."""
     codes = [*CODES[:12_000], *random.Random(0).sample(CODES, 3000)]
     texts = [f"a{chr(code)}B{chr(code)} {chr(code)}" for code in codes]
     compare(texts, codes, lower_case, strip_accents)
@@ -74,7 +74,7 @@ def test_all_characters(lower_case, strip_accents):
 
 @CASINGS
 def test_mixed_characters(lower_case, strip_accents):
-    """Above all sigmas, whose lower case depends on what follows the punctuation."""
+    """Includes sigmas; their lower case depends on the characters after punctuation."""
     rng = random.Random(1)
     some = "\u03a3\u03a3\u03b1\u0391.'\u2019:\u00ad\u0301\u0345 \u0390\u0130i"
     some += "I-\x01\x0b\u200b\u4e2db\u302e\U0001d165\u00e9\ud55c\U0001f600"
@@ -84,7 +84,7 @@ def test_mixed_characters(lower_case, strip_accents):
 
 @CASINGS
 def test_marks_and_sigmas_without_end(lower_case, strip_accents):
-    """Linear: a text of this size would take minutes in quadratic time."""
+    """Requires linear time; quadratic time takes minutes on these texts."""
     texts = ["a" + "\u0301\u0316" * 100_000, "\u03a3" * 100_000, "\u4e2d" * 100_000]
     texts = [*texts, f"{texts[2]} \u03a3"]
     codes = [0x301, 0x316, 0x3A3, 0x3C2, 0x4E2D]
@@ -92,7 +92,7 @@ def test_marks_and_sigmas_without_end(lower_case, strip_accents):
 
 
 def test_whole_tokens_are_split_and_cut_as_words():
-    """A token with punctuation or of 200 letters is no short cut past the rules."""
+    """Tokens with punctuation or 200 letters do not bypass the rules."""
     tokens = Vocabulary((*SPECIAL_TOKENS, "a=b", "a", "b", "=", "c" * 200, "c"))
     texts = ["a=b", "a\u2260b", "c" * 200, "c" * 201, "C" * 220]
     theirs = WordPiece(tokens).encode(texts)
@@ -112,20 +112,20 @@ def test_lines_are_kept_apart(monkeypatch):
 
 
 def test_a_full_table_forgets_and_goes_on(monkeypatch):
-    """A table of 16 entries, none longer than two characters."""
+    """The table has at most 16 entries of at most two characters."""
     monkeypatch.setattr(words, "_MAX_ENTRIES", 16)
     monkeypatch.setattr(words, "_MAX_CHARACTERS", 2)
     monkeypatch.setattr(words, "_LINES_AT_ONCE", 4)
     rng = random.Random(3)
     lines = [" ".join(rng.choices("abcdefghijklmnop", k=5)) for _ in range(300)]
     lines[100] = " ".join(rng.choices("abcdefghijklmnopqrstuvwxyz.,", k=200))
-    # A mark that goes to TensorFlow's tokenizer, in a short and a long string.
+    # TensorFlow's tokenizer handles this mark, in a short and a long string.
     lines[200] = "a\u302e abcd\u302ebcd a\u302e"
     compare(lines, (), True, True)
 
 
 def test_ordinary_text_loads_no_tensorflow():
-    """Letters with accents, emoji, Chinese and Burmese are ordinary."""
+    """Covers accented letters, emoji, Chinese and Burmese."""
     program = """
 import sys
 from electra_tf.data import building, units

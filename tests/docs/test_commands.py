@@ -1,4 +1,4 @@
-"""Every command line in the docs has existing flags with allowed values."""
+"""Every command line in the docs has valid flags and values."""
 
 import re
 import shlex
@@ -16,12 +16,12 @@ SCRIPTS = {"run_pretraining.py": "pretrain", "run_finetuning.py": "finetune"}
 COMMAND = re.compile(
     r"(?:(?:python -m electra_tf|electra-tf) ([a-z]+)|python (run_\w+\.py))([^|<>&]*)"
 )
-# Placeholders, and a file that a diff makes (test_extending.py).
+# Placeholders, and a file created by a diff in test_extending.py.
 LEFT_OUT = ("...", "--help", "$", "configs/medium.cfg")
 
 
 def command_lines(text):
-    """Commands in blocks and in cells of tables, as (name, arguments)."""
+    """Yields (name, arguments) of commands in code blocks and table cells."""
     fences = re.findall(r"^```(\w*).*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     blocks = [body for language, body in fences if language in ("", "bash")]
     blocks += re.findall(r"^    \S.*(?:\n {4}.*)*", text, re.MULTILINE)

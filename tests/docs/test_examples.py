@@ -14,10 +14,10 @@ import electra_tf as et
 from tests.test_surface import PACKAGES, public_names
 
 PACKAGE = Path(et.__file__).parent
-# Names that an example need not import.
+# Names available to every example.
 GIVEN = {"et": et, "keras": keras, "np": np, "tf": tf}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-# They train, export, or trace a network.
+# Slow modules, which train, export or trace a network.
 LONG = {
     "electra_tf.api.loading",
     "electra_tf.api.base",
@@ -38,7 +38,7 @@ LONG = {
 
 
 def public():
-    """Public classes and functions by the module that has their examples."""
+    """Returns the public classes and functions by defining module."""
     homes = {}
     for package in map(importlib.import_module, PACKAGES):
         for name in public_names(package):
@@ -49,7 +49,7 @@ def public():
 
 
 def with_examples():
-    """Yields the modules of the package with examples, without their import."""
+    """Yields the modules with examples without importing them."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if ">>> " in path.read_text("utf-8"):
             parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -73,7 +73,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     given = {**vars(module), **GIVEN}
-    # The docstring of a package defines names for all examples in it.
+    # The package docstring defines names for all examples of the package.
     package = importlib.import_module(module.__package__)
     for example in doctest.DocTestParser().get_examples(package.__doc__):
         exec(example.source, given)

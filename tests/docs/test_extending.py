@@ -1,4 +1,4 @@
-"""The diffs of docs/extending.md, applied to a copy of the package, work."""
+"""The diffs of docs/extending.md work on a copy of the package."""
 
 import os
 import re

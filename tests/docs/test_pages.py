@@ -23,7 +23,7 @@ HERE = {"python.md", "serving.md", "finetuning.md"}
 FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
 
 
-# Of python.md; it needs records, and tests/test_readme.py runs it.
+# tests/test_readme.py runs this block of python.md, which needs records.
 PRETRAINING = "et.Electra("
 
 
@@ -33,7 +33,7 @@ def blocks(page):
 
 
 def run(page, **names):
-    """Executes a page; returns its names."""
+    """Executes a page and returns its namespace."""
     for code in blocks(page):
         if PRETRAINING in code:
             continue
@@ -64,7 +64,7 @@ def place(tmp_path_factory):
         **{"train": table, "eval": table, "encoder": "mini", "epochs": 1, "seeds": 1},
         **{"output_dir": place / "runs" / "cola", "max_seq_length": 32},
     }
-    # Exit code 1: nothing is learned from so little.
+    # The exit code is 1, since this little data does not beat the baseline.
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         arguments = [f"--{name}={value}" for name, value in flags.items()]
@@ -82,7 +82,7 @@ def test_python(place, monkeypatch):
 
 @pytest.mark.slow
 def test_serving(place, monkeypatch):
-    """Two runtimes, with the tokenizer outside, answer as the SavedModel does."""
+    """LiteRT and ONNX Runtime, with an external tokenizer, match the SavedModel."""
     monkeypatch.chdir(place)
     pytest.importorskip("ai_edge_litert")
     pytest.importorskip("onnxruntime")
@@ -122,7 +122,7 @@ def test_finetuning(place, monkeypatch):
 
 
 def test_names_in_the_table_of_features_exist():
-    """Commands, names and files of our columns; test_readme checks the flags."""
+    """Covers commands, names and files of our columns; test_readme checks the flags."""
     import electra_tf as et
 
     lines = (ROOT / "docs" / "ecosystem.md").read_text("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Tests that the docs name exist, and pytest collects them."""
+"""Tests named in the docs exist, and pytest collects them."""
 
 import ast
 import re
@@ -15,14 +15,14 @@ NAMED = re.compile(r"tests/[\w/]+(?:\.py|(?![\w.]))(?:::\w+)?")
 
 
 def collected(path):
-    """Names of the tests of a file."""
+    """Returns the names of the tests in a file."""
     tree = ast.parse(path.read_text("utf-8"))
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return {name for name in names if name.startswith("test_")}
 
 
 def problem(named):
-    """Returns an error for the name of a test, or of a file or folder of tests."""
+    """Returns an error message for a named test, test file or test folder."""
     name, _, test = named.partition("::")
     path = ROOT / name
     if not path.exists():

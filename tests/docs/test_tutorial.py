@@ -20,7 +20,7 @@ STEP = re.compile(
 
 
 def steps():
-    """Yields the commands of the page, and a command to write each of its files."""
+    """Yields the page's commands, and a command that writes each of its files."""
     for step in STEP.finditer(PAGE):
         if step["shell"]:
             yield step["shell"]
@@ -46,7 +46,7 @@ def test_the_steps_run(tmp_path):
         (tmp_path / name).symlink_to(ROOT / name)
     script = "\n".join(["set -euo pipefail", *steps()])
     script = script.replace("8000", str(free_port()))
-    # As many steps as it takes to see that they run.
+    # A few steps are enough to test the commands.
     for long in ("120 --warmup_steps=20", "40 --warmup_steps=10"):
         assert long in script
         script = script.replace(long, "8 --warmup_steps=2")

@@ -1,4 +1,4 @@
-"""A file with each trap, which doctor names, and a healthy file of each kind."""
+"""Findings of the doctor: one file per trap, and a healthy file of each kind."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def said(findings):
-    """What is not all right: (level, trap) to the texts."""
+    """Maps (level, trap) to the texts of all findings that are not OK."""
     found = {}
     for finding in findings:
         if finding.level != doctor.OK:
@@ -31,7 +31,7 @@ def said(findings):
 
 
 def check(findings, level, trap, text):
-    """Exactly this trap is named."""
+    """Checks that the findings contain exactly this trap."""
     found = said(findings)
     assert found.keys() == {(level, trap)}
     assert text in found[level, trap]
@@ -58,7 +58,7 @@ def edit_json(path, edit):
 
 
 def edit_weights(path, edit, names=("discriminator", "generator", "encoder")):
-    """Changes the variables with `edit(path, value)`, which returns None or a value."""
+    """Edits the variables; `edit(path, value)` returns a new value or None."""
     for name in names:
         file = path / f"{name}.keras"
         model = keras.saving.load_model(file, compile=False)
@@ -108,7 +108,7 @@ def test_a_masked_lm_lacks_nothing(tmp_path):
 
 
 def test_an_untied_pair(tmp_path):
-    """On purpose a warning; where the flags say tied, files of two runs."""
+    """A warning with --sharing=nes; a problem if the flags require tied embeddings."""
     model = tiny_run.electra(tied=False)
     run = tiny_run.save(tmp_path, model, num_train_steps=500, sharing="nes")
     check(examine(run), "WARNING", "files", "do not share their embeddings")
@@ -166,7 +166,7 @@ def test_vocabularies_that_do_not_fit(folder, tokens, level, text):
     (folder / "vocab.txt").unlink()
     if tokens:
         (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
-    # What cannot be read at all is a finding of the reader.
+    # The reader itself reports unreadable vocabularies.
     trap = "files" if text in ("special tokens missing: [MASK]", "occurs twice") else ""
     check(examine(folder), level, trap or "vocabulary", text)
 
@@ -342,7 +342,7 @@ def test_configs_that_cannot_be_read(tmp_path):
 
 @pytest.fixture
 def pair(tmp_path):
-    """Folders of a discriminator and of its generator, as transformers wrote them."""
+    """Returns a discriminator and its generator, saved by transformers."""
     one = Path(shutil.copytree(GOLDEN / "projected", tmp_path / "discriminator"))
     return one, (one / "generator").rename(tmp_path / "generator")
 
