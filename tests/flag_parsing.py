@@ -1,9 +1,9 @@
-"""A config from command-line arguments, as the run scripts read them."""
+"""Parses command-line arguments into a config, as the run scripts do."""
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainConfig
 
-# A run small enough to be built in a test.
+# Flags of a run small enough for a test.
 SMALL = [
     "--num_train_steps=10",
     "--max_seq_length=16",

@@ -1,7 +1,7 @@
-"""The MirroredStrategies of the test process, one for each number of devices.
+"""MirroredStrategies of the test process, one per number of devices.
 
-A second object over the same devices makes collective operations of the two meet
-("Shape mismatch in the collective instance"), so every test has to ask here.
+Collective operations of two strategies over the same devices collide ("Shape mismatch
+in the collective instance"), so all tests share these objects.
 """
 
 import functools
@@ -12,10 +12,10 @@ import tensorflow as tf
 
 @functools.cache
 def cpus(count):
-    """The default strategy for one."""
+    """Returns a strategy of `count` CPUs; the default strategy for one."""
     if count == 1:
         return tf.distribute.get_strategy()
-    # Two have collective operations, as on GPUs; those of others would meet these.
+    # Two devices use collectives, as GPUs do; more strategies of that kind collide.
     sums = None if count == 2 else tf.distribute.ReductionToOneDevice()
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)], sums)
 
@@ -25,7 +25,7 @@ def two_cpus():
 
 
 def free_ports(count):
-    """Ports of this machine that nothing listens on."""
+    """Returns unused ports of this machine."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

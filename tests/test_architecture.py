@@ -1,4 +1,4 @@
-"""Who may import whom: seven steps, arrows down, no exemption and no cycle."""
+"""Import rules of the package: seven layers, no upward import and no cycle."""
 
 import ast
 import graphlib
@@ -9,7 +9,7 @@ import grimp
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "electra_tf"
-# A package imports those of lower steps and itself; never its neighbors.
+# A package imports packages of lower steps and itself, not its neighbors.
 STEPS = (
     ("errors", "features", "files", "config", "cli"),
     ("layers",),
@@ -19,8 +19,8 @@ STEPS = (
     ("runs", "interop"),
     ("comparison", "analysis", "doctor", "api"),
 )
-# Of the lowest step only the commands' part imports another, since flags are made of
-# the dataclasses of config. The table of commands names functions as strings.
+# In the lowest step only `cli` imports another package, because flags come from the
+# dataclasses of config. The table of commands names functions as strings.
 ALLOWED = {
     "errors": set(),
     "features": {"errors"},
@@ -37,7 +37,7 @@ ROOT_NAMES = {"lazily", "__version__"}
 
 
 def homes(path):
-    """The modules of a package's lazy names."""
+    """Modules of the lazy names of a package."""
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
             return {*ast.literal_eval(node.value).values()}
@@ -45,7 +45,7 @@ def homes(path):
 
 
 def graph():
-    """Imports of all modules, also in functions; lazy names are imports of packages."""
+    """Import graph of all modules, with imports in functions and lazy names."""
     found = grimp.build_graph(
         "electra_tf", include_external_packages=True, cache_dir=None
     )
@@ -61,7 +61,7 @@ MODULES = {name for name in GRAPH.modules if name.split(".")[0] == "electra_tf"}
 
 
 def imported(unit):
-    """Modules that those of a package, or a module at the top, import."""
+    """Modules imported by a package or a top-level module."""
     whole = f"electra_tf.{unit}"
     own = {whole} | GRAPH.find_descendants(whole)
     return set().union(*map(GRAPH.find_modules_directly_imported_by, own)) - own
@@ -100,7 +100,7 @@ def test_config_needs_no_library_and_commands_no_tensorflow():
 def test_the_top_of_the_package_is_nearly_empty():
     loose = {path.stem for path in PACKAGE.glob("*.py")}
     assert loose == {"__init__", "__main__", "errors", "features", "files", "cli"}
-    # The names of the root are strings, so importing it imports nothing.
+    # Names of the root are lazy, so its import does not import submodules.
     root = GRAPH.find_modules_directly_imported_by("electra_tf")
     assert root <= sys.stdlib_module_names
 
@@ -112,7 +112,7 @@ def test_no_cycle_between_modules():
 
 
 def test_fine_tuning_imports_nothing_of_pretraining():
-    """It takes any encoder, and starts without the models of the paper."""
+    """Fine-tuning accepts any encoder, without the models of the paper."""
 
     def units(module):
         names = GRAPH.find_upstream_modules(module) & MODULES - {"electra_tf"}

@@ -1,4 +1,4 @@
-"""Flags, help, errors and progress, as every command has them."""
+"""Flags, help, errors and progress of all commands."""
 
 import dataclasses
 import io
@@ -78,7 +78,7 @@ def test_every_kind_of_flag_is_read():
         ("--count=0", "--count must be at least 1, got 0"),
         ("--count=many", "count"),
         ("--coun=3", "Unknown flag --coun. Did you mean --count?"),
-        # Absl compares names letter by letter, and recursively.
+        # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
         ("--words=a\0b", "--words has a NUL character"),
@@ -98,7 +98,7 @@ def test_wrong_flags_are_one_line(argument, message, capsys):
 
 
 def test_flags_that_need_another_one():
-    """Only where flags are parsed: what an earlier version stored is still read."""
+    """Only parsing checks this; stored configs of earlier versions still load."""
     given = ["--mode=slow", "--speed=2", "--name=two", "--nonot_one"]
     assert cli.parse(Small, [*given, "--from=x", "--depth=2"]).speed == 2
     assert cli.parse(Small, ["--speed=1", "--not_one"]).speed == 1
@@ -181,7 +181,7 @@ def test_help_imports_no_tensorflow(arguments):
 
 
 def test_the_list_of_commands():
-    """Needs neither a config nor TensorFlow, so that it takes no time."""
+    """The list is fast, because it imports neither config nor TensorFlow."""
     done = program("-X", "importtime", "-m", "electra_tf", "--help")
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     heavy = {"tensorflow", "keras", "numpy", "tqdm", "electra_tf.config.pretraining"}
@@ -221,7 +221,7 @@ def test_errors_are_one_line_and_exit_codes_are_told(capsys, monkeypatch):
     assert caught.value.code == cli.INTERRUPTED == 130
     assert capsys.readouterr().err == "interrupted\n"
     assert cli.STOPPED == 75
-    # Bugs keep their traceback, and ELECTRA_TF_DEBUG shows that of every error.
+    # Bugs keep their traceback; ELECTRA_TF_DEBUG shows the traceback of any error.
     for bug in (KeyError, ValueError):
         with pytest.raises(bug), cli.clear_errors():
             raise bug("bug")

@@ -1,7 +1,7 @@
-"""What every public layer and model does: what Keras asks of one, class by class.
+"""Keras contracts of every public layer and model.
 
-Configs go round in ``test_surface.py``; here are the eager and the symbolic call, a
-step, mixed precision, and saving. Optimizer and schedule have their own tests.
+Covers eager and symbolic calls, a training step, mixed precision and saving. Tests of
+configs are in ``test_surface.py``; optimizer and schedule have their own tests.
 """
 
 import keras
@@ -102,7 +102,7 @@ def symbols(values):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_files_and_a_step(name, tmp_path):
-    """Eager and symbolic calls agree, a copy answers the same, and a step moves it."""
+    """Eager and symbolic calls agree; a copy has equal outputs; a step trains."""
     part, arguments, named, eager = called(name)
     assert part.built
     assert all(np.isfinite(np.array(x, np.float64)).all() for x in eager)
@@ -111,9 +111,9 @@ def test_calls_files_and_a_step(name, tmp_path):
         assert found.dtype == wanted.dtype.name
         assert len(found.shape) == len(wanted.shape)
         pairs = zip(found.shape, wanted.shape, strict=True)
-        # What follows from a length is not always known symbolically.
+        # Some sizes are unknown in symbolic shapes.
         assert all(known in (None, size) for known, size in pairs)
-    # Deltas add to the table of a lender, which is saved with the model of both
+    # Deltas need the table of the lender, which is saved with the whole model
     # (tests/golden/recipes.py, tests/end_to_end/test_objectives.py).
     if name != "DeltaEmbedding":
         loaded = saved_and_loaded(part, arguments, named, tmp_path / "saved.keras")
@@ -124,7 +124,7 @@ def test_calls_files_and_a_step(name, tmp_path):
 
 
 def saved_and_loaded(part, arguments, named, path):
-    """A copy: of a model by its file, of a layer by its config and weights."""
+    """Copies a model by its file, a layer by its config and weights."""
     if isinstance(part, keras.Model):
         part.save(path)
         loaded = keras.saving.load_model(path)
@@ -138,7 +138,7 @@ def saved_and_loaded(part, arguments, named, path):
 
 
 def check_step(name, part, arguments, named):
-    """An update moves most of what is trained, to finite values."""
+    """Checks that an update changes most trainable variables, to finite values."""
     trained = part.trainable_variables
     if not trained:
         assert name in ("Dropout", "UnigramGenerator")
@@ -146,7 +146,7 @@ def check_step(name, part, arguments, named):
     with tf.GradientTape() as tape:
         outputs = tf.nest.flatten(part(*arguments, **named))
         numbers = [x for x in outputs if x.dtype.is_floating]
-        # A plain sum of normalized numbers has no gradient.
+        # The sum of normalized outputs has zero gradient.
         loss = tf.add_n([tf.reduce_sum(tf.square(x - 0.5)) for x in numbers])
     gradients = tape.gradient(loss, [v.value for v in trained])
     pairs = [(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None]

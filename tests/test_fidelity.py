@@ -1,4 +1,4 @@
-"""docs/fidelity.md and the code agree on what deviates from the original."""
+"""docs/fidelity.md and the code list the same deviations from the original."""
 
 import collections
 import re
@@ -9,7 +9,7 @@ ROW = re.compile(r"^\| `(electra_tf/[\w/]+\.py)` \| (.+) \| (.+) \|$", re.MULTIL
 
 
 def deviations():
-    """How many `Deviation:` comments each file has."""
+    """Number of `Deviation:` comments by file."""
     counts = {
         path.relative_to(ROOT).as_posix(): path.read_text().count("Deviation:")
         for path in (ROOT / "electra_tf").rglob("*.py")

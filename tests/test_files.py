@@ -1,4 +1,4 @@
-"""Files are whole or not there, whatever happens while they are written."""
+"""Atomic file writes, locks and cleanup after kills."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_the_temporary_name_keeps_the_suffix(tmp_path):
-    """Keras and matplotlib choose the format by it."""
+    """Keras and matplotlib choose the format by the suffix."""
     with files.replacing(tmp_path / "model.keras") as part:
         assert part.suffix == ".keras"
         part.write_bytes(b"x")
@@ -144,7 +144,7 @@ def die(*_):
 
 
 def kill_between(parent, old_steps_aside):
-    """Replaces a folder in a process that is killed when the old one has moved."""
+    """Replaces a folder; the process is killed between the two renames."""
     if old_steps_aside:
         rename = os.replace
         files._exchange = lambda one, other: False
@@ -166,7 +166,7 @@ def test_killed_while_a_folder_takes_the_place_of_another(tmp_path, old_steps_as
     process.join()
     assert process.exitcode == -signal.SIGKILL
     there = tmp_path / "folder" / "inside"
-    # Linux lets two folders change places at once; elsewhere there is none for a while.
+    # Linux exchanges two folders atomically; other systems need two renames.
     assert there.exists() != old_steps_aside
     assert len(list(tmp_path.iterdir())) == 2
     files.remove_leftovers(tmp_path)
@@ -187,7 +187,7 @@ def test_whoever_writes_next_removes_what_a_dead_process_left(tmp_path):
     process.start()
     process.join()
     (left,) = tmp_path.iterdir()
-    # Of another host nobody can tell.
+    # Processes of another host cannot be checked.
     others = tmp_path / f".other.part-{process.pid}-00000000.txt"
     others.touch()
     files.write_text(tmp_path / "another", "x")
@@ -198,7 +198,7 @@ def test_whoever_writes_next_removes_what_a_dead_process_left(tmp_path):
 
 @pytest.mark.parametrize("is_folder", [False, True])
 def test_leftovers_of_an_earlier_process_with_this_number(tmp_path, is_folder):
-    """In containers every process may have the same number and host."""
+    """In containers processes can share process id and host name."""
     target = tmp_path / "out"
     for _ in range(2):
         with files.replacing(target) as part:
@@ -229,14 +229,14 @@ def hold(folder, held, release):
 
 @pytest.fixture
 def other(tmp_path):
-    """A process that owns the folder; ended by setting ``release`` or by a kill."""
+    """A process that holds the lock of the folder until ``release`` or a kill."""
     spawn = multiprocessing.get_context("spawn")
     held, release = spawn.Event(), spawn.Event()
     process = spawn.Process(target=hold, args=(tmp_path, held, release))
     process.start()
     assert held.wait(60)
     yield process, release
-    # An event waits for its waiters, and a killed one never wakes.
+    # Setting an event with a killed waiter would block.
     if process.is_alive():
         release.set()
     process.join()

@@ -1,8 +1,8 @@
-"""What users have from before the reorganisation still works, and works the same.
+"""Compatibility with runs, records and models of earlier versions.
 
-The files in tests/golden/ were made by the code of commit 1e4ff67. Only names of the
-interface are used here: the scripts, ``python -m electra_tf NAME``, ``electra_tf``'s
-root, and the loaders of Keras and TensorFlow.
+The files in tests/golden/ come from commit 1e4ff67. The tests use the public interface
+only: the scripts, ``python -m electra_tf NAME``, the root of ``electra_tf``, and the
+loaders of Keras and TensorFlow.
 """
 
 import json
@@ -27,12 +27,12 @@ def read(path):
 
 
 def rows(text):
-    """JSON lines."""
+    """Parses JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def assert_close(found, expected, tolerance, where=""):
-    """Nested plain values: numbers nearly, all else exactly equal."""
+    """Compares nested values: numbers approximately, all else exactly."""
     if isinstance(expected, float):
         assert found == pytest.approx(expected, rel=tolerance, abs=tolerance), where
     elif isinstance(expected, dict):
@@ -62,18 +62,18 @@ def assert_arrays(found, expected, tolerance):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """The stored runs; not to be written to."""
+    """The stored runs, read-only."""
     return archive.unpack("runs", tmp_path_factory.mktemp("stored"))
 
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """A copy of the stored runs, which is the current folder."""
+    """A copy of the stored runs as current folder."""
     monkeypatch.chdir(archive.unpack("runs", tmp_path))
     return tmp_path
 
 
-# -- Pretraining goes on ---------------------------------------------------------------
+# -- Resumed pretraining ---------------------------------------------------------------
 
 
 def tensors(model_dir, step=12):
@@ -81,17 +81,17 @@ def tensors(model_dir, step=12):
     return {
         name: reader.get_tensor(name)
         for name in reader.get_variable_to_shape_map()
-        # Counts the checkpoints that a process has saved.
+        # The save counter depends on the process.
         if "VARIABLE_VALUE" in name and "save_counter" not in name
     }
 
 
-# Estimated from 2,048 thresholds now, from 200 then.
+# Now estimated from 2,048 thresholds, formerly from 200.
 AUC = ("discriminator_auc", "copy_auc")
 
 
 def losses(model_dir, after):
-    """Logged numbers of the steps after this one, but for times and the last line."""
+    """Logged metrics after a step, without times and AUC."""
     logged = rows((model_dir / "metrics.jsonl").read_text())
     return [
         {
@@ -105,11 +105,8 @@ def losses(model_dir, after):
 
 
 def assert_config(found, expected, kind=PretrainConfig):
-    """Flags are as they were; those that did not exist then have their defaults.
-
-    Those that do not exist any more had theirs.
-    """
-    # As JSON has them: lists.
+    """Checks that flags are unchanged; new and removed flags have their defaults."""
+    # JSON turns tuples into lists.
     defaults = json.loads(json.dumps(fields.to_flat(kind())))
     new = {flag: defaults[flag] for flag in found.keys() - expected.keys()}
     gone = {
@@ -138,11 +135,11 @@ def assert_goes_on(runs, stored, name, whole, run=in_this_one):
     assert_arrays(tensors(runs / name), tensors(stored / whole), tolerance)
     expected = losses(stored / whole, step)
     assert expected
-    # More is logged now; what was logged then still is.
+    # All earlier metrics are still logged; there are new ones.
     pairs = zip(losses(runs / name, step), expected, strict=True)
     found = [{k: row[k] for k in row if k in was} for row, was in pairs]
     assert_close(found, expected, 1e-4)
-    # The settings were taken for the same ones, and written again as they were.
+    # The settings are accepted as equal and written unchanged.
     before, after = (read(x / name / "config.json") for x in (stored, runs))
     assert_config(after["config"], before["config"])
     assert after["data"] == before["data"]
@@ -173,7 +170,7 @@ def systems(tmp_path_factory):
 
 
 def flags_of(config):
-    """Stored settings as flags, without removed flags."""
+    """Yields stored settings as flags, without removed flags."""
     for name, value in config.items():
         if name in PretrainConfig.REMOVED:
             continue
@@ -196,7 +193,7 @@ def flags_of(config):
     ],
 )
 def test_stored_settings_are_accepted(runs, systems, name):
-    """A folder with this config.json is that of a run with the same settings."""
+    """A stored config.json equals the config of its flags."""
     config = systems[name]["config"]
     runs.joinpath(name).mkdir()
     described = {"config": config, "data": systems[name]["data"]}
@@ -213,7 +210,7 @@ def test_stored_settings_are_accepted(runs, systems, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipes.SYSTEMS)
 def test_a_system_is_trained_as_it_was(runs, systems, name):
-    """From stored settings: the same are written, and the weights become the same."""
+    """Stored settings reproduce config, data and weights."""
     expected = systems[name]
     shutil.rmtree(runs / name, ignore_errors=True)
     flags = flags_of(expected["config"])
@@ -225,9 +222,9 @@ def test_a_system_is_trained_as_it_was(runs, systems, name):
     assert_close(found["checkpoint"], expected["checkpoint"], 1e-4)
 
 
-# Defaults that differed between two commands and now are one.
+# Changed defaults: two commands now share one.
 CHANGED = {("records", "--vocab_size"): 30522}
-# Flags that are gone: a stored config may have their default (``fields.REMOVED``).
+# Removed flags: a stored config may have their default (``fields.REMOVED``).
 GONE = {
     *(("run_finetuning", f"--{name}") for name in FinetuneConfig.REMOVED),
     *(("run_pretraining", f"--{name}") for name in PretrainConfig.REMOVED),
@@ -280,7 +277,7 @@ def models(tmp_path_factory):
 
 
 def answers(folder):
-    """What stored models say now, and what they said."""
+    """Returns current and stored outputs of the stored models."""
     command = [sys.executable, str(HERE / "answers.py"), str(folder), "now"]
     code, said = commands.start(command, folder)
     assert code == 0, said[-3000:]
@@ -311,18 +308,18 @@ def test_all_saved_models_answer_and_are_trained_on_as_they_were(models):
     assert found.keys() == expected.keys()
     assert expected["two_tower/whole"]["class"] == "TwoTowerElectra"
     expected["two_tower/whole"]["class"] = "Electra"
-    # A group of variables cannot be clipped apart any more.
+    # Separate clipping of variable groups is removed.
     for model in expected.values():
         if "optimizer" in model and model["optimizer"]["config"].pop("clip_groups"):
             model["optimizer"]["variables"].pop()
             model["optimizer"]["magnitudes"].pop()
-    # Metrics over the tokens that can be replaced are new.
+    # Metrics over replaceable tokens are new.
     added = numbers.keys() - expected_numbers.keys()
     assert expected_numbers.keys() <= numbers.keys()
     assert all("replaceable" in name for name in added)
     assert_same_models(found, expected)
     assert_same_outputs(numbers, expected_numbers)
-    # The update of the one that clipped a group apart.
+    # This model clipped a group separately, so its update differs.
     apart = "electra/whole:weights"
     for name in expected_numbers:
         if ":output_" not in name and not name.endswith(AUC) and name != apart:
@@ -374,7 +371,7 @@ def test_a_finished_run_is_not_trained_again(runs):
 
 @pytest.mark.slow
 def test_a_finished_run_is_a_start(runs):
-    """--init_from, and the encoder of an import that conversion makes of it."""
+    """Covers --init_from and the encoder of a converted run."""
     flags = recipes.pretraining("new", "--init_from=finished", "--dry_run")
     code, _, said = commands.call("run_pretraining", *flags)
     assert code == 0, said
@@ -399,7 +396,7 @@ def test_a_finished_task_is_not_replaced(runs):
 def test_a_task_is_fine_tuned_as_it_was(runs, stored):
     flags = (*recipes.FINETUNING, "--overwrite")
     code, output, said = commands.call("run_finetuning", *flags)
-    # Since then the code says whether anything was learned, and files say more.
+    # The exit code is new: 1 if every seed failed. Files have new entries.
     assert code == ("every seed failed" in output + said), said
     for name in ("results.json", "task.json"):
         found, expected = (read(x / "task" / name) for x in (runs, stored))
@@ -407,7 +404,7 @@ def test_a_task_is_fine_tuned_as_it_was(runs, stored):
     found, expected = (read(x / "task" / "config.json") for x in (runs, stored))
     assert found["settings"] == expected["settings"]
     settings = {**found["config"], "overwrite": False}
-    # Rows are not kept any more; where they were decided nothing.
+    # The cache of rows is removed; its folder did not affect results.
     del expected["config"]["cache_dir"]
     assert_config(settings, expected["config"], FinetuneConfig)
     code, out, said = commands.call("predict", "--model=task", *recipes.TEXTS)

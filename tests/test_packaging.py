@@ -1,4 +1,4 @@
-"""`pip install .` gives every package, command and flagfile."""
+"""`pip install .` installs all packages, commands and flagfiles."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ SETUPTOOLS = PROJECT["tool"]["setuptools"]
 FLAGFILES = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").glob("**/*.cfg")
 )
-# What a build reads.
+# Inputs of a build.
 SOURCES = ("electra_tf", "configs", "pyproject.toml", "requirements.txt")
 SOURCES += ("README.md", "LICENSE")
 
@@ -45,10 +45,10 @@ def test_the_newest_release_of_the_changelog_is_this_version():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     found = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    # What is not cut yet stands above.
+    # Only "Unreleased" may precede the releases.
     assert len(found) == len(headings[headings[0] == "Unreleased" :])
     numbers = [tuple(map(int, version.split("."))) for version, _ in found]
-    # Or the version that is being worked on.
+    # The version may also be the next, unreleased one.
     is_next = headings[0] == "Unreleased" and electra_tf.__version__ > found[0][0]
     assert electra_tf.__version__ == found[0][0] or is_next
     assert numbers == sorted(numbers, reverse=True)
@@ -72,7 +72,7 @@ def test_commands_start(name, capsys):
 
 
 def test_requirements_have_upper_bounds():
-    """But for those that only add names."""
+    """Except importlib_resources, a backport."""
     lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
     needed = [line.partition("#")[0].strip() for line in lines]
     open_ended = [line for line in needed if line and "<" not in line]
@@ -92,7 +92,7 @@ def test_flagfiles_are_found_by_name_from_another_folder(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the library as `pip install` leaves it, built from a copy."""
+    """A folder with the library after `pip install`, built from a copy."""
     work = tmp_path_factory.mktemp("packaging")
     (work / "source").mkdir()
     for name in SOURCES:
@@ -144,7 +144,7 @@ def test_the_wheel_holds_all_files(installed):
 
 @pytest.mark.slow
 def test_the_code_of_the_readme_in_an_empty_folder(installed, tmp_path):
-    """Loss and score improve, and beat TF-IDF, which beats random weights (73 %)."""
+    """Loss and score improve; the score beats TF-IDF and random weights (73 %)."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert code in (ROOT / "docs" / "index.md").read_text()
     assert len([line for line in code.splitlines() if line]) == 5
@@ -177,14 +177,14 @@ def test_installed_commands_find_flagfiles(installed, tmp_path):
     done = run(installed, tmp_path, "pretrain", tiny, "--help")
     assert done.returncode == 0
     assert "--objective" in done.stdout
-    # An error that only somebody who has read the file can make.
+    # The error depends on a value of the flagfile.
     done = run(installed, tmp_path, "pretrain", tiny, "--hidden_size=100")
     assert done.returncode == 1
     assert "--hidden_size=100 is not divisible by --num_heads=8" in done.stderr
     done = run(installed, tmp_path, "pretrain", "--flagfile=configs/tyny.cfg")
     assert done.returncode == 1
     assert "Did you mean configs/tiny.cfg" in done.stderr
-    # Flagfiles within flagfiles, and within the flags of a comparison's systems.
+    # Flagfiles nested in flagfiles and in the systems of a comparison.
     for name, wrong in (
         ("pretrain", "configs/objectives/reinforce.cfg"),
         ("compare", "configs/compare/table5.cfg"),

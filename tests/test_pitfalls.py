@@ -1,4 +1,4 @@
-"""Every pitfall of docs/fidelity.md has a test, and the test says so."""
+"""Every pitfall of docs/fidelity.md has a test that mentions its number."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ MENTION = re.compile(r"pitfalls? ((?:\d+(?:, | and | to )?)+)", re.IGNORECASE)
 
 
 def rows(text):
-    """(number, pitfall, tests) of the table in our section."""
+    """Rows (number, pitfall, tests) of the pitfall table."""
     section = text.partition(SECTION)[2].partition("\n## ")[0]
     cells = [line.strip("| ").split(" | ") for line in section.splitlines()]
     return [
@@ -29,14 +29,14 @@ TABLE = rows((ROOT / "docs" / "fidelity.md").read_text())
 
 
 def mentioned(text):
-    """The numbers that a text mentions as pitfalls."""
+    """Pitfall numbers in a text."""
     return {
         int(n) for found in MENTION.findall(text) for n in re.findall(r"\d+", found)
     }
 
 
 def source_of(path, name):
-    """Source of a test function, or None if there is no such function."""
+    """Source of a test function, or None if it does not exist."""
     source = (ROOT / path).read_text() if (ROOT / path).exists() else ""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:

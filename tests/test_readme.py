@@ -1,4 +1,4 @@
-"""README and docs against the code: examples run; flags, files and links exist."""
+"""README and docs: examples run; flags, files and links exist."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_readme_is_a_page():
 
 @pytest.mark.slow
 def test_pretraining_example_runs(tmp_path, monkeypatch):
-    """Other Python: tests/docs/test_pages.py and tests/test_packaging.py."""
+    """tests/docs/test_pages.py and tests/test_packaging.py run the other examples."""
     code = re.findall(r"```python\n(.*?)```", PYTHON, re.DOTALL)[-1]
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 17
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_file_tree_names_what_exists():
     for name in listed:
         matches = [*ROOT.glob(name), *(ROOT / "electra_tf").glob(name)]
         assert matches, f"the file tree names {name}, which does not exist"
-    # Every module and folder of the package is in the tree.
+    # The tree contains every module and folder of the package.
     for path in (ROOT / "electra_tf").iterdir():
         name = f"{path.name}/" if path.is_dir() else path.name
         if name.startswith("__") or name == "py.typed":
@@ -119,7 +119,7 @@ def test_flags_that_docs_name_exist():
 
 
 def _benchmark_flags():
-    """Flags that benchmarks and fuzzing, which have parsers, define by name."""
+    """Flags of the argument parsers in benchmarks and fuzzing."""
     scripts = [
         *(ROOT / "benchmarks").glob("*.py"),
         *(ROOT / "examples").glob("*.py"),

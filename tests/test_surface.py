@@ -1,4 +1,4 @@
-"""What users may rely on: public names and registered classes."""
+"""Public names and registered classes."""
 
 import importlib
 import inspect
@@ -120,7 +120,7 @@ def text_model(cls, head, kind, **task):
     )
 
 
-# One object of every registered class, built with other values than the defaults.
+# One object of every registered class, built with values that are not defaults.
 BLOCK = {
     "dropout": 0.2,
     "attention_dropout": 0.3,
@@ -294,7 +294,7 @@ def test_every_keras_class_is_registered_and_has_an_example():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_configs_round_trip(name):
-    """Every constructor argument is in the config, and survives."""
+    """The config contains every constructor argument and restores it."""
     original = EXAMPLES[name]()
     config = json.loads(json.dumps(original.get_config()))
     arguments = {
@@ -317,7 +317,7 @@ def test_configs_round_trip(name):
 
 
 def variables(value):
-    """Variables of a layer, of what it borrows from, and of an optimizer."""
+    """Variables of a layer or optimizer, and of the layer's lender."""
     lender = getattr(value, "lender", None)
     own = getattr(value, "variables", [])
     return [*own, *(lender.variables if lender else [])]
@@ -325,7 +325,7 @@ def variables(value):
 
 @pytest.mark.slow
 def test_importing_the_api_registers_every_class():
-    """No other import is needed to load models; the package alone imports nothing."""
+    """Loading models needs only the API; the package alone does not import Keras."""
     code = (
         "import sys, electra_tf as et; "
         "assert not {'tensorflow', 'keras', 'numpy'} & sys.modules.keys(); "
@@ -340,7 +340,7 @@ def test_importing_the_api_registers_every_class():
         capture_output=True,
         text=True,
     )
-    # TensorFlow's log is off unless the user has set its level.
+    # TensorFlow's log is off unless the user sets its level.
     assert done.stderr == ""
     list(modules())
     ours = {

@@ -1,4 +1,4 @@
-"""Tiny models and batches that several tests share."""
+"""Tiny models and batches for several tests."""
 
 import keras
 import numpy as np
@@ -15,11 +15,11 @@ VOCAB, LENGTH = 97, 24
 
 
 def token_rows(lengths, *, size=LENGTH, vocab=VOCAB, seed=0):
-    """[CLS] A [SEP] B [SEP] rows with the given real lengths, and their mask."""
+    """Returns rows [CLS] A [SEP] B [SEP] of the given lengths, and their mask."""
     rng = np.random.default_rng(seed)
     ids = np.zeros((len(lengths), size), np.int32)
     for row, length in enumerate(lengths):
-        # Skewed, so that a model has something to learn.
+        # Skewed frequencies, which a model can learn.
         ids[row, :length] = 5 + (rng.random(length) ** 3 * (vocab - 5)).astype(int)
         ids[row, 0] = CLS
         ids[row, length // 2] = ids[row, length - 1] = SEP
@@ -28,7 +28,7 @@ def token_rows(lengths, *, size=LENGTH, vocab=VOCAB, seed=0):
 
 
 def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
-    """One masked batch, as the pipeline makes it."""
+    """Returns one masked batch of the input pipeline."""
     ids, mask = token_rows(lengths, seed=seed, vocab=vocab)
     masker = Masking(
         vocab, MASK, never_masked=(CLS, SEP), max_seq_length=LENGTH, **masking
@@ -41,14 +41,14 @@ def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
 
 
 def dataset(steps, lengths=(24, 9, 17, 5), **masking):
-    """A stream of different batches."""
+    """Returns a dataset of different batches."""
     batches = [batch(lengths, seed=step, **masking) for step in range(steps)]
     stacked = {k: tf.stack([b[k] for b in batches]) for k in batches[0]}
     return tf.data.Dataset.from_tensor_slices(stacked)
 
 
 def gradients(model, batch, *, seed=(1, 2), training=False):
-    """The loss of a batch, and its gradient by each trainable variable."""
+    """Returns the loss of a batch and its gradients."""
     with tf.GradientTape() as tape:
         terms = model.compute_losses(
             batch, model.loss_totals(batch), seed=tf.constant(seed), training=training
@@ -81,10 +81,10 @@ def electra(
     question=lambda _: None,
     **kwargs,
 ):
-    """A pair; the weights are a function of ``seed``.
+    """Returns an Electra; the weights are a function of ``seed``.
 
-    ``question`` makes the objective from the discriminator's embeddings. XLA compiles
-    one layer in half of the time.
+    ``question`` builds the objective from the discriminator's embeddings. XLA compiles
+    one layer in half the time.
     """
     keras.utils.set_random_seed(seed)
     sizes = {"num_layers": num_layers, "dropout": dropout}
@@ -112,7 +112,7 @@ def two_tower(
     num_layers=2,
     **kwargs,
 ):
-    """As ``electra``, with two causal towers for a generator."""
+    """Returns an Electra with a two-tower generator."""
     keras.utils.set_random_seed(seed)
     sizes = {"num_layers": num_layers, "dropout": dropout}
 

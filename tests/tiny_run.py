@@ -1,4 +1,4 @@
-"""The folder of a finished pretraining run, in a second and without training."""
+"""Folder of a finished pretraining run, without training."""
 
 import atexit
 import functools
@@ -13,7 +13,7 @@ from tests import tiny
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
 
-# What `tests.tiny.electra` builds, as flags.
+# The sizes of `tests.tiny.electra` as flags.
 SIZES = {
     "num_layers": 2,
     "hidden_size": 32,
@@ -26,7 +26,7 @@ SIZES = {
     "warmup_steps": 50,
     "num_train_steps": 500,
 }
-# The last training window of a run that went well, and its held-out numbers.
+# The last training window of a healthy run, and its held-out metrics.
 HEALTHY = {
     "discriminator_auc": 0.92,
     "discriminator_loss": 0.21,
@@ -39,7 +39,7 @@ HEALTHY = {
 
 
 def electra(**kwargs):
-    """A pair whose every variable has a value of its own."""
+    """Returns an Electra with random values in all variables."""
     model = tiny.electra(vocab=len(TOKENS), **kwargs)
     randomize(model.trainable_variables)
     return model
@@ -52,7 +52,7 @@ def save_models(folder, model):
 
 @functools.cache
 def saved_once():
-    """A folder with the models of `electra()`, for all tests of this process."""
+    """Folder with the models of `electra()`, saved once per process."""
     folder = tempfile.mkdtemp(prefix="electra_tf_tiny_run_")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     save_models(folder, electra())
@@ -60,7 +60,7 @@ def saved_once():
 
 
 def save(folder, model=None, *, metrics=HEALTHY, tokens=TOKENS, data=None, **flags):
-    """Writes what a finished run leaves; returns the folder."""
+    """Writes the files of a finished run; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if model is None:
         shutil.copytree(saved_once(), folder, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Adversarial generators: who learns what, and by which gradient."""
+"""Adversarial generators: gradients of generator, discriminator and baseline."""
 
 import keras
 import numpy as np
@@ -61,7 +61,7 @@ def softmax(x):
 
 
 class Oracle:
-    """The parts of appendix F in NumPy, from the model's own logits."""
+    """The losses of appendix F in NumPy, from the model's logits."""
 
     def __init__(self, model, batch):
         logits = model.generator(batch)
@@ -86,7 +86,7 @@ class Oracle:
 
 
 def test_reinforce_gradients_against_numpy():
-    """(R - b) grad log p_G at the masked positions, ascended; w = 1."""
+    """Ascends (R - b) grad log p_G at the masked positions; w = 1."""
     model = make("reinforce", generator_weight=2.0, discriminator_weight=3.0)
     batch = tiny.batch()
     found = gradients(model, batch)
@@ -110,7 +110,7 @@ def test_reinforce_gradients_against_numpy():
 
 
 def test_policy_gradient_is_that_of_the_expected_reward():
-    """Over all tokens with their probabilities, any baseline: grad sum p(x) R(x)."""
+    """Expectation over all tokens, for any baseline: grad sum p(x) R(x)."""
     rng = np.random.default_rng(0)
     logits = tf.constant(rng.normal(size=(1, 9)), tf.float32)
     reward = rng.random((9, 1)).astype(np.float32)
@@ -159,7 +159,7 @@ def test_gumbel_gradient_against_numpy():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_forward_is_that_of_joint_training(kind):
-    """Same samples, same discriminator loss: only the gradient is another."""
+    """Same samples and same discriminator loss; only the gradient differs."""
     model = make(kind)
     joint = et.Electra(model.generator, model.discriminator, objective=model.objective)
     batch = tiny.batch()
@@ -172,7 +172,7 @@ def test_forward_is_that_of_joint_training(kind):
 
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_metrics_are_those_of_joint_training(kind):
-    """Of the same pair: [CLS] and [SEP] are not replaceable in any of them."""
+    """[CLS] and [SEP] are not replaceable in any class."""
     special_ids = (tiny.CLS, tiny.SEP, tiny.MASK)
     model = make(kind, special_ids=special_ids)
     joint = et.Electra(
@@ -190,7 +190,7 @@ def test_metrics_are_those_of_joint_training(kind):
     for name, value in logs[1].items():
         if name != "loss":
             assert logs[0][name] == pytest.approx(value, rel=1e-5), name
-    # Of 4 rows, 110 tokens, 20 of them [CLS] and [SEP].
+    # 110 tokens in 4 rows, including 20 [CLS] and [SEP].
     replaceable, everywhere = (
         logs[0][f"replaced_{name}fraction"] for name in ("replaceable_", "")
     )
@@ -218,7 +218,7 @@ def test_weight_zero_is_joint_training(kind):
 
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_only_the_two_networks_own_losses_train_them(kind):
-    """The generator learns from the reward alone, the discriminator not from it."""
+    """The reward trains the generator only."""
     weighted = {
         weight: gradients(make(kind, generator_weight=weight), tiny.batch())
         for weight in (0.0, 1.0)
@@ -287,7 +287,7 @@ def test_compiles_with_xla(kind):
 
 
 def test_baseline_learns_the_mean_reward():
-    """Fitted to rewards R it goes to -log mean exp(-R), the cross-entropy's minimum."""
+    """Converges to -log mean exp(-R), the minimum of the cross-entropy."""
     layer = RewardBaseline()
     layer.build((None, 1))
     rewards = tf.constant([0.2, 1.0, 3.0])
@@ -322,7 +322,7 @@ def draw(logits):
 
 
 def test_the_sample_is_the_argmax_and_the_noise_is_gumbel():
-    """Noise given the sample, over many samples, is the noise before sampling.
+    """Conditional noise, averaged over samples, has the distribution of the prior.
 
     A Gumbel variable has mean 0.5772 and variance pi^2 / 6, and does not correlate
     with the logits it is added to.

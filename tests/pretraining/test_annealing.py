@@ -1,4 +1,4 @@
-"""Values that change with the step, against their formulas."""
+"""Annealed hyperparameters against their formulas."""
 
 import keras
 import numpy as np

@@ -25,7 +25,7 @@ def test_counts_and_unigram_scores_by_hand():
 
 
 def test_copying_what_shows_by_hand():
-    """Two of three visible tokens are the right ones; the others are drawn."""
+    """Two of three visible tokens are originals; the other is a sample."""
     mask = 9
     batch = {
         "masked_input_ids": np.array([[mask, 2, 1, 0], [3, 1, mask, 0]]),
@@ -39,9 +39,9 @@ def test_copying_what_shows_by_hand():
     p = {1: 2 / 9, 2: 4 / 9, 3: 2 / 9}
     likelihoods = [
         p[2],  # at [MASK]
-        2 / 3 + p[2] / 3,  # shows 2, is 2
-        p[3] / 3,  # shows 1, is 3
-        2 / 3 + p[1] / 3,  # shows 1, is 1
+        2 / 3 + p[2] / 3,  # input 2, label 2
+        p[3] / 3,  # input 1, label 3
+        2 / 3 + p[1] / 3,  # input 1, label 1
         p[1],  # at [MASK]
     ]
     scores = baselines.copying()
@@ -51,7 +51,7 @@ def test_copying_what_shows_by_hand():
     found = baselines.scores(logs)
     assert found.keys() == {f"{n}{s}" for n in logs for s in ("", "_copying")}
     assert found["masked_lm_loss_copying"] == scores["loss"]
-    # A generator that does not read the masked text.
+    # Generator without access to the input.
     blind = TrivialBaselines(counts)
     blind.update(batch)
     assert blind.copying() == {}
@@ -59,7 +59,7 @@ def test_copying_what_shows_by_hand():
 
 
 def test_nothing_is_lost_where_every_visible_token_is_right():
-    """The rule of ELECTRA: [MASK] or the token itself."""
+    """ELECTRA's masking: every slot holds [MASK] or the original token."""
     batch = {
         "masked_input_ids": np.array([[9, 2]]),
         "masked_lm_positions": np.array([[0, 1]]),
@@ -95,7 +95,7 @@ def test_base_rates_are_the_constant_predictor():
 
 
 def test_keeping_or_redrawing_by_hand():
-    """Kept with 0.75, else the unigram distribution: the mixture's own likelihood."""
+    """Likelihood of a mixture: 0.75 the input token, 0.25 the unigram distribution."""
     unigram = -(np.log(4 / 9) + np.log(2 / 9)) / 2
     # Of four tokens one was replaced: three times log 0.75, once log(0.25 * p).
     expected = (-3 * np.log(0.75) - np.log(0.25) + unigram) / 4
@@ -111,7 +111,7 @@ def test_each_held_out_number_gets_its_own_baseline():
     found = baselines.scores({**logs, "replaced_fraction": 0.07})
     assert found["discriminator_accuracy"] == pytest.approx(0.93)
     assert found.keys() == {"generator_loss", "discriminator_accuracy"}
-    # A loss at masked positions uses the rate at masked positions.
+    # A loss at masked positions uses the replacement rate at masked positions.
     at_masked = {"replaced_fraction": 0.07, "replaced_masked_fraction": 0.6}
     found = baselines.scores({**logs, **at_masked, "prediction_accuracy": 0.2})
     assert found["discriminator_accuracy"] == pytest.approx(0.6)

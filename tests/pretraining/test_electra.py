@@ -44,7 +44,7 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
         verbose=0,
         shuffle=False,
         callbacks=[
-            # The second epoch is no improvement of 1.
+            # The second epoch does not improve the loss by 1.
             keras.callbacks.EarlyStopping(**best, min_delta=1.0, patience=1),
             keras.callbacks.ModelCheckpoint(
                 tmp_path / "{epoch}.keras", save_best_only=True, **best
@@ -107,7 +107,7 @@ def generated():
 
 
 class Scale(et.pretraining.PretrainingModel):
-    """One weight: the step of all models without their networks."""
+    """Model with one weight, to test the training step without networks."""
 
     def __init__(self):
         super().__init__()
@@ -126,7 +126,7 @@ class Scale(et.pretraining.PretrainingModel):
 
 
 def test_every_kind_of_data_that_keras_takes():
-    """Datasets of tuples, PyDataset, generators, single batches: one result."""
+    """Datasets of tuples, PyDataset, generators and single batches give one result."""
     first, second = numpy_batches(2)
     tokens = [b["input_ids"].sum() / b["input_mask"].sum() for b in (first, second)]
     kinds = {
@@ -178,7 +178,7 @@ def test_compile_refuses_what_it_would_ignore(ignored):
 )
 def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     model = electra(
-        # With these weights some masked tokens are guessed, so both labels occur.
+        # With these weights some samples are correct, so both labels occur.
         num_layers=2,
         special_ids=(tiny.CLS, tiny.SEP, tiny.MASK),
         question=lambda _: et.ReplacedTokenDetection(positions, name="objective"),
@@ -207,7 +207,7 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns(positions):
     assert logs["replaceable_loss"] == pytest.approx(log_loss(labels, probabilities))
     assert logs["replaced_replaceable_fraction"] == pytest.approx(np.mean(labels))
     expected = roc_auc_score(labels, logits)
-    # Some 40 labels of either kind: two logits in one bucket make 3e-3.
+    # About 40 labels of each class: two logits in one bucket change the AUC by 3e-3.
     assert logs["replaceable_auc"] == pytest.approx(expected, abs=6e-3)
     expected = roc_auc_score(everywhere, all_logits)
     assert logs["discriminator_auc"] == pytest.approx(expected, abs=6e-3)
@@ -227,7 +227,7 @@ def test_bucket_auc_is_scikit_learns():
     expected = roc_auc_score(labels[weights], logits[weights])
     assert float(metric.result()) == pytest.approx(expected, abs=1e-4)
     metric.reset_state()
-    # Beyond the last bucket, all tied.
+    # Logits beyond the last bucket are ties.
     metric.update_state([0.0, 1.0, 1.0], tf.constant([90.0, 99.0, -99.0]), [1, 1, 1])
     assert float(metric.result()) == pytest.approx(0.25)
 
@@ -277,13 +277,13 @@ def test_padding_columns_do_not_change_the_loss():
 
 
 def test_discriminator_denominator_counts_cls_and_sep():
-    """Denominator: every real token, specials too (pitfall 28 of docs/fidelity.md)."""
+    """The denominator counts special tokens (pitfall 28 of docs/fidelity.md)."""
     totals = electra().loss_totals(tiny.batch((24, 9, 17, 5)))
     assert float(totals["tokens"]) == 24 + 9 + 17 + 5
 
 
 def test_losses_against_numpy():
-    """Token-weighted means over the whole batch, from the model's own logits.
+    """Token-weighted means over the whole batch, from the model's logits.
 
     (pitfalls 26 and 28 of docs/fidelity.md)
     """
@@ -379,7 +379,7 @@ def test_save_and_load_keeps_ties_optimizer_and_outputs(tmp_path):
     batch = tiny.batch()
     np.testing.assert_array_equal(loaded(batch), model(batch))
     np.testing.assert_array_equal(loaded.generator(batch), model.generator(batch))
-    # Training continues bit-identically.
+    # Resumed training is bit-identical.
     model.fit(tiny.dataset(2), verbose=0, shuffle=False)
     loaded.fit(tiny.dataset(2), verbose=0, shuffle=False)
     assert_same_weights(weights(model), weights(loaded), atol=1e-7)

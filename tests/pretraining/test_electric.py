@@ -40,7 +40,7 @@ class Originals:
 
 
 def logits_of_row(energies, log_noise, drawn):
-    """Of one row of real tokens with the given drawn positions."""
+    """Logits of one unpadded row with the given noise positions."""
     energies, log_noise = (tf.constant([x], tf.float32) for x in (energies, log_noise))
     real = tf.ones([1, len(drawn)], tf.int32)
     return noise_logits(energies, log_noise, tf.constant([drawn]), real)
@@ -73,7 +73,7 @@ def test_logit_is_bayes_rule():
 
 
 def test_the_loss_is_smallest_where_energies_are_those_of_the_data():
-    """The sign: the expected loss has its minimum at E = -log p, not at log p."""
+    """The expected loss has its minimum at E = -log p, not at log p."""
     p = np.array([0.5, 0.3, 0.15, 0.05])
     q = np.array([0.2, 0.2, 0.3, 0.3])
     drawn = [True] * 3 + [False] * 17
@@ -104,7 +104,7 @@ def test_rows_without_a_draw_or_without_tokens_are_finite():
 
 @pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 def test_losses_against_numpy(select):
-    """Both losses, from the model's own logits and energies."""
+    """Both losses, from the model's logits and energies."""
     model = make(sampler=GreedySampler())
     batch = tiny.batch(LENGTHS, mask_rate=0.4, select=select)
     terms = model.compute_losses(
@@ -126,9 +126,9 @@ def test_losses_against_numpy(select):
 
 
 def test_a_draw_that_equals_the_original_is_noise():
-    """In Electric every drawn position is a negative (pitfall 17 of docs/fidelity.md).
+    """In Electric every noise position is a negative (pitfall 17 of docs/fidelity.md).
 
-    In ELECTRA with the same generator none of these is.
+    In ELECTRA a correct sample is labeled original.
     """
     batch = tiny.batch(LENGTHS)
     drawn = int(tf.reduce_sum(batch["masked_lm_weights"]))
@@ -143,7 +143,7 @@ def test_a_draw_that_equals_the_original_is_noise():
 
 
 def test_no_gradient_passes_draws_or_noise_probabilities():
-    """Untied tables: the second loss moves nothing of the generator.
+    """With untied tables the NCE loss has no gradient for the generator.
 
     (pitfall 15 of docs/fidelity.md)
     """
@@ -269,7 +269,6 @@ def test_saved_parts_are_whole(tmp_path):
 
 
 def test_energies_are_not_taken_for_verdicts(tmp_path):
-    """Readers of discriminators refuse an energy model by name."""
     path = tmp_path / "discriminator.keras"
     make().detector().save(path)
     with pytest.raises(ValueError, match=r"holds a EnergyModel.*Give another"):

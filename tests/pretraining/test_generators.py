@@ -105,7 +105,7 @@ def test_temperature_follows_the_step_and_is_logged():
         on_train_batch_end=lambda batch, logs: shown.append(float(logs["temperature"]))
     )
     model.fit(tiny.dataset(3), verbose=0, shuffle=False, callbacks=[logger])
-    np.testing.assert_allclose(shown, [2.25, 0.5, 0.5])  # of the next update
+    np.testing.assert_allclose(shown, [2.25, 0.5, 0.5])  # for the next update
 
     batch = tiny.batch()
     logits = model.generator(batch)
@@ -134,7 +134,7 @@ def test_scheduled_sampler_round_trips(schedule):
 
 
 def test_sampling_without_dropout_leaves_the_trained_pass_alone():
-    """Same MLM term; the samples come from the generator without dropout."""
+    """The MLM loss is unchanged; samples come from the generator without dropout."""
     batch = tiny.batch()
     found = {}
     for dropout in (True, False):

@@ -50,7 +50,7 @@ def test_masking_bookkeeping():
 
 
 def test_corruption_bookkeeping():
-    """Given samples, NumPy finds the same input and labels."""
+    """NumPy derives the same input and labels from the samples."""
     model, _ = make()
     batch = tiny.batch(LENGTHS)
     sampled = model.sampler(model.generator(batch), None, None).numpy()
@@ -68,7 +68,7 @@ def test_corruption_bookkeeping():
 
 
 def test_decayed_variables_by_name():
-    """Tables and kernels are decayed, nothing else (pitfall 29 of docs/fidelity.md)."""
+    """Only tables and kernels are decayed (pitfall 29 of docs/fidelity.md)."""
     model, networks = make()
     optimizer = et.training.AdamW()
     optimizer.build(model.trainable_variables)
@@ -93,9 +93,9 @@ def test_decayed_variables_by_name():
 
 
 def test_gradient_of_the_numpy_losses():
-    """The slope of the NumPy loss, samples held fixed, is the gradient's.
+    """The gradient matches finite differences of the NumPy loss with fixed samples.
 
-    So no gradient passes the samples, and none is lost (pitfall 15 of
+    The samples carry no gradient (pitfall 15 of
     docs/fidelity.md).
     """
     model, networks = make()
@@ -104,7 +104,7 @@ def test_gradient_of_the_numpy_losses():
     *_, sampled = reference.losses(networks, start, plain)
     rng = np.random.default_rng(0)
     found = gradients(model, batch)
-    # Along the shared tables, and along everything.
+    # Directions within the shared tables, then within all weights.
     for part in ("embeddings/", ""):
         direction = [
             rng.normal(size=w.shape) * (part in path)
@@ -126,7 +126,7 @@ def test_gradient_of_the_numpy_losses():
 
 @pytest.mark.slow
 def test_three_training_steps():
-    """Losses and weights of steps 0, 1 and 2; step 0 has rate 0.
+    """Losses and weights of steps 0, 1 and 2; step 0 has learning rate 0.
 
     (pitfalls 26, 28, 29, 30 and 32 of docs/fidelity.md)
     """

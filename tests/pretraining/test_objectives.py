@@ -39,7 +39,7 @@ NEW = ["electra_15", "replace_mlm", "all_tokens_mlm"]
 
 
 def corrupted_batch(select="tokens"):
-    """Half of the masked tokens get another token; the last row is all padding."""
+    """Replaces half of the masked tokens; the last row is all padding."""
     batch = tiny.batch([n for n in LENGTHS if n], mask_rate=0.4, select=select)
     extra = sum(n == 0 for n in LENGTHS)
     batch = {k: tf.pad(v, [[0, extra], [0, 0]]) for k, v in batch.items()}
@@ -55,7 +55,7 @@ def hidden_for(corrupted):
 
 
 def make(name):
-    """An objective with distinctive weights, and its weights by name."""
+    """Returns an objective with random weights, and its weights by name."""
     keras.utils.set_random_seed(0)
     table = TextEmbedding(tiny.VOCAB, 6, max_positions=24)
     table.build()
@@ -97,7 +97,7 @@ def reference_loss(name, objective, table, hidden, corrupted):
 @pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 @pytest.mark.parametrize("name", NEW)
 def test_loss_equals_the_definition(name, select):
-    """Labels, positions that count and denominators, on random hidden states."""
+    """Labels, loss positions and denominators, on random hidden states."""
     corrupted = corrupted_batch(select)
     objective, table = make(name)
     hidden = hidden_for(corrupted)
@@ -112,7 +112,7 @@ def test_loss_equals_the_definition(name, select):
 
 @pytest.mark.parametrize("name", NEW)
 def test_gradient_of_the_definition(name):
-    """The slope of the NumPy loss along random directions, in float64."""
+    """Finite differences of the NumPy loss along random directions, in float64."""
     corrupted = corrupted_batch()
     objective, table = make(name)
     hidden = hidden_for(corrupted)
@@ -171,10 +171,10 @@ def test_gradient_of_the_definition(name):
 
 
 def test_scores_and_predictions_of_the_copy_gate():
-    """p of all tokens sums to 1, equals the mixture; the prediction is its mode."""
+    """Probabilities sum to 1 and equal the mixture; the prediction is its mode."""
     corrupted = corrupted_batch()
     objective, table = make("all_tokens_mlm")
-    # A gate that leaves the choice open, and words that are far apart.
+    # A gate between 0 and 1, and token probabilities that differ.
     objective.gate_bias.assign([-2.0])
     table.word_embeddings.assign(table.word_embeddings * 5.0)
     hidden = hidden_for(corrupted)
@@ -201,7 +201,6 @@ def test_scores_and_predictions_of_the_copy_gate():
 
 
 def test_metrics_by_hand():
-    """Accuracy, corrections and fractions over the documented positions."""
     corrupted = corrupted_batch()
     real = corrupted.inputs["input_mask"].numpy() > 0
     masked, replaced = corrupted.is_masked.numpy(), corrupted.is_replaced.numpy()
@@ -230,7 +229,7 @@ def test_metrics_by_hand():
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_no_gradient_from_discriminator_to_generator(name):
-    """No gradient through the samples: generator weight 0, untied tables.
+    """The samples carry no gradient: generator weight 0, untied tables.
 
     (pitfall 15 of docs/fidelity.md)
     """
@@ -251,7 +250,7 @@ def test_no_gradient_from_discriminator_to_generator(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEW)
 def test_trains_saves_and_loads(name, tmp_path):
-    """The loss falls; loaded models and parts keep their ties and train alike."""
+    """The loss falls; loaded models and parts stay tied and train identically."""
     model = electra(question=QUESTIONS[name])
     model.compile(optimizer=et.training.AdamW(3e-3))
     data = tiny.dataset(10)
@@ -281,7 +280,7 @@ def test_trains_saves_and_loads(name, tmp_path):
 
 @pytest.mark.parametrize("name", NEW)
 def test_loading_keeps_the_tie(name, tmp_path):
-    """A loaded head uses the table of the loaded discriminator."""
+    """A loaded head shares the table of the loaded discriminator."""
     model = electra(question=QUESTIONS[name])
     model.save(tmp_path / "electra.keras")
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
@@ -310,7 +309,7 @@ def joint(weight=2.0):
 
 
 def batch_of(changed):
-    """Rows 0 and 2 as they were, a masked token of the others changed; 4 is padding."""
+    """Rows 0 and 2 are unchanged, 1 and 3 have one replaced token, 4 is padding."""
     batch = tiny.batch((24, 9, 17, 5))
     batch = {k: tf.pad(v, [[0, 1], [0, 0]]) for k, v in batch.items()}
     ids = batch["masked_lm_ids"]
@@ -319,7 +318,7 @@ def batch_of(changed):
 
 
 def test_sentence_loss_equals_the_definition():
-    """Any replaced token makes the row corrupted; padding rows do not count."""
+    """A replaced token makes its row corrupted; padding rows have no loss."""
     corrupted = batch_of([False, True, False, True, True])
     objective = SentenceDetection()
     objective.build((None, None, 8))
@@ -348,9 +347,9 @@ def test_sentence_loss_equals_the_definition():
 
 
 def test_leaving_rows_returns_their_own_tokens():
-    """About a fifth of the rows, whole, and another fifth under another seed."""
+    """A fifth of the rows stays whole; the rows depend on the seed."""
     logits = tf.random.stateless_normal([2000, 3, 20], SAMPLING)
-    ids = tf.fill([2000, 3], 50)  # no sampler draws it
+    ids = tf.fill([2000, 3], 50)  # never a sample
     sampler = LeaveRows(et.CategoricalSampler())
     drawn = sampler(logits, ids, SAMPLING).numpy()
     left = (drawn == 50).all(axis=1)

@@ -1,4 +1,4 @@
-"""Two-stage training: trained variables, hand-over of weights, resuming."""
+"""Two-stage training: trained variables, transfer of weights, resuming."""
 
 import types
 
@@ -13,7 +13,7 @@ from tests import tiny
 
 
 def phase(name, steps, done, called):
-    """A phase whose model has done some steps."""
+    """A phase with a model at the given step."""
     model = types.SimpleNamespace(step=tf.constant(done))
     return Phase(name, model, steps, hand_over=lambda: called.append(name))
 
@@ -23,11 +23,11 @@ def phase(name, steps, done, called):
     [
         (0, (0, 0), [("one", 0, 3), ("two", 3, 7)], ["one", "two"]),
         (2, (2, 0), [("one", 2, 3), ("two", 3, 7)], ["two"]),
-        # A checkpoint at the border has the weights before the hand-over.
+        # A checkpoint at the boundary has the weights before the transfer.
         (3, (3, 0), [("two", 3, 7)], ["two"]),
         (4, (3, 1), [("two", 4, 7)], []),
         (7, (3, 4), [], []),
-        # Older runs could overshoot the end of a phase.
+        # Older versions could overshoot the end of a phase.
         (4, (4, 0), [("two", 4, 7)], ["two"]),
     ],
 )
@@ -89,7 +89,9 @@ def test_frozen_generator_stays_and_only_the_discriminator_learns():
     assert not own & {id(v) for v in model.trainable_variables}
     first = [v.numpy() for v in model.discriminator.trainable_variables]
     history = model.fit(tiny.dataset(2), verbose=0, shuffle=False).history
-    assert history["generator_loss"][0] > 1  # measured all the same
+    assert (
+        history["generator_loss"][0] > 1
+    )  # the frozen generator's loss is still logged
     for variable, value in zip(model.generator.weights, before, strict=True):
         np.testing.assert_array_equal(variable, value, err_msg=variable.path)
     moved = [

@@ -37,7 +37,7 @@ def test_corruption_restores_originals_and_never_leaks_mask():
 
 
 def test_visible_slots_are_replaced_too():
-    """Slots left visible receive samples like the hidden ones.
+    """Visible slots receive samples as masked slots do.
 
     (pitfall 14 of docs/fidelity.md)
     """
@@ -51,7 +51,7 @@ def test_visible_slots_are_replaced_too():
 
 
 def test_a_correct_sample_counts_as_real():
-    """Label of a correct sample: real (pitfalls 13 and 17 of docs/fidelity.md)."""
+    """A correct sample is labeled original (pitfalls 13 and 17 of docs/fidelity.md)."""
     batch = tiny.batch()
     out = corrupt(batch, batch["masked_lm_ids"])
     assert not out.is_replaced.numpy().any()
@@ -59,7 +59,7 @@ def test_a_correct_sample_counts_as_real():
 
 
 def test_position_zero_is_never_written():
-    """Unused slots write nothing (pitfall 12 of docs/fidelity.md)."""
+    """Unused slots do not write (pitfall 12 of docs/fidelity.md)."""
     batch = tiny.batch((5, 5, 5, 5))
     out = corrupt(batch, tf.fill(batch["masked_lm_ids"].shape, 50))
     assert (out.inputs["input_ids"].numpy()[:, 0] == tiny.CLS).all()
@@ -102,8 +102,8 @@ def test_draws_are_distributed_as_those_of_tf_random_categorical():
 def test_samples_follow_the_softmax_in_mixed_precision():
     """Sampling stays exact under mixed bfloat16 (pitfall 16 of docs/fidelity.md).
 
-    The generator is reduced to its output bias. It lies at 60, where bfloat16 has
-    steps of 0.25: rounding the logits, or the noise, anywhere would show.
+    The generator is its output bias, near 60, where bfloat16 has steps of 0.25.
+    The test fails if the logits or the noise are rounded.
     """
     vocab = 50
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -139,7 +139,7 @@ def test_low_temperature_is_greedy():
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1000.0])
 def test_disallow_correct_never_draws_the_original(temperature):
-    """Original tokens are never drawn, even with nearly all the mass.
+    """The original token is not drawn, even with nearly all the mass.
 
     (pitfall 18 of docs/fidelity.md)
     """
@@ -148,7 +148,7 @@ def test_disallow_correct_never_draws_the_original(temperature):
     drawn = CategoricalSampler(temperature, True)(logits, ids, SEED)
     assert not np.any(drawn.numpy() == ids.numpy())
     counts = np.bincount((drawn.numpy() - ids.numpy()).ravel() % 20, minlength=20)
-    assert counts[1:].min() > 0.9 * 100_000 / 19  # the rest stays uniform
+    assert counts[1:].min() > 0.9 * 100_000 / 19  # the other tokens stay uniform
 
 
 def test_draws_are_a_function_of_the_seed():
@@ -162,7 +162,7 @@ def test_draws_are_a_function_of_the_seed():
 
 @pytest.mark.parametrize("size", [1, 97, 256, 512, 700])
 def test_tokens_are_those_of_the_inverse_distribution(size):
-    """Against NumPy, with a vocabulary of less, of just and of more than a chunk."""
+    """Against NumPy, with a vocabulary below, equal to and above the chunk size."""
     rng = np.random.default_rng(1)
     logits = (rng.normal(size=[2000, size]) * 3).astype(np.float32)
     logits[:, ::3] -= 1e9
@@ -173,7 +173,7 @@ def test_tokens_are_those_of_the_inverse_distribution(size):
     shares = np.exp(logits - logits.max(1, keepdims=True), dtype=np.float64)
     sums = shares.cumsum(1)
     expected = (sums <= (draws * sums[:, -1])[:, None]).sum(1)
-    # A few draws lie where the rounding of float32 decides.
+    # A few draws depend on the rounding of float32.
     assert np.mean(found == expected) > 0.998
     assert np.take_along_axis(shares, found[:, None], 1).min() > 0
 
@@ -204,7 +204,7 @@ def test_temperature_must_be_positive():
 
 
 def test_the_choice_of_rows_is_independent_of_what_the_sampler_draws():
-    """A sampler that draws one float per row, as the choice does, of ten tokens."""
+    """Both draw one float per row; the sampler has ten tokens."""
 
     def draw(mlm_logits, masked_lm_ids, seed, step):
         return tf.cast(10 * uniform(seed, masked_lm_ids.shape), tf.int32)

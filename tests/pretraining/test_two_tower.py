@@ -46,7 +46,7 @@ def reference_logits(generator, batch):
 
 
 def test_matches_definition():
-    """Logits of every real token, its value and whether it is the best, in NumPy.
+    """Logits, log-likelihoods and correct predictions of all real tokens, in NumPy.
 
     (pitfall 44 of docs/fidelity.md)
     """
@@ -73,10 +73,9 @@ def test_matches_definition():
     "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
 )
 def test_a_token_never_sees_itself(policy, training):
-    """Exactly: any token may change and its own logits do not, those beside it do.
+    """Changing a token leaves its own logits bit-identical and changes its neighbors'.
 
-    With padding and without, at the ends and inside, dropout on and off (pitfall 44 of
-    docs/fidelity.md).
+    Cases: padding, first and last tokens, dropout (pitfall 44 of docs/fidelity.md).
     """
     keras.mixed_precision.set_global_policy(policy)
     try:
@@ -101,7 +100,7 @@ def test_a_token_never_sees_itself(policy, training):
 
 
 def test_the_ends_see_nothing_beyond():
-    """[CLS] has no left half, the last real token no right half."""
+    """[CLS] has no left context; the last real token has no right context."""
     generator = make().generator
     batch = everywhere(tiny.batch(LENGTHS))
     before = generator(batch).numpy()
@@ -139,7 +138,7 @@ def test_the_loss_is_over_all_tokens_but_special_ones():
 
 
 def test_slope_of_the_numpy_loss():
-    """The gradient of the generator's loss is the slope of the reference."""
+    """The gradient matches finite differences of the reference loss."""
     model = make()
     batch = tiny.batch(LENGTHS)
     generator = model.generator

@@ -1,7 +1,7 @@
-"""A plain NumPy forward pass of the encoder, written from the definition.
+"""Forward pass of the encoder in plain NumPy, written from the definition.
 
-One sentence, one head and one position at a time; float64. `weights` maps the last
-part of a variable path to an array.
+Computes one sentence, head and position at a time, in float64. `weights` maps the
+last part of a variable path to an array.
 """
 
 import math
@@ -39,7 +39,7 @@ def embed(weights, input_ids, segment_ids):
 
 
 def attend(query, key, value, mask):
-    """One head of one sentence: [S, H] each, mask [S]."""
+    """One head of one sentence: query, key and value [S, H], mask [S]."""
     scores = query @ key.T / math.sqrt(query.shape[-1])
     exponentials = np.exp(scores - scores.max()) * mask
     return exponentials / exponentials.sum(-1, keepdims=True) @ value

@@ -1,7 +1,7 @@
-"""The original's networks in NumPy, straight from the arrays of a checkpoint.
+"""The original networks in NumPy, computed from the arrays of a checkpoint.
 
-Query, key and value are applied one by one, kernels lie as TensorFlow 1 stores them,
-and every variable is looked up under the name the original code gives it.
+Query, key and value are separate products. Kernels have the layout of TensorFlow 1,
+and variables have the names of the original code.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ def shapes(sizes, generator=None):
 
     Args:
         sizes: vocab, positions, segments, embedding, hidden, layers, intermediate.
-        generator: what differs in the generator; None for no generator.
+        generator: sizes that differ in the generator; None without a generator.
     """
     embedding = sizes["embedding"]
     found = {
@@ -65,7 +65,7 @@ def _norm(path, size):
 
 
 def random_variables(found, seed=0, stddev=0.3):
-    """Distinctive float32 values for all variables."""
+    """Random float32 values for all variables."""
     rng = np.random.default_rng(seed)
     return {
         name: (rng.normal(0, stddev, shape) + name.endswith("gamma")).astype(np.float32)

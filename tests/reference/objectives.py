@@ -1,6 +1,6 @@
-"""The discriminator's objectives in plain NumPy float64, one token at a time.
+"""Discriminator objectives in plain NumPy float64, one token at a time.
 
-Written from section 3.5 of the ELECTRA paper; the weights of a head come by the last
+Written from section 3.5 of the ELECTRA paper. Weights of a head are keyed by the last
 part of their names.
 """
 
@@ -30,7 +30,7 @@ def token_probabilities(hidden, head, table):
 
 
 def detection_at_masked(logits, original, corrupted, positions, used):
-    """ELECTRA 15%: was it replaced, at every slot in use."""
+    """ELECTRA 15%: predicts whether the token was replaced, at every used slot."""
     found = []
     for row, slot in np.argwhere(used):
         at = positions[row, slot]
@@ -40,7 +40,7 @@ def detection_at_masked(logits, original, corrupted, positions, used):
 
 
 def replace_mlm(hidden, head, table, original, positions, used):
-    """Replace MLM: the original token, at every slot in use."""
+    """Replace MLM: predicts the original token, at every used slot."""
     found = []
     for row, slot in np.argwhere(used):
         at = positions[row, slot]
@@ -50,7 +50,7 @@ def replace_mlm(hidden, head, table, original, positions, used):
 
 
 def copying_mixture(hidden, head, table, gate, shown):
-    """All-Tokens MLM: p of every token at one position, given the one that is read."""
+    """All-Tokens MLM: probabilities [V] at one position, given the input token."""
     copy = sigmoid(hidden @ gate["copy_kernel"][:, 0] + gate["copy_bias"][0])
     mixture = (1 - copy) * token_probabilities(hidden, head, table)
     mixture[shown] += copy
@@ -58,7 +58,7 @@ def copying_mixture(hidden, head, table, gate, shown):
 
 
 def all_tokens_mlm(hidden, head, table, gate, original, corrupted, input_mask):
-    """All-Tokens MLM: the original token, at every real token."""
+    """All-Tokens MLM: predicts the original token, at every real token."""
     found = []
     for row, at in np.argwhere(input_mask):
         mixture = copying_mixture(
@@ -69,7 +69,7 @@ def all_tokens_mlm(hidden, head, table, gate, original, corrupted, input_mask):
 
 
 def sentence(hidden, unit, original, corrupted, input_mask):
-    """Was anything replaced, from the first hidden state of every row with tokens."""
+    """Predicts from the first hidden state whether the row has a replaced token."""
     found = []
     for row in np.flatnonzero(input_mask.any(axis=1)):
         logit = hidden[row, 0] @ unit["sentence_kernel"][:, 0]

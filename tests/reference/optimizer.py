@@ -1,4 +1,4 @@
-"""The original optimizer and schedule in plain NumPy float64, written from the text."""
+"""The original optimizer and schedule in plain NumPy float64."""
 
 import numpy as np
 
@@ -17,10 +17,10 @@ def clip(gradients, limit):
 
 
 class AdamW:
-    """No bias correction by default, epsilon outside the root, decay in the update.
+    """Adam of the original: no bias correction by default, decay in the update.
 
-    The betas are rounded to float32, which is how every float32 program holds them:
-    1 - 0.999 then differs from 0.001 by 1.3e-5 of its size.
+    The betas are rounded to float32, as in a float32 program: 1 - 0.999 then differs
+    from 0.001 by a relative 1.3e-5.
     """
 
     def __init__(

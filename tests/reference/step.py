@@ -1,8 +1,8 @@
-"""A pretraining step of ELECTRA in plain NumPy float64, written from the definition.
+"""Pretraining step of ELECTRA in plain NumPy float64, written from the definition.
 
-Given: which positions were chosen, which of them are hidden, what was sampled, and the
-gradients. Derived: masked and corrupted ids, labels, logits of both networks, losses,
-and the updated weights. One row and one slot at a time.
+Inputs: chosen positions, masked positions, samples and gradients. Outputs: masked and
+corrupted ids, labels, logits of both networks, losses and updated weights. Computes one
+row and one slot at a time.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ UNDECAYED = ("bias", "gamma", "beta")
 
 
 def hide(input_ids, positions, used, hidden, mask_id):
-    """What the generator reads, and the original ids at the chosen positions."""
+    """Returns the generator's input, and the original ids at the chosen positions."""
     masked_input_ids, masked_lm_ids = input_ids.copy(), np.zeros_like(positions)
     for row, slot in np.argwhere(used):
         position = positions[row, slot]
@@ -25,7 +25,7 @@ def hide(input_ids, positions, used, hidden, mask_id):
 
 
 def corrupt(input_ids, positions, used, sampled_ids):
-    """What the discriminator reads, and where that differs from the original."""
+    """Returns the discriminator's input and its labels."""
     corrupted_ids = input_ids.copy()
     for row, slot in np.argwhere(used):
         corrupted_ids[row, positions[row, slot]] = sampled_ids[row, slot]
@@ -33,12 +33,12 @@ def corrupt(input_ids, positions, used, sampled_ids):
 
 
 class Networks:
-    """Both networks of an Electra whose encoders share one embedding.
+    """Both networks of an Electra with one shared embedding.
 
     Args:
-        variables: `trainable_variables`, in the order of every list below.
+        variables: `trainable_variables`, in the order of all lists below.
         names: names of the generator and of the discriminator encoder.
-        heads: numbers of attention heads of the two.
+        heads: numbers of attention heads of both encoders.
     """
 
     def __init__(self, variables, names=("generator", "discriminator"), heads=(1, 2)):
@@ -46,11 +46,11 @@ class Networks:
         self.names, self.heads = names, heads
 
     def decayed(self):
-        """Whether each variable is decayed: no bias and no LayerNorm is."""
+        """Returns one boolean per variable: False for biases and LayerNorm."""
         return [not path.endswith(UNDECAYED) for path in self.paths]
 
     def group(self, weights, part):
-        """The weights whose path has `part` in it, by the last part of the path."""
+        """Weights with `part` in their path, keyed by the last part of the path."""
         return {
             path.split("/")[-1]: weight
             for path, weight in zip(self.paths, weights, strict=True)
@@ -93,7 +93,7 @@ class Networks:
 
 
 def generator_loss(logits, ids, used):
-    """Cross-entropy summed over all slots in use, divided by their number."""
+    """Mean cross-entropy over all used slots."""
     total = 0.0
     for row, slot in np.argwhere(used):
         scores = logits[row, slot]
@@ -102,7 +102,7 @@ def generator_loss(logits, ids, used):
 
 
 def discriminator_loss(logits, is_replaced, input_mask):
-    """Binary cross-entropy summed over all real tokens, divided by their number."""
+    """Mean binary cross-entropy over all real tokens."""
     total = 0.0
     for row, position in np.argwhere(input_mask):
         probability = 1 / (1 + np.exp(-logits[row, position]))
@@ -111,7 +111,7 @@ def discriminator_loss(logits, is_replaced, input_mask):
 
 
 def losses(networks, weights, batch, sampled_ids=None):
-    """Generator loss, discriminator loss, and the sampled ids.
+    """Returns generator loss, discriminator loss and sampled ids.
 
     The samples are the most probable tokens unless given.
     """
@@ -131,12 +131,12 @@ def losses(networks, weights, batch, sampled_ids=None):
 
 
 class Trainer:
-    """Weights over several steps: schedule, joint clip, Adam, decay.
+    """Updates weights over several steps: schedule, joint clip, Adam, decay.
 
     Args:
-        networks: the `Networks`, for the names of what is decayed.
-        schedule: nominal rate, number of steps, number of warm-up steps.
-        options: of the reference `AdamW`.
+        networks: the `Networks`, for the names of decayed variables.
+        schedule: peak learning rate, number of steps, number of warm-up steps.
+        options: arguments of the reference `AdamW`.
     """
 
     def __init__(self, networks, schedule, **options):

@@ -6,7 +6,7 @@ from tests.reference import encoder
 
 
 def reach(input_mask, direction):
-    """[B, S, S]: 1 where row's position t (second axis) may read position u (third)."""
+    """Attention mask [B, S, S]: 1 if position t (second axis) attends to u (third)."""
     size = input_mask.shape[1]
     found = np.zeros((*input_mask.shape, size))
     for row in range(len(input_mask)):
@@ -15,12 +15,12 @@ def reach(input_mask, direction):
                 ahead = u > t if direction == "left_to_right" else u < t
                 found[row, t, u] = input_mask[row, u] and not ahead
             if not found[row, t].any():
-                found[row, t, t] = 1  # padding, whose state nobody reads
+                found[row, t, t] = 1  # padding; its state is unused
     return found
 
 
 def tower(weights_by_depth, batch, direction, num_heads):
-    """Hidden states [B, S, D]; weights by name for the bottom, then each block."""
+    """Hidden states [B, S, D]; `weights` has the embeddings first, then each block."""
     bottom, *blocks = weights_by_depth
     hidden = encoder.embed(bottom, batch["input_ids"], batch["segment_ids"])
     hidden = hidden @ bottom["embeddings_projection_kernel"]
@@ -32,7 +32,7 @@ def tower(weights_by_depth, batch, direction, num_heads):
 
 
 def logits(left, right, head, words, batch, num_heads):
-    """[B, S, V] of every token, from left[t - 1] and right[t + 1]."""
+    """Logits [B, S, V] from left[t - 1] and right[t + 1]."""
     before = tower(left, batch, "left_to_right", num_heads)
     after = tower(right, batch, "right_to_left", num_heads)
     rows, size, width = before.shape
@@ -56,7 +56,7 @@ def log_softmax(scores):
 
 
 def cloze_loss(scores, batch, special_ids):
-    """Mean of -log q over all tokens that are neither padding nor special."""
+    """Mean of -log q over all tokens but padding and special tokens."""
     total = count = 0
     for row, t in np.argwhere(batch["input_mask"]):
         token = batch["input_ids"][row, t]
@@ -67,19 +67,19 @@ def cloze_loss(scores, batch, special_ids):
 
 
 def noise_probability(energy, noise_probability_of_token, num_noise, num_data):
-    """Bayes' rule of noise-contrastive estimation for one token."""
+    """Posterior noise probability of one token in noise-contrastive estimation."""
     noise = num_noise * noise_probability_of_token
     return noise / (noise + num_data * np.exp(-energy))
 
 
 def electric_loss(energies, scores, noised_ids, batch):
-    """Mean of -log P(where a token came from) over all real tokens.
+    """Mean negative log-posterior of the label (data or noise) over all real tokens.
 
     Args:
-        energies: [B, S] of the text with noise.
-        scores: generator logits [B, S, V] of the original text.
+        energies: [B, S], of the noised text.
+        scores: generator logits [B, S, V], of the original text.
         noised_ids: [B, S].
-        batch: as the pipeline makes it.
+        batch: a batch of the input pipeline.
     """
     total = count = 0
     for row in range(len(energies)):

@@ -1,4 +1,4 @@
-"""The little corpus of the end-to-end tests."""
+"""Corpus of the end-to-end tests."""
 
 from tests.end_to_end.conftest import text
 

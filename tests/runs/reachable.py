@@ -4,7 +4,7 @@ import functools
 
 
 def reachable(value, seen=None):
-    """Yields a value and all that it holds, through dataclasses and closures."""
+    """Yields a value and all objects reachable through dataclasses and closures."""
     seen = {} if seen is None else seen
     if id(value) in seen:
         return

@@ -1,4 +1,4 @@
-"""A task of a user's own class: trained as an argument, saved and loaded again."""
+"""A user's task class: trained as an argument, saved and loaded."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from tests.tasks import common
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Praise(Task):
-    """Whether a text is positive: the methods that have no default, and no more."""
+    """Binary sentiment; defines the abstract methods only."""
 
     name: str = "praise"
     source: Any = None

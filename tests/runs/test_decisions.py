@@ -75,7 +75,7 @@ def test_a_given_threshold_holds_nothing_out(values, tmp_path):
     config = fields.from_flat(
         values | flags | {"output_dir": str(tmp_path)}, FinetuneConfig
     )
-    # Nothing is learned: every seed fails, and so does the command.
+    # The model does not learn: every seed fails, and the exit code is 1.
     assert finetuning.main(config) == 1
     assert FinetuningFolder(tmp_path).about()["threshold"] == 0.9
     report = json.loads((tmp_path / "results.json").read_text())

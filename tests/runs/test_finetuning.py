@@ -60,7 +60,7 @@ def watch(**values):
 
 @pytest.fixture(scope="module")
 def shared():
-    """One for all tests: compiling takes seconds, `reset` makes them independent."""
+    """One trainer for all tests: compiling is slow, and `reset` isolates tests."""
     return trainer()
 
 
@@ -96,7 +96,7 @@ def test_seeds_share_one_trace_and_do_not_see_each_other(shared):
     np.testing.assert_array_equal(weights(chosen), first)
     assert not np.allclose(other, first)
     chosen.model.call = called
-    # The Python code of the model runs only while it is traced.
+    # Python code of the model runs during tracing only.
     assert len(traced) <= 1
     assert int(chosen.model.optimizer.iterations.numpy()) == 15
 
@@ -297,7 +297,7 @@ def test_a_finished_run_is_not_overwritten(finished, capsys):
 
 
 def test_what_is_refused_costs_no_earlier_run(finished, capsys):
-    """Also a setting that only the optimizer can refuse."""
+    """Covers a setting that only the optimizer validates."""
     values, folder, _ = finished
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     wrong = {**values, "overwrite": True, "layerwise_decay": 1.5}
@@ -315,15 +315,15 @@ def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     assert any(value is ready.inputs.start.tokenizer for value in held)
     groups = (FinetuneConfig, *(group for _, group in fields.groups(FinetuneConfig)))
     assert not [value for value in held if isinstance(value, groups)]
-    # Nothing is written before the training.
+    # `prepare` does not write files.
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow
 def test_the_command_trains_as_the_keras_class_does(run_values, tmp_path):
-    """Same weights and scores from the same head and the same batches.
+    """Same weights and scores, given the same initial head and batches.
 
-    The class draws its own head, and takes texts in another order.
+    The class initializes its own head and shuffles texts differently.
     """
     kept = ("task", "encoder", "train", "eval", "max_seq_length", "train_batch_size")
     values = {name: run_values[name] for name in kept}
@@ -480,7 +480,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, pretrained, capsys):
 
 
 def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
-    """Those of an unfinished run, which needs no --overwrite."""
+    """An unfinished run does not need --overwrite."""
     mine = ("photo.png", "my_predictions.txt", "null_odds_notes.md", "scatter.svg")
     theirs = ("task.json", "predictions_ax.tsv", "scatter.png", "null_odds_dev.json")
     for name in (*mine, *theirs):
@@ -496,7 +496,7 @@ def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
 
 @pytest.mark.slow
 def test_a_diverged_first_seed_is_not_exported(tmp_path, pretrained, monkeypatch):
-    """Its scores are not numbers, and results.json is JSON all the same."""
+    """The scores are NaN; results.json is still valid JSON."""
     examples = [dataclasses.replace(e, label=len(e.texts[0])) for e in sentiment(24)]
     data = table(tmp_path / "data.csv", examples)
     trained = Trainer.train
@@ -580,7 +580,7 @@ def test_config_refuses_impossible_values(values):
         config(**values)
 
 
-# -- What the flags leave open ---------------------------------------------------------
+# -- Defaults --------------------------------------------------------------------------
 
 
 def settings(pretrained, name="cola", **values):
@@ -609,7 +609,7 @@ def test_presets_and_flags(pretrained):
 
 
 def test_dropout_is_the_runs_own(pretrained):
-    """Pretraining had 0.0, and the original fine-tunes with 0.1 always."""
+    """Pretraining used 0.0; the original always fine-tunes with 0.1."""
     for values, rates in (({}, (0.1, 0.1)), ({"attention_dropout": 0.0}, (0.1, 0.0))):
         _, start = settings(pretrained, max_seq_length=32, **values)
         assert (start.encoder.dropout, start.encoder.attention_dropout) == rates
@@ -617,7 +617,7 @@ def test_dropout_is_the_runs_own(pretrained):
 
 
 def test_longer_than_pretraining_is_a_warning(pretrained):
-    # Pitfall 25: position embeddings beyond the trained length are noise.
+    # Pitfall 25: position embeddings beyond the trained length are untrained.
     long, start = settings(pretrained, max_seq_length=64)
     assert "exceeds the 32 tokens of pretraining" in finetuning.untrained_positions(
         long, start
@@ -668,7 +668,7 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(pretrained, tmp_path):
             np.testing.assert_array_equal(a, b)
         assert start.tokenizer.vocabulary == before.tokenizer.vocabulary
         assert start.tokenizer.lower_case
-        # Of pretraining: its 32 positions are more than those of this run.
+        # Pretraining trained 32 positions, more than this run.
         assert start.trained_length == 32
         assert said.pop().endswith("fine-tuned for classification")
     again = config(**values | {"encoder": str(home.path), "overwrite": True})

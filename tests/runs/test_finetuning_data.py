@@ -1,4 +1,4 @@
-"""Splits that a run reads, and labels of the prepared task."""
+"""Splits of a run, and labels of the prepared task."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.tasks import common
 
 
 def read(*, train_fraction=1.0, tokenizer=None, max_seq_length=16, **values):
-    """The data of a run, and the lines it logs."""
+    """Returns the data of a run and its log lines."""
     said = []
     task = finetuning_tasks.task(fields.from_flat(values, FinetuneConfig), said.append)
     data = TaskData(
@@ -51,7 +51,7 @@ def table(path, labels):
 
 
 def test_labels_come_from_the_whole_table(tmp_path):
-    # Wherever the only example of a label is: trained on, held out, or left out.
+    # The only example of a label may be in training, held-out or discarded rows.
     for at in range(30):
         labels = ["a", "b"] * 15
         labels[at] = "rare"
@@ -88,7 +88,7 @@ def test_a_scale_that_is_taken_for_classes_is_named(tmp_path):
 
 
 def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):
-    """Pitfall 40: the original's cache of rows is keyed by the task alone."""
+    """Pitfall 40: the cache key of the original is the task alone."""
     other = WordPiece(Vocabulary(common.TOKENS), lower_case=False)
     keys = []
     for lines, options in (

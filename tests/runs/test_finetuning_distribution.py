@@ -39,7 +39,7 @@ def relabeled(task, change):
 
 
 def unequal_sentences():
-    # Two devices see unequal numbers of words.
+    # Two devices receive unequal numbers of words.
     examples = [
         sentence("the movie is very good", "B-A I-A O O B-B", "1"),
         sentence("bad", "B-B", "2"),
@@ -67,7 +67,7 @@ def trained(strategy, jit_compile, case, reduction):
     rows = task.featurize(examples, common.tokenizer(), 16, training=True)
     with strategy.scope():
         model = task.build_model(common.encoder())
-        # Plain clipped gradients: Adam itself does not see a wrong scale.
+        # Plain clipped gradients, because Adam is invariant to a wrong scale.
         rate = WarmupPolynomialDecay(1e5, STEPS)
         plain = {"beta_1": 0.0, "beta_2": 0.0, "epsilon": 1e6, "weight_decay": 0.0}
         model.compile(
@@ -90,7 +90,7 @@ def trained(strategy, jit_compile, case, reduction):
 def test_devices_give_the_weights_of_one(case, reduction):
     one, losses = trained(tf.distribute.get_strategy(), "auto", case, reduction)
     assert abs(losses[0] - losses[-1]) > 1e-3
-    # Of four devices one sees no sentence of the three.
+    # One of four devices does not receive a sentence.
     for devices in (2, 4) if case == "tags" else (2,):
         more, others = trained(cpus(devices), False, case, reduction)
         np.testing.assert_allclose(more, one, atol=1e-5, err_msg=f"{devices} devices")

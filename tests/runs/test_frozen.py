@@ -1,4 +1,4 @@
-"""Frozen probes: what they read, by hand, and what a run of them leaves."""
+"""Frozen probes: features by hand, and outputs of a run."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def table(path, examples):
 
 
 def states(path, examples):
-    """The states of every layer and the mask, without padding, one text at a time."""
+    """Hidden states of all layers and the mask, one unpadded text at a time."""
     encoder, tokenizer = keras.saving.load_model(path), common.tokenizer()
     for example in examples:
         (ids,) = tokenizer.encode([example.texts[0]])
@@ -87,7 +87,7 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
 
 
 def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
-    """Tags that are a function of the word are found in the layer of the words."""
+    """The embedding layer predicts tags that are a function of the word."""
     tags = {"good": "A", "bad": "A", "movie": "N", "book": "N", "the": "D", "is": "V"}
     rng = np.random.default_rng(0)
 
@@ -96,7 +96,7 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
         for _ in range(count):
             words = rng.choice(sorted(tags), rng.integers(2, 9))
             lines = [f"{word} {tags[word]}\n" for word in words]
-            # Cut into pieces, and its own tag.
+            # A word of several pieces, with its own tag.
             lines.append("xyz X\n")
             blocks.append("".join(lines))
         (tmp_path / name).write_text("\n".join(blocks))
@@ -138,7 +138,7 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
     assert [*report["probes"]] == [0, 1]
     first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
     assert first != second
-    # On the scale of the labels, and better than their mean.
+    # In units of the labels, and better than the mean baseline.
     assert report["summary"]["eval"]["mse"]["baseline"] == pytest.approx(1.0)
     assert max(first, second) < 0.9
 
@@ -155,7 +155,7 @@ def test_spans_are_refused(tmp_path, pretrained):
 
 # -- The head of a fine-tuning run -----------------------------------------------------
 
-# Nothing is learned at such a rate.
+# A learning rate too small to change weights.
 STILL = {"learning_rate": 1e-12, "weight_decay": 0.0, "epochs": 0.1, "frozen": False}
 STILL |= {"head_init": "probe", "export_saved_model": False}
 
@@ -183,7 +183,7 @@ def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
     shares = [0, 0, 1]
     if pooling == "layers":
         shares = np.exp(head.mixture.numpy()) / np.exp(head.mixture.numpy()).sum()
-        # They have been learned.
+        # The mixture is learned.
         assert np.ptp(shares) > 0.02
     else:
         vectors = vectors[-1:].repeat(3, axis=0)
@@ -194,7 +194,7 @@ def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
     scaled = (mixed - mixed.mean(axis=0)) / scale
     peer.fit(scaled, [e.label for e in train])
     logits = mixed @ head.kernel.numpy() + head.bias.numpy()
-    # As near as L-BFGS goes: scores move no more (``linear.py``).
+    # The tolerance of L-BFGS: it stops when scores are constant (``linear.py``).
     found, wanted = logits[:, 1] - logits[:, 0], peer.decision_function(scaled)
     np.testing.assert_allclose(found, wanted, atol=0.4)
     assert np.ptp(wanted) > 10
@@ -202,7 +202,7 @@ def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
 
 @pytest.mark.slow
 def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
-    """A head that nothing was trained for would be right about a word in five."""
+    """An untrained head has an accuracy of about one in five."""
     (tmp_path / "train.txt").write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)
     report, _, _ = run(
         tmp_path,

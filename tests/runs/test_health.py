@@ -8,7 +8,7 @@ COLLAPSED = {
     "discriminator_loss": 0.2270,
     "replaced_fraction": 0.06,
 }
-# The run that a user of the original asked about at 5,000 steps.
+# Metrics of a healthy run at 5,000 steps, from an issue of the original repository.
 EARLY = {
     "discriminator_auc": 0.682,
     "discriminator_loss": 0.3594,
@@ -19,7 +19,7 @@ STRONG = {
     "discriminator_loss": 0.1,
     "replaced_fraction": 0.04,
 }
-# A discriminator that predicts tokens: keeps all of them, at 6 % replaced.
+# A discriminator that predicts tokens and keeps every input; 6 % are replaced.
 KEEPING = {
     "replaced_fraction": 0.06,
     "prediction_accuracy": 0.94,
@@ -55,7 +55,7 @@ def test_a_discriminator_that_corrects_nothing_is_reported_once():
 
 
 def test_the_base_rate_is_that_of_the_positions_of_the_loss():
-    """At masked positions, 40 % replaced: chance is H(0.4) = 0.673."""
+    """At masked positions with 40 % replaced the base rate gives H(0.4) = 0.673."""
     windows = [
         {**COLLAPSED, "discriminator_loss": 0.673, "replaced_masked_fraction": 0.4}
     ]
@@ -66,7 +66,7 @@ def test_the_base_rate_is_that_of_the_positions_of_the_loss():
 
 
 def test_collapse_is_judged_over_replaceable_tokens():
-    """Knowing [CLS] and [SEP] alone is no health: H(0.07) = 0.2536 nats."""
+    """Detecting only [CLS] and [SEP] is a collapse: H(0.07) = 0.2536 nats."""
     values = {**COLLAPSED, "discriminator_auc": 0.58, "discriminator_loss": 0.21}
     assert warnings_of([values] * 9) == []
     own = {"replaceable_loss": 0.2536, "replaced_replaceable_fraction": 0.07}
@@ -87,7 +87,7 @@ def test_both_can_be_reported():
         [{"loss": 2.0}] * 9,
         [{**KEEPING, "corrected_accuracy": 0.05}] * 9,
         [{**KEEPING, "prediction_accuracy": 0.95}] * 9,
-        # Released sizes: about 6 % replaced at 15 %.
+        # Released sizes: about 6 % replaced with 15 % masked.
         [{**EARLY, "replaced_fraction": 0.06}] * 9,
     ],
 )

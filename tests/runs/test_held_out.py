@@ -1,4 +1,4 @@
-"""Intervals of held-out scores are what evaluating each draw of batches gives."""
+"""Bootstrap intervals of held-out scores against evaluation of each resample."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_intervals_are_those_of_evaluating_each_draw(monkeypatch):
     monkeypatch.setattr(metrics, "RESAMPLES", 3)
     model = tiny.electra()
     model.compile()
-    # Of different lengths: a batch with more tokens has more say.
+    # Different lengths: a batch with more tokens has more weight.
     rows = [tiny.batch((24, 5 + n, 17, 5), seed=n) for n in range(BATCHES)]
 
     def dataset(order):
@@ -36,6 +36,6 @@ def test_intervals_are_those_of_evaluating_each_draw(monkeypatch):
         values = [draw[name] for draw in draws]
         assert ends == pytest.approx(np.percentile(values, (2.5, 97.5)), rel=2e-4)
     assert intervals["generator_loss"][0] < intervals["generator_loss"][1]
-    # Too few batches are no sample of anything.
+    # Too few batches for an interval.
     _, none = report.evaluate(model, dataset(range(4)))
     assert none == {}

@@ -1,4 +1,4 @@
-"""Fine-tuning stands on its own: it loads nothing of pretraining."""
+"""Fine-tuning does not import pretraining."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tests.tasks import common
 
 ROOT = Path(__file__).parents[2]
-# Of this package; all else that a run imports is named by these.
+# Upper bound on imported modules of this package.
 MOST = 75
 LOADED = """
 import json, sys
@@ -25,7 +25,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("electra_tf")]
 
 
 def loaded(*arguments):
-    """The modules of this package in a fresh process."""
+    """Returns the modules of this package that a fresh process imports."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED, *arguments],
         capture_output=True,

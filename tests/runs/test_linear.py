@@ -1,4 +1,4 @@
-"""The solver of frozen probes, against scikit-learn."""
+"""Solver of frozen probes against scikit-learn."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,12 @@ from electra_tf.runs import linear
 
 @pytest.fixture(autouse=True)
 def to_the_end(monkeypatch):
-    """Scores stand still long before logits do."""
+    """Disables early stopping: scores converge long before logits."""
     monkeypatch.setattr(linear, "_LEAST_GAIN", 1e-12)
 
 
 def data(count=300, size=6, outputs=4, layers=1, seed=0):
-    """Features in float64, so that both solvers reach the same minimum."""
+    """Returns float64 features, so that both solvers reach the same minimum."""
     rng = np.random.default_rng(seed)
     states = rng.normal(size=[layers, count, size])
     logits = states[-1] @ rng.normal(size=[size, outputs]) + rng.normal(size=outputs)
@@ -40,7 +40,7 @@ def test_classes_are_those_of_scikit_learn(weighted):
     peer.fit(states[0], targets, sample_weight=weights)
     expected = peer.decision_function(states[0])
     logits = found(states)
-    # A constant per example is free in a softmax.
+    # A softmax is invariant to a constant per example.
     centered = [x - x.mean(axis=1, keepdims=True) for x in (logits, expected)]
     np.testing.assert_allclose(*centered, atol=2e-2)
     np.testing.assert_array_equal(found.shares, [1.0])

@@ -56,7 +56,7 @@ def rows():
 
 
 def expected(scores):
-    """Accuracies by sum and by mean over all pairs, of arrays per sentence."""
+    """Accuracies by sum and by mean over all pairs, from scores per sentence."""
     pairs = [*zip(scores[::2], scores[1::2], strict=True)]
     return [
         100 * np.mean([by(good) > by(bad) for good, bad in pairs])

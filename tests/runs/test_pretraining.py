@@ -1,4 +1,4 @@
-"""A pretraining run in its three parts, and one process at a time in its folder."""
+"""The three parts of a pretraining run, and the lock of its folder."""
 
 import dataclasses
 import multiprocessing
@@ -28,7 +28,7 @@ def quiet(message):
 
 
 class Seen(keras.callbacks.Callback):
-    """A user's callback, by its name."""
+    """A user's callback, referenced by name."""
 
     batches: ClassVar[list[int]] = []
 
@@ -40,7 +40,7 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
     config = config_of(text, tmp_path, "--log_steps=2", "--num_train_steps=100000")
     said = []
     ready = pretraining.prepare(config, said.append)
-    # Far more passes than the text is worth, and how many steps are.
+    # Too many epochs: the warning recommends a number of steps.
     records = ready.data.manifest.num_records
     steps = 40 * records // config.run.train_batch_size
     assert f"--num_train_steps={steps}" in said[-1]
@@ -95,7 +95,7 @@ def test_the_three_parts_are_a_run(text, tmp_path):
 
 @pytest.fixture
 def mixture(text, tmp_path):
-    """Flags for two corpora, one of them four times as often as its size would."""
+    """Flags for two corpora; one has four times the sampling weight of its size."""
     vocabulary = Vocabulary.load(text / "vocab.txt")
     documents = (text / "text.txt").read_text().split("\n\n")
     folders = [str(tmp_path / name) for name in "ab"]
@@ -112,14 +112,14 @@ def mixture(text, tmp_path):
 def test_a_resumed_run_reads_the_batches_that_follow(
     flags, text, tmp_path, monkeypatch, request
 ):
-    """Not the first ones again, and none is left out (pitfall 45)."""
+    """Batches are neither repeated nor skipped (pitfall 45)."""
     flags = request.getfixturevalue(flags) if flags != "none" else []
     flags = [*flags, f"--steps_per_execution={2 if flags else 1}"]
     model_dir = tmp_path / "model"
     ready = pretraining.prepare(config_of(text, model_dir, *flags), quiet)
     with ready.lock:
         every = list(ready.train_batches(start_batch=0).take(6))
-        # As if killed after four updates.
+        # Simulates a kill after four updates.
         ready.model.step.assign(4)
         ready.store.save(4)
     if len(flags) > 1:
@@ -146,13 +146,13 @@ def test_a_resumed_run_reads_the_batches_that_follow(
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
-    # The six differ, or equality would say nothing.
+    # The six differ; otherwise equality would be trivial.
     ids = {batch["masked_input_ids"].numpy().tobytes() for batch in every}
     assert len(ids) == 6
 
 
 def hold(folder, held):
-    """Owns the folder until it is killed, as a run does."""
+    """Holds the lock of the folder until it is killed."""
     with files.owned(folder):
         held.set()
         signal.pause()
@@ -160,7 +160,7 @@ def hold(folder, held):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process that runs in the folder."""
+    """Another process that holds the lock of the folder."""
     spawn = multiprocessing.get_context("spawn")
     held = spawn.Event()
     process = spawn.Process(target=hold, args=(tmp_path, held))
@@ -181,10 +181,10 @@ def test_a_second_process_is_refused_until_the_first_is_dead(text, tmp_path, oth
     assert str(tmp_path) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "config.json").exists()
-    # What it overwrites is not its own either.
+    # --overwrite does not bypass the lock.
     with pytest.raises(ValueError, match=who):
         run(text, tmp_path, "--overwrite")
-    # A dry run changes nothing and may look.
+    # A dry run does not write, so it does not need the lock.
     assert run(text, tmp_path, "--dry_run")[0] == cli.OK
 
     os.kill(other.pid, signal.SIGKILL)

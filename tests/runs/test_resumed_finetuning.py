@@ -1,4 +1,4 @@
-"""Fine-tuning that is interrupted goes on to the same bits, from its last epoch."""
+"""Interrupted fine-tuning resumes from its last epoch, bit-exactly."""
 
 import json
 import signal
@@ -29,15 +29,15 @@ STEPS, SEED = 11, 4
 
 
 class Killed(BaseException):
-    """Ends a run at once, as a signal would."""
+    """Ends a run immediately, as a signal does."""
 
 
-# -- Inside of a seed ------------------------------------------------------------------
+# -- Within a seed ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def trainer():
-    """With dropout, an epoch of three steps, and a last one of two."""
+    """A trainer with dropout; epochs have three steps, the last one two."""
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
     model = task.build_model(common.encoder(dropout=0.2))
@@ -50,7 +50,7 @@ def trainer():
 
 
 def watched(trainer, folder, *, killed_at=None, **values):
-    """A watch that keeps the best epoch, and its folder."""
+    """Returns a watch that keeps the best epoch, its folder, and evaluated steps."""
     scores = {1: 50.0, 2: 70.0, 3: 60.0, 4: 65.0}
     home = FinetuningFolder(folder)
     folder.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ def watched(trainer, folder, *, killed_at=None, **values):
             raise Killed
 
     def evaluate():
-        # By what was trained, not by how often it was asked.
+        # A function of the step, not of the number of evaluations.
         step = int(trainer.model.optimizer.iterations.numpy())
         seen.append(step)
         score = scores[-(-step // 3)]
@@ -99,7 +99,7 @@ def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_a
     watching, home, _ = watched(trainer, tmp_path, killed_at=killed_at)
     with pytest.raises(Killed):
         trainer.train(SEED, watching, home)
-    # Another seed in between: nothing of it may stay.
+    # State of another seed must not persist.
     trainer.reset(9)
     watching, home, seen = watched(trainer, tmp_path)
     trainer.train(SEED, watching, home)
@@ -184,7 +184,7 @@ def test_a_run_killed_after_a_seed_goes_on_and_ends_the_same(
 
     def killed(store, step):
         save(store, step)
-        # Its weights exist, but the file that marks the seed as done does not.
+        # The weights exist, but the file that marks the seed as done does not.
         if store.directory.name == "weights-1":
             raise Killed
 
@@ -195,13 +195,13 @@ def test_a_run_killed_after_a_seed_goes_on_and_ends_the_same(
 
     with monkeypatch.context() as patched:
         patched.setattr(finetuning.CheckpointStore, "save", killed)
-        # Every seed is better than those before, so that each is kept for a while.
+        # Scores increase with the seed, so that the best model is saved for every seed.
         patched.setattr(finetuning, "_scored", rising)
         with pytest.raises(Killed):
             run(values, folder)
     done = folder / "checkpoints" / "done-0.json"
     assert done.exists()
-    # What was made up above.
+    # Replaces the artificial scores by the real scores.
     row = json.loads(done.read_text())
     row["scores"] = whole["seeds"][0]["scores"]
     done.write_text(json.dumps(row))
@@ -246,7 +246,7 @@ def test_checkpoints_of_a_finished_run_go(tmp_path):
     assert not (tmp_path / "checkpoints").exists()
 
 
-# -- Killed as by an operator ----------------------------------------------------------
+# -- Signals from outside --------------------------------------------------------------
 
 
 def command(values, folder):
@@ -259,7 +259,7 @@ def command(values, folder):
 
 
 def start(values, folder, until, number):
-    """Runs until something is there, then sends a signal; returns the exit code."""
+    """Sends a signal once `until()` is true; returns exit code and output."""
     with subprocess.Popen(
         command(values, folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
@@ -274,14 +274,14 @@ def start(values, folder, until, number):
 
 
 def assert_ended(done):
-    """So few updates may learn nothing; the exit code is then an error."""
+    """After so few updates every seed may fail; the exit code is then 1."""
     failed = "every seed failed" in done.stdout.decode()
     assert done.returncode == (cli.ERROR if failed else cli.OK), done.stderr
 
 
 @pytest.mark.slow
 def test_killed_at_several_places_ends_as_undisturbed(values, tmp_path):
-    """In two seeds, between them, and in the export; a preemption between."""
+    """Kills within and between two seeds and in the export."""
     folder, whole = tmp_path / "killed", tmp_path / "whole"
     values = {**values, "seeds": 2}
     done = subprocess.run(command(values, whole), capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""A search proposes, resumes and chooses; the evaluation data decides nothing."""
+"""Hyperparameter search: proposals, resuming and choice, without evaluation data."""
 
 import importlib.util
 import json
@@ -25,11 +25,11 @@ FIRST = {"learning_rate": 3e-4, "epochs": 3.0, "dropout": 0.1}
 
 
 class Killed(BaseException):
-    """Ends a search at once, as a signal would."""
+    """Ends a search immediately, as a signal does."""
 
 
 def toy(folder, *, trials=9, first=FIRST, killed_at=None, greater=True):
-    """Runs a search with known scores; returns its trials and log lines."""
+    """Runs a search with known scores; returns search, trials and log lines."""
     said = []
     search = Search(
         *(AXES, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder),
@@ -64,7 +64,7 @@ def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
     _, again, repeated = toy(parts)
     assert without_time(again) == without_time(done)
     assert "7 of 9 trials are done" in repeated
-    # Each proposal is within its axis, and they are not all the same.
+    # Proposals are within their axes and differ.
     for trial in done:
         assert all(axis.has(trial.values[axis.name]) for axis in AXES)
     assert len({trial.values["learning_rate"] for trial in done}) == 9
@@ -73,7 +73,7 @@ def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
     assert search.best(done) == stored["best_trial"] == best
     assert stored["best"] == dict(done[best].values)
     assert (stored["held_out"], len(stored["trials"])) == (20, 9)
-    # The table: a line per trial, with rate and time left.
+    # The table has one line per trial, with learning rate and ETA.
     assert sum(" eta " in line and "trial" in line for line in said) == 9
 
 
@@ -82,14 +82,14 @@ def test_a_search_is_longer_with_more_trials_and_may_look_for_the_least(tmp_path
     search, more, _ = toy(tmp_path, trials=5, greater=False)
     assert without_time(more[:3]) == without_time(few)
     assert search.best(more) == min(range(5), key=lambda n: more[n].score)
-    # Values of the run that are no choice of the search are not tried.
+    # Values of the run outside the choices of an axis are not tried.
     (tmp_path / "search.json").unlink()
     _, other, _ = toy(tmp_path, trials=2, first=FIRST | {"dropout": 0.2})
     assert other[0].values["dropout"] in (0.0, 0.1, 0.3)
 
 
 def test_nothing_is_tried_twice(tmp_path):
-    """Of few values all are tried, once each; then the search is at its end."""
+    """The search ends after one trial of each value."""
     said, axis = [], Axis("epochs", values=(2.0, 4.0, 8.0))
     common = (9, 0, "accuracy", True, {}, tmp_path)
     search = Search([axis], {"epochs": 4.0}, *common, log=said.append)
@@ -118,7 +118,7 @@ def test_a_search_that_cannot_go_on_is_named(tmp_path, change, message):
 
 
 def test_a_trial_that_diverged_is_the_worst(tmp_path):
-    """Its score is no number, on disk too, and the search goes on."""
+    """The score is NaN, also on disk, and the search continues."""
     axis = Axis("learning_rate", 1e-5, 1e-2, is_log=True)
     first = {"learning_rate": 1e-3}
     common = (0, "pearson", True, {}, tmp_path)
@@ -134,7 +134,7 @@ def test_a_trial_that_diverged_is_the_worst(tmp_path):
     search(2)
     stored = json.loads((tmp_path / "search.json").read_text(), parse_constant=fail)
     assert stored["trials"][0].pop("score", 0) is None
-    # Nor need it be there.
+    # The score may be absent.
     (tmp_path / "search.json").write_text(json.dumps(stored))
     made, done = search(4)
     np.testing.assert_array_equal([trial.score for trial in done], scores)
@@ -150,7 +150,7 @@ def test_what_the_flag_says():
     assert not epochs.has(2.5)
     assert dropout.values == (0.0, 0.2)
     assert [seed.has(x) for x in (1, 2, 11, 12)] == [False, True, True, False]
-    # What is named alone has room for the value of the run.
+    # The default range of an axis contains the value of the run.
     for name in ("learning_rate", "epochs", "dropout"):
         (axis,) = axes((name,), own)
         assert axis.has(own[name])
@@ -250,14 +250,14 @@ def test_the_best_trains_on_all_and_evaluation_decides_nothing(values, tmp_path)
     assert "trains on 40 training examples, chooses on 10 others" in said
     assert not (searched / "search").exists()
     assert "search.json" in (searched / "model_card.md").read_text()
-    # The same run, with the flags that the search has found.
+    # The same run, with the best hyperparameters as flags.
     best = stored["best"]
     flags = {"search": (), **best, "seed": int(best["seed"])}
     other, _ = run(values, plain, **flags)
     assert report["seeds"] == other["seeds"]
     for a, b in zip(weights(searched), weights(plain), strict=True):
         np.testing.assert_array_equal(a, b)
-    # With wrong answers in the evaluation data the trials are the same.
+    # Wrong labels in the evaluation data do not change the trials.
     run(values, tmp_path / "wrong", eval=values["wrong"])
     assert trials(tmp_path / "wrong") == trials(searched)
     with pytest.raises(ValueError, match="holds a finished run"):
@@ -269,7 +269,7 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(values, tmp_path, monke
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     report, _ = run(values, whole)
     train = Trainer.train
-    # In the first trial, in the third, and in the run itself.
+    # Kills in the first trial, in the third, and in the final run.
     for calls_before in (0, 2, 1):
         left = [calls_before]
 

@@ -1,4 +1,4 @@
-"""A position table may be longer than anything the encoder was trained on."""
+"""Position tables longer than the trained length."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from electra_tf.tasks import Classification
 
 
 def start(trained_length):
-    """An encoder of 32 positions, trained on examples of some length."""
+    """An encoder of 32 positions with a shorter trained length."""
     encoder = TextEncoder(
         TextEmbedding(11, 8, max_positions=32),
         num_layers=1,
@@ -44,6 +44,6 @@ def test_longer_examples_than_in_pretraining_are_questioned(length, trained, war
 
 
 def test_longer_examples_than_the_table_are_refused():
-    """There is no row to look up (pitfall 25 of docs/fidelity.md)."""
+    """The table lacks rows for these positions (pitfall 25 of docs/fidelity.md)."""
     with pytest.raises(ValueError, match="exceeds the 32 positions"):
         settings(33, start(16))

@@ -1,4 +1,4 @@
-"""Weights of .keras files into a model that is about to be pretrained."""
+"""Initial weights for pretraining from .keras files and checkpoints."""
 
 import dataclasses
 import json
@@ -35,7 +35,6 @@ def save(model, folder, names=("encoder", "generator", "discriminator")):
 
 
 def leave(model, folder, files):
-    """Writes the "models" or the "checkpoints" of a run."""
     if files == "models":
         save(model, folder, model.artifacts())
     else:
@@ -52,7 +51,7 @@ def values(model):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder of saved models, and the values in it."""
+    """A folder of saved models, and their weights."""
     model = tiny.electra(seed=1)
     randomize(model.trainable_variables)
     folder = tmp_path_factory.mktemp("trained")
@@ -101,7 +100,7 @@ def test_what_the_folder_lacks_is_kept_and_named(trained, tmp_path, file, kept):
 
 
 def test_names_of_the_models_do_not_matter(trained):
-    """Models that a user has built and named are taken as well."""
+    """Covers models that a user built and named."""
     folder, wanted = trained
     table = et.layers.TextEmbedding(
         tiny.VOCAB, 12, max_positions=32, dropout=0.0, name="mine"
@@ -153,7 +152,7 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
 @pytest.mark.parametrize("files", ["checkpoints", "models"])
 @pytest.mark.parametrize(("there", "here"), [("mlm", "electra"), ("electra", "mlm")])
 def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
-    """A masked LM starts a discriminator, and the other way round; heads stay fresh."""
+    """Masked LM to discriminator and the reverse; heads keep their initial values."""
     sizes = (*SMALL, "--generator_hidden_size=0.5")
     source = build.build_model(parse(*sizes, f"--objective={there}"), 61, (2, 3, 4))
     randomize(source.trainable_variables)
@@ -183,7 +182,7 @@ def test_the_encoder_of_any_run_starts_a_run(tmp_path, there, here, files):
     ],
 )
 def test_a_generator_of_other_sizes_starts_anew(tmp_path, files, there, here):
-    """The discriminator and the tables go on, against another generator."""
+    """Loads discriminator and tables; the generator keeps its initial values."""
     source = build.build_model(parse(*SMALL, f"--{there}"), 61, (2, 3, 4))
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
@@ -226,7 +225,7 @@ def config(init_from, **flags):
 
 
 def described(folder, vocabulary=VOCABULARY, data=None, **flags):
-    """A folder that says of itself what a run says, with a file where weights are."""
+    """Writes config.json and vocabulary of a run, and an empty checkpoint file."""
     told = {**SIZES, "max_positions": 512, "lower_case": True, "strip_accents": True}
     told |= {"objective": "electra", "generator_layers": 1.0, **flags}
     (folder / "config.json").write_text(
@@ -239,7 +238,7 @@ def described(folder, vocabulary=VOCABULARY, data=None, **flags):
 
 
 def check(config, vocabulary=VOCABULARY, lower_case=None):
-    """Both checks: before the data is made, and with it."""
+    """Runs both checks: without data, then with data."""
     warm_start.check(config)
     given = config.data.lower_case if lower_case is None else lower_case
     data = types.SimpleNamespace(
@@ -310,7 +309,7 @@ def test_the_casing_is_that_of_the_records(tmp_path):
 
 
 def test_what_the_records_were_wins_over_the_flags_of_the_other_run(tmp_path):
-    """With --records a run's flags of casing are left at their defaults."""
+    """With --records the casing flags of a run have their defaults."""
     data = {"lower_case": False, "strip_accents": False}
     folder = described(tmp_path, data=data)
     check(config(folder, records=("x.tfrecord",)), lower_case=False)
@@ -326,7 +325,7 @@ def test_a_folder_without_weights_is_refused_before_anything_is_built(tmp_path):
     (tmp_path / "model.safetensors").write_text("")
     with pytest.raises(ValueError, match=r"convert them first .*--to=imported"):
         warm_start.check(config(tmp_path))
-    # A run that goes on has its own weights.
+    # A resumed run has its own weights.
     warm_start.check(config(tmp_path / "gone", model_dir=str(run)))
 
 
@@ -342,7 +341,7 @@ def test_the_vocabulary_comes_with_the_weights(tmp_path):
     assert warm_start.completed(config(checkpoint), print) == dataclasses.replace(
         chosen, run=dataclasses.replace(chosen.run, init_from=str(checkpoint))
     )
-    # A run that goes on has its own copy.
+    # A resumed run has its own copy.
     gone = config(tmp_path / "gone", model_dir=str(folder))
     chosen_again = warm_start.completed(gone, print)
     assert chosen_again.data.vocab_file == chosen.data.vocab_file
@@ -363,11 +362,11 @@ def test_sizes_come_with_the_weights_unless_flags_set_them(tmp_path):
     assert chosen.encoder.hidden_size == 768
     assert "--num_layers=3" in said[0]
     assert "--nolower_case" in said[0]
-    # A run that goes on has its own copy; Python has no record of given flags.
+    # A resumed run has its own copy; Python has no record of given flags.
     gone = PretrainConfig(run=RunConfig(init_from="gone", model_dir=str(folder)))
     again = warm_start.completed(gone, said.append)
     assert sizes.items() <= fields.to_flat(again).items()
-    # Defaults that are given are given.
+    # A flag at its default value is still an explicit flag.
     flags = ("--num_layers=12", "--generator_hidden_size=0.25")
     given = warm_start.completed(parse(f"--init_from={folder}", *flags), said.append)
     message = (
@@ -376,7 +375,7 @@ def test_sizes_come_with_the_weights_unless_flags_set_them(tmp_path):
     )
     with pytest.raises(ValueError, match=message):
         warm_start.check(given)
-    # Records have their own casing, and a discriminator alone has no generator.
+    # Records set the casing; a lone discriminator has no generator settings.
     records = parse(f"--init_from={folder}", "--records=x")
     assert warm_start.completed(records, said.append).data.lower_case
     shutil.rmtree(folder / "checkpoints")

@@ -50,7 +50,7 @@ def run_onnx(path):
 
 
 def inputs_of(batch, length, seed):
-    """[CLS] a [SEP] b ... with padding in all rows but the first."""
+    """Rows of [CLS] a [SEP] b ..., with padding in all but the first."""
     random = np.random.default_rng(seed)
     lengths = np.array([length, *random.integers(3, length + 1, batch - 1)])
     mask = np.arange(length) < lengths[:, None]
@@ -62,7 +62,7 @@ def inputs_of(batch, length, seed):
 
 
 def check(task, model, found):
-    """Lengths below and above the beam, and a batch of one."""
+    """Checks lengths below and above the beam, and a batch of one."""
     for batch, length in ((1, 3), (3, 12), (2, 40)):
         inputs = inputs_of(batch, length, seed=length)
         inputs = {name: a.astype(np.int32) for name, a in inputs.items()}
@@ -77,7 +77,7 @@ def check(task, model, found):
         assert expected
         for name, values in task.comparable(returned, length).items():
             if task_kind(task) == "tagging":
-                # Exported models do not compute padding: its logits are zeros.
+                # Exported models skip padding; its logits are zeros.
                 real = inputs["input_mask"] == 1
                 assert name != "logits" or not values[~real].any()
                 values, expected[name] = values[real], expected[name][real]
@@ -128,7 +128,7 @@ def test_onnx_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda n: None if n == "onnxruntime" else real(n)
     )
-    monkeypatch.setattr(serving, "NumbersModule", None)  # Nothing is begun.
+    monkeypatch.setattr(serving, "NumbersModule", None)  # Fails if the export starts.
     with pytest.raises(ValueError, match="pip install tf2onnx onnx onnxruntime"):
         serving.export_onnx(None, None, str(tmp_path / "model.onnx"))
 
@@ -145,7 +145,7 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path, kind):
     assert module.difference(numpy) == 0
 
     def other(inputs):
-        # Another segment, and the beam is another one.
+        # Another segment changes the beam.
         return numpy({**inputs, "segment_ids": np.roll(inputs["segment_ids"], 1, 1)})
 
     difference = module.difference(other)

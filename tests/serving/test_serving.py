@@ -78,7 +78,7 @@ sys.exit(1 if ours else 0)
 
 
 def served_in_a_fresh_process(requests):
-    """Answers of (path of a SavedModel, its texts by name)."""
+    """Serves (path of a SavedModel, texts by name) in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-c", FRESH, json.dumps(requests)],
         capture_output=True,
@@ -112,7 +112,7 @@ def test_fresh_process_gives_the_answers_of_python_to_the_bit(tmp_path):
         columns = {n: tf.constant(c) for n, c in columns.items()}
         found = module.signatures()["serving_default"](**columns)
         expected.append({n: tensor.numpy().tolist() for n, tensor in found.items()})
-        # Operation by operation, without a graph, in which TensorFlow joins some.
+        # Eager, because TensorFlow fuses operations in a graph.
         for n, tensor in module.answer(**columns).items():
             if tensor.dtype.is_floating:
                 np.testing.assert_allclose(tensor, found[n], rtol=1e-5, atol=1e-6)
@@ -139,10 +139,10 @@ def test_fresh_process_gives_the_answers_that_are_scored(tmp_path):
     (found,) = served_in_a_fresh_process(
         [(path, dict(zip(names, columns, strict=True)))]
     )
-    # In one batch, in the order in which Outputs reads them: the same products.
+    # One batch in the order of Outputs, for the same matrix products.
     rows, together = python_answers(task, model, *columns, batch_size=len(HARD))
     np.testing.assert_array_equal(np.float32(found["probabilities"]), together)
-    # Other batches are padded otherwise, which moves the last bits.
+    # Other batches have other padding, which changes the last bits.
     np.testing.assert_allclose(found["probabilities"], in_batches[order], atol=1e-6)
     assert found["label"] == task.readable(in_batches[order])
 
@@ -200,7 +200,7 @@ def test_another_precision_is_exported_and_measured(tmp_path):
     assert 0 < differences["bfloat16"] < 0.05
     difference = np.abs(found["bfloat16"] - found["float32"]).max()
     assert 0 < difference < 0.05
-    # The model itself stays as it was.
+    # The export does not change the model.
     assert model.encoder.dtype_policy.name == "float32"
 
 
@@ -217,7 +217,7 @@ def test_another_precision_is_exported_and_measured(tmp_path):
     ids=["text", "pair", "question"],
 )
 def test_endpoints_of_keras(task, tmp_path):
-    """``serve`` and ``TFSMLayer`` answer as the signature; inputs keep their order."""
+    """``serve`` and ``TFSMLayer`` equal the signature; inputs keep their order."""
     path, model = str(tmp_path / "model"), task.build_model(common.encoder(layers=1))
     serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
     columns = [tf.constant(["the movie is", "good"]), tf.constant(["bad", "a book"])]
@@ -259,9 +259,9 @@ def test_multilabel_names_the_labels_above_the_threshold(tmp_path):
     np.testing.assert_allclose(list(row["probabilities"].values()), expected[0], 1e-5)
 
 
-# The executable, and the same program after the import of the tokenizer's operations.
+# The executable, and the same program after importing the tokenizer's operations.
 CLI = [str(Path(sys.executable).with_name("saved_model_cli"))]
-# Here with a list of the arguments of each run, which share the seconds of imports.
+# One process for several runs, because imports take seconds.
 CLI_WITH_TEXT = """
 import json, os, sys
 import tensorflow_text
@@ -318,7 +318,7 @@ def test_the_graph_needs_no_other_operations_than_the_docs_say(exported):
     saved.ParseFromString((Path(path) / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0].graph_def
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    # What tensorflow_text registers is in raw_ops only as wrappers made on the fly.
+    # Operations of tensorflow_text are not in raw_ops.
     foreign = {node.op for node in nodes if not hasattr(tf.raw_ops, node.op)}
     assert foreign >= {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
     docs = (ROOT / "docs" / "serving.md").read_text()
@@ -327,7 +327,7 @@ def test_the_graph_needs_no_other_operations_than_the_docs_say(exported):
 
 @pytest.mark.slow
 def test_rest_requests_of_the_docs_fit_the_signatures(tmp_path):
-    """The server itself is not at hand."""
+    """Checks requests without a running server."""
     text = (ROOT / "docs" / "serving.md").read_text()
     bodies = re.findall(r"(?:curl -d '|Pair tasks: `)(\{.*?\})['`]", text)
     assert bodies
@@ -350,7 +350,7 @@ def run_predict(monkeypatch, capsys, *arguments, stdin=""):
 
 
 def complaint(monkeypatch, capsys, *arguments, stdin=""):
-    """The one line that ends a command that fails, before any answer."""
+    """Returns the one-line error of a failing command."""
     with pytest.raises(SystemExit) as stopped:
         run_predict(monkeypatch, capsys, *arguments, stdin=stdin)
     assert capsys.readouterr().out == ""
@@ -414,7 +414,7 @@ def test_batches_without_texts_or_without_words_are_answered(kind):
     model = task.build_model(common.encoder())
     module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
 
-    # Operation by operation: traces of three signatures would take seconds.
+    # Eager, because tracing three signatures takes seconds.
     def sizes(serve, texts, names):
         columns = {name: tf.constant(texts, tf.string) for name in names}
         return {len(tensor) for tensor in serve(**columns).values()}
@@ -470,7 +470,7 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
     assert np.bincount(rows.example).tolist() == [1, 1, 6, 2]
     outputs = np.stack(Outputs(model, 3)(rows))
     answers = task.decode(list(outputs), rows, examples)
-    # By hand: the mean of logits, then the answer.
+    # By hand: the mean of logits, then the prediction.
     logits = np.array([outputs[rows.example == i].mean(0) for i in range(4)])
     if kind is Regression:
         expected, name = logits[:, 0] * 4 + 1, "score"
@@ -482,7 +482,7 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind, tmp_path):
     found = [row[name] for row in served]
     if kind is Classification:
         found = [list(row.values()) for row in found]
-    # Graphs add in other orders; the range of a score multiplies what that changes.
+    # Graphs sum in other orders; the range of a score scales the difference.
     tolerance = 4e-6 if kind is Regression else 1e-6
     np.testing.assert_allclose(found, answers, atol=tolerance)
 

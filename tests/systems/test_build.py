@@ -1,4 +1,4 @@
-"""From flags to the parts of a system: classes, schedules, phases, optimizers."""
+"""Building a system from flags: classes, schedules, phases, optimizers."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_settings_of_the_flagfiles_arrive(monkeypatch):
     expected = [1 + np.exp(-step / 260) for step in (0, 260, 2600)]
     found = [float(temperature(step)) for step in (0, 260, 2600)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    # Frozen and sampled from without dropout: one pass is enough, without dropout.
+    # A frozen generator that samples without dropout needs one pass.
     assert fast.generator_encoder.dropout == 0
     clean = config_of("sampling_without_dropout", monkeypatch=monkeypatch)
     assert clean.samples_apart
@@ -81,7 +81,7 @@ def test_generator_group_holds_what_only_the_generator_trains():
 
 @pytest.mark.parametrize("sharing", ["nes", "gdes"])
 def test_the_second_stage_begins_as_a_copy_of_the_generator(sharing):
-    """Values of the tables included: deltas stay zero on top of the shared ones."""
+    """Copies the tables, too; deltas of shared tables stay zero."""
     sizes = [*SMALL, "--max_seq_length=24", "--max_positions=32", *SAME_SIZE]
     config = parse(*sizes, "--training=two_stage", f"--sharing={sharing}")
     first, second = build.compiled_phases(config, VOCAB)
@@ -96,7 +96,7 @@ def test_the_second_stage_begins_as_a_copy_of_the_generator(sharing):
     np.testing.assert_array_equal(discriminator(batch), generator(batch))
     if sharing == "gdes":
         assert not np.any(discriminator.embeddings.word_embeddings_delta)
-    # A copy: updates of the discriminator do not reach the generator.
+    # Updates of the discriminator do not change the generator.
     before = generator(batch).numpy()
     second.set_trainable()
     for variable in second.model.trainable_variables:

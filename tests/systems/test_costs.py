@@ -12,7 +12,7 @@ from electra_tf.config.pretraining import GeneratorConfig, PretrainConfig
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.systems import build, costs
 
-# Entries of the vocabulary, tokens, slots, widths, rows; one layer, two heads.
+# Vocabulary size, tokens, slots, widths, batch size; one layer, two heads.
 V, S, P, E, D, G, B = 97, 24, 4, 12, 32, 16, 3
 STEPS = 100
 
@@ -35,7 +35,7 @@ def config_of(**choices):
 
 
 def encoder(width, embedding_size=E):
-    """Products of one token: projections and feed-forward, attention, embeddings."""
+    """FLOPs per token: projections and feed-forward, attention, embeddings."""
     projection = 2 * embedding_size * width * (embedding_size != width)
     return 24 * width * width + 4 * width * S + projection
 
@@ -44,17 +44,17 @@ def masked_lm(width, embedding_size=E):
     return 2 * embedding_size * (width + V)
 
 
-# Forward products per token of the two networks of ELECTRA.
+# Forward FLOPs per token of both networks of ELECTRA.
 MAIN = encoder(D) + 2 * D * (D + 1)
 GENERATOR = encoder(G) + P / S * masked_lm(G)
-# With backward passes: two encoders, a head on both everywhere, logits to sample from.
+# Forward and backward: two encoders, one head at all positions, sampling logits.
 TOWERS = 3 * (2 * encoder(G) + 2 * E * (2 * G + V)) + P / S * 2 * E * V
 NES = {"sharing": "nes"}
 FROZEN = {**NES, "freeze_generator": True, "generator_init_from": "runs/x"}
 TWO_STAGE = {"training": "two_stage", "two_stage_copy": False}
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
-# Flags -> products per token of a step of each phase, with the backward passes.
+# Flags -> FLOPs per token of a step of each phase, with backward passes.
 EXPECTED = {
     "electra": ({}, [3 * (MAIN + GENERATOR)]),
     "electra_15": ({"objective": "electra_15"}, [3 * (MAIN + GENERATOR)]),
@@ -126,7 +126,7 @@ def test_every_choice_has_costs():
 
 
 def test_a_part_of_a_run():
-    """A quarter of the steps is the first stage here; half of them, a third more."""
+    """The first stage ends at a quarter of the steps."""
     config = config_of(**EXPECTED["two_stage"][0])
     first, second = (value * S * B for value in EXPECTED["two_stage"][1])
     for done, expected in ((0, 0), (0.1, 10 * first), (0.5, 25 * (first + second))):
@@ -143,7 +143,7 @@ SIZES = {
 
 
 def published(size, length=128, batch=128, steps=1e6, **choices):
-    """A run of the paper, with its 80 predictions of 512 tokens."""
+    """Config of the paper, with at most 80 predictions per 512 tokens."""
     hidden, layers, embedding, generator = SIZES[size]
     sizes = {
         "hidden_size": hidden,
@@ -160,7 +160,7 @@ def published(size, length=128, batch=128, steps=1e6, **choices):
     return fields.from_flat({**sizes, **choices}, PretrainConfig)
 
 
-# The table of the original's exact counts at a vocabulary of 30,522.
+# Exact parameter counts of the original with a vocabulary of 30,522.
 COUNTS = {
     "embeddings": (3_972_864, 3_972_864, 23_837_184, 31_782_912),
     "projection": (33_024, 33_024, 0, 0),
@@ -326,7 +326,7 @@ def test_what_is_frozen_has_neither_gradient_nor_slots():
 
 
 def test_activations_by_hand():
-    """2 E + 12 D + 2 F + N S of each token, and logits three times."""
+    """2 E + 12 D + 2 F + N S per token, and three copies of the logits."""
 
     def logits(**choices):
         memory = costs.memory(config_of(mixed_precision="none", **choices), V)
@@ -370,7 +370,7 @@ def test_logits_of_a_head_at_all_positions_are_those_of_one_chunk():
     ],
 )
 def test_networks_that_no_machine_holds_are_refused(choices):
-    """Before anything is built: nothing here would end."""
+    """The check precedes building, which would exhaust memory."""
     config = config_of(**choices)
     with pytest.raises(ValueError, match=r"need [\d,]+ GB, and this machine has \d+: "):
         costs.check_fits(config, config.data.vocab_size)
@@ -382,7 +382,7 @@ def test_networks_that_no_machine_holds_are_refused(choices):
     [{"objective": "mlm"}, {"generator": "unigram"}, {"generator": "uniform"}],
 )
 def test_sizes_of_a_generator_that_is_not_built_are_not_checked(without):
-    """A width of 21 cannot be divided into heads of size 10."""
+    """A width of 21 is not a multiple of the head size 10."""
     sizes = {"hidden_size": 60, "num_heads": 6, "generator_hidden_size": 0.35}
     with pytest.raises(ValueError, match="generator of width 21 with 2 heads"):
         costs.check_fits(config_of(**sizes), V)

@@ -1,4 +1,4 @@
-"""The training step and the served encoder run on a GPU, as far as a CPU can tell."""
+"""GPU kernels exist for the training step and the served encoder; runs on a CPU."""
 
 import functools
 
@@ -21,7 +21,7 @@ def kernels(op):
 
 
 def accepts(kernel, node):
-    """Whether the types of a node are among those of a kernel."""
+    """Returns whether a kernel supports the dtypes of a node."""
     for constraint in kernel.constraint:
         value = node.attr[constraint.name]
         types = value.list.type or [value.type]
@@ -31,7 +31,7 @@ def accepts(kernel, node):
 
 
 def without_gpu_kernel(function):
-    """Operations of a concrete function, and of its callees, that a GPU lacks.
+    """Operations of a concrete function and its callees without a GPU kernel.
 
     Functions that XLA must compile need XLA's kernels for the GPU.
     """
@@ -50,7 +50,7 @@ def without_gpu_kernel(function):
                         body = functions[callee.name]
                         own = compiles or body.attr["_XlaMustCompile"].b
                         visit(body.node_def, own)
-            # Messages of assertions stay on the host.
+            # Assertion messages stay on the host.
             is_text = node.attr["dtype"].type == tf.string.as_datatype_enum
             if node.op in functions or (node.op == "Const" and is_text):
                 continue

@@ -1,4 +1,4 @@
-"""The objective of docs/extending.md, from outside: in a model, and in a whole run."""
+"""The objective of docs/extending.md in a model and in a whole run."""
 
 import csv
 import importlib.util
@@ -20,14 +20,13 @@ from tests.end_to_end.conftest import text  # noqa: F401
 from tests.end_to_end.in_process import config_of
 
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
-# Other examples follow.
 CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def drawn(tmp_path_factory):
-    """Imports the code of the page; returns its class."""
-    # From a file, because TensorFlow reads the source of traced functions.
+    """Imports the objective class of the page."""
+    # In a file, because TensorFlow reads the source of traced functions.
     path = tmp_path_factory.mktemp("mine") / "my_objective.py"
     path.write_text(CODE)
     spec = importlib.util.spec_from_file_location("my_objective", path)

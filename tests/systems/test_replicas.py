@@ -1,8 +1,8 @@
-"""A batch that is cut into replicas and micro-batches trains as the whole one does.
+"""A batch split into replicas and micro-batches trains as the whole batch.
 
-In default settings, with dropout and drawn samples: losses, metrics, norms of gradients
-and weights, for every row of the registry. Each system has one of the cuts;
-ELECTRA_TF_EVERY_CUT=1 in the environment gives all to each, which takes half an hour.
+Compares losses, metrics, gradient norms and weights of every registered system, with
+dropout and sampling. Each system has one of the cuts. ELECTRA_TF_EVERY_CUT=1 in the
+environment tests all combinations, which takes half an hour.
 """
 
 import itertools
@@ -36,7 +36,7 @@ SMALL = {
     "clip_norm": 0.1,
 }
 WHOLE_WIDTH = {"generator_hidden_size": 1.0}
-# Other flags of an objective or a training, so that every row is in one system.
+# Extra flags, so that every registered choice is in at least one system.
 BESIDES = {
     "electra_15": {"generator": "two_tower", "sharing": "gdes"},
     "replace_mlm": {"sharing": "all", **WHOLE_WIDTH},
@@ -54,7 +54,7 @@ SYSTEMS = {
     for name in table
     if name != "joint"
 }
-# Devices, micro-batches, precision; four devices take long to trace.
+# Devices, micro-batches, precision; tracing for four devices is slow.
 CUTS = [
     (2, 1, "none"),
     (2, 2, "bfloat16"),
@@ -66,7 +66,7 @@ EVERY = bool(os.environ.get("ELECTRA_TF_EVERY_CUT"))
 
 
 def trained(devices, micro_batches, precision, steps, lengths, **choices):
-    """Weights, norms of last gradients, and numbers of training and evaluation."""
+    """Returns weights, last gradient norms, and metrics of training and evaluation."""
     config = fields.from_flat(
         {
             **SMALL,
@@ -106,9 +106,9 @@ def assert_same(name, cut, steps, lengths=LENGTHS):
     devices, micro_batches, precision = cut
     one = trained(1, 1, precision, steps, lengths, **choices)
     many = trained(devices, micro_batches, precision, steps, lengths, **choices)
-    # Other draws move weights by a part of learning rate * steps = 0.02.
+    # Other samples would change weights by up to learning rate * steps = 0.02.
     tolerance = {"none": 2e-6, "bfloat16": 2e-3}[precision]
-    assert max(one[1]) > 0.1  # The clip was active.
+    assert max(one[1]) > 0.1  # Clipping is active.
     near = {"rtol": 10 * tolerance, "atol": 10 * tolerance}
     np.testing.assert_allclose(many[1], one[1], **near)
     for found, expected in zip(many[2], one[2], strict=True):
@@ -144,5 +144,5 @@ def test_devices_with_unequal_numbers_of_rows_equal_one():
 )
 def test_every_system_on_several_devices_equals_one(name, cut):
     """Denominators over all replicas (pitfall 27 of docs/fidelity.md)."""
-    # A number that rounds otherwise may draw another token, and in bfloat16 soon does.
+    # A rounding difference may change a sample, in bfloat16 after a few steps.
     assert_same(name, cut, steps=5 if cut[2] == "bfloat16" else 10)

@@ -1,4 +1,4 @@
-"""Weight sharing of generator and discriminator: gradients, counts, saved models."""
+"""Weight sharing of generator and discriminator."""
 
 import math
 
@@ -26,7 +26,7 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def make(sharing, objective="electra", **flags):
-    """A model whose generator has half the width, or is the discriminator."""
+    """A model with a half-width generator; "all" shares the whole encoder."""
     flags |= {"sharing": sharing, "objective": objective}
     if sharing == "all":
         flags["generator_hidden_size"] = 1.0
@@ -53,13 +53,13 @@ def test_initial_values_follow_the_config(sharing):
 
 
 def test_counts_by_hand():
-    """V 97, E 12, D 32 and 16, 40 positions, 2 segments."""
+    """V = 97, E = 12, D = 32 and 16, 40 positions, 2 segments."""
     tables = (97 + 40 + 2 + 2) * 12
     tied = count(make("tied").trainable_variables)
     assert count(make("token").trainable_variables) - tied == (40 + 2 + 2) * 12
     assert count(make("nes").trainable_variables) - tied == tables
     assert count(make("gdes").trainable_variables) - tied == tables
-    # Tables of width 16, a head of 16 to 16 instead of 12, no projection of 12 to 16.
+    # Tables of width 16, a 16-to-16 head instead of 16-to-12, no 12-to-16 projection.
     untied = (97 + 40 + 2 + 2) * 16 + (16 + 3) * (16 - 12) - (12 + 1) * 16
     assert count(make("untied").trainable_variables) - tied == untied
     one = make("all")
@@ -69,7 +69,7 @@ def test_counts_by_hand():
 
 
 def test_what_is_shared():
-    """Shared by identity, nothing else (pitfall 19 of docs/fidelity.md)."""
+    """Only these tables are shared, by identity (pitfall 19 of docs/fidelity.md)."""
     for sharing in SHARINGS:
         model = make(sharing)
         generator, discriminator = model.generator.encoder, model.discriminator
@@ -94,7 +94,7 @@ def test_what_is_shared():
 
 
 def reached(model, batch):
-    """Variables with a gradient that is not exactly zero, by path."""
+    """Paths of variables with a nonzero gradient."""
     _, gradients = tiny.gradients(model, batch)
     found = zip(model.trainable_variables, gradients, strict=True)
     return {
@@ -113,7 +113,7 @@ OWN = {
 @pytest.mark.parametrize("objective", ["electra", "all_tokens_mlm"])
 @pytest.mark.parametrize("sharing", OWN)
 def test_each_loss_reaches_its_own_tables_only(sharing, objective):
-    """Exactly zero across; the deltas of "gdes" learn, the shared tables do not."""
+    """Other tables have zero gradient; "gdes" trains deltas, not shared tables."""
     (generators,), (discriminators,), suffix = OWN[sharing]
     batch = tiny.batch()
 
@@ -130,7 +130,7 @@ def test_each_loss_reaches_its_own_tables_only(sharing, objective):
 
 
 def test_shared_tables_learn_from_both():
-    """From generator and discriminator (pitfall 19 of docs/fidelity.md)."""
+    """Gradients come from both networks (pitfall 19 of docs/fidelity.md)."""
     batch = tiny.batch()
     for sharing in ("tied", "token", "all"):
         for weights in ((1.0, 0.0), (0.0, 1.0)):
@@ -148,7 +148,7 @@ def trained(sharing, objective="electra"):
 
 @pytest.mark.slow
 def test_gdes_begins_as_tied_and_drifts_apart():
-    """Deltas are zero at first, and the discriminator reads shared + delta."""
+    """Deltas are initially zero; the discriminator's table is shared + delta."""
     model = make("gdes")
     lender, own = model.generator.encoder.embeddings, model.discriminator.embeddings
     np.testing.assert_array_equal(own.word_table(), lender.word_embeddings)
@@ -162,7 +162,7 @@ def test_gdes_begins_as_tied_and_drifts_apart():
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["token", "gdes", "all"])
 def test_save_load_and_standalone_parts(sharing, tmp_path):
-    """Loaded models keep their ties; saved parts have plain embeddings."""
+    """Loaded models stay tied; saved parts have plain embeddings."""
     model = trained(sharing, "replace_mlm" if sharing == "gdes" else "electra")
     batch = tiny.batch()
     model.save(tmp_path / "electra.keras")
@@ -186,7 +186,7 @@ def test_save_load_and_standalone_parts(sharing, tmp_path):
         np.testing.assert_allclose(again(batch), expected[name], atol=1e-5)
         encoder = again if name == "encoder" else again.encoder
         assert type(encoder.embeddings) is TextEmbedding
-    # A learning-rate group per depth, as fine-tuning makes them, covers everything.
+    # The learning-rate groups of fine-tuning, one per depth, cover all variables.
     groups = [v for group in parts["encoder"].variables_by_depth() for v in group]
     assert count(groups) == count(parts["encoder"].trainable_variables)
 
@@ -207,7 +207,6 @@ def test_weight_decay_of_deltas_and_not_of_norms():
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
-    """Restores all state by name, and the tables of a tied run."""
     model = trained(sharing)
     store = CheckpointStore(tmp_path / sharing, named_variables(model, model.optimizer))
     store.save(3)
@@ -226,7 +225,7 @@ def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
     other.save(1)
     model = make(sharing)
     weights = {n: v for n, v in named_variables(model).items() if v.trainable}
-    if sharing in ("all", "untied"):  # another width of generator parts
+    if sharing in ("all", "untied"):  # generator parts of another width
         weights = {
             n: v
             for n, v in weights.items()

@@ -1,4 +1,4 @@
-"""A vocabulary, an encoder and data that the tests of tasks share."""
+"""Shared vocabulary, encoder and data for task tests."""
 
 import json
 import string
@@ -50,10 +50,10 @@ def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
 
 
 def save_pretrained(folder, *, max_seq_length=32, **kwargs):
-    """Writes the files of a finished pretraining run that fine-tuning reads."""
+    """Writes the files of a pretraining run that fine-tuning loads."""
     folder.mkdir(parents=True, exist_ok=True)
     model = encoder(**kwargs)
-    # Words that differ, as after pretraining: the task is then learned in 80 steps.
+    # Distinct embeddings, as after pretraining: the task then needs 80 steps.
     table = model.embeddings.word_embeddings
     table.assign(np.random.default_rng(0).normal(scale=0.5, size=table.shape))
     model.save(folder / "encoder.keras")
@@ -69,7 +69,7 @@ def save_pretrained(folder, *, max_seq_length=32, **kwargs):
 
 
 def sentiment(count, *, offset=0):
-    """Separable examples of different lengths."""
+    """Returns separable examples of different lengths."""
     words = (("good", "fine", "great"), ("bad", "poor", "awful"))
     found = []
     for number in range(offset, offset + count):
@@ -80,7 +80,7 @@ def sentiment(count, *, offset=0):
 
 
 def splits(**examples):
-    """A source of a task: split name to examples."""
+    """Returns a data source: split name to examples."""
 
     def source(split):
         if split not in examples:
@@ -91,7 +91,7 @@ def splits(**examples):
 
 
 def squad_scores(answers, right, odds=None, threshold=0.0):
-    """Scores of a task's answers, in percent; with ``odds``, those of SQuAD 2.0."""
+    """SQuAD scores in percent: version 2.0 with ``odds``, otherwise 1.1."""
     has_odds = odds is not None
     task = et.tasks.QuestionAnswering(
         name="squad",

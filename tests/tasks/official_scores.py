@@ -1,4 +1,4 @@
-"""Answers and tags with the scores that other people's programs give them.
+"""Reference scores of SQuAD answers and tags from third-party programs.
 
 `official_scores.json` was written by
 
@@ -6,9 +6,9 @@
     pip install seqeval==1.2.2 absl-py
     python -m tests.tasks.official_scores [FOLDER_OF_SQUAD_FILES]
 
-tf-models-official holds copies of SQuAD's evaluation scripts, 1.1 and 2.0; seqeval
-follows conlleval. With a folder, the dev files in it are scored, too. The tests need
-none of this, only the JSON.
+tf-models-official contains SQuAD's evaluation scripts, 1.1 and 2.0; seqeval follows
+conlleval. With a folder, the script also scores its dev files. The tests need the JSON
+only.
 """
 
 import json
@@ -31,7 +31,7 @@ _WORDS = (
 
 
 def changed(text, number):
-    """A wrong, half right or right answer: a function of text and number."""
+    """Returns a wrong, partly right or right answer, deterministically."""
     words = text.split()
     ways = (
         lambda: text,
@@ -47,7 +47,7 @@ def changed(text, number):
 
 
 def file_answers(path):
-    """(id, answer, odds, right answers) of every question of a SQuAD file."""
+    """Lists (id, answer, odds, right answers) of all questions of a SQuAD file."""
     found = []
     for article in json.loads(Path(path).read_text("utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
@@ -55,7 +55,7 @@ def file_answers(path):
                 right = [answer["text"] for answer in item["answers"]]
                 number = zlib.crc32(item["id"].encode())
                 source = right[number % len(right)] if right else "nothing at all"
-                # Multiples of 1/4 hold exactly; some are equal.
+                # Multiples of 1/4 are exact in floating point; some are ties.
                 odds = (number // 8 % 49 - 24) / 4 + (0 if right else 1)
                 answer = changed(source, number // 1000)
                 found.append((item["id"], answer, odds, right))
@@ -95,7 +95,7 @@ def _score_v2(rows):
     from official.nlp.tools import squad_evaluate_v2_0 as script
 
     data, texts = _dataset(rows), {name: text for name, text, _, _ in rows}
-    # The script's own threshold is 1.
+    # The threshold of the script is 1.
     moved = {name: odds - THRESHOLD + 1.0 for name, _, odds, _ in rows}
     found = script.evaluate(data, texts, moved)
     names = {"exact": "exact_match", "f1": "f1"}

@@ -52,7 +52,7 @@ def test_bucket_lengths_pad_least_of_all_choices(lengths, longest, count):
     ]
     assert found in choices
     assert tokens(found) == min(map(tokens, choices))
-    # None that no row needs.
+    # Every bucket has at least one row.
     assert len({min(b for b in found if b >= n) for n in lengths}) == len(found)
 
 
@@ -99,7 +99,7 @@ def test_steps_per_pass_are_those_of_the_original():
 
 def test_every_row_comes_once_per_pass_and_all_batches_are_full():
     chosen = order(window=4)
-    batches = list(chosen.batches(0, 103))  # eight passes of 103 rows
+    batches = list(chosen.batches(0, 103))  # eight epochs of 103 rows
     assert all(len(indices) == 8 for indices, _ in batches)
     counts = np.bincount(np.concatenate([indices for indices, _ in batches]))
     assert counts.tolist() == [8] * 103

@@ -29,7 +29,7 @@ HARD = (
 
 
 def popped(first, second, limit):
-    """The rule as the original code words it."""
+    """The truncation rule of the original code."""
     while first + second > limit:
         if first > second:
             first -= 1
@@ -48,7 +48,7 @@ def test_truncated_lengths_are_those_of_popping_the_longer_one(limit):
 
 
 def reference(tokenizer, texts, limit):
-    """Written from the definition: pop, then [CLS] A [SEP] B [SEP]."""
+    """Reference encoding: truncates, then joins [CLS] A [SEP] B [SEP]."""
     ids = [tokenizer.encode([text])[0].tolist() for text in texts]
     cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
     if len(ids) == 1:
@@ -98,7 +98,7 @@ def reference_rows(pieces, room, long_texts):
 
 
 def test_batches_of_windows_have_one_structure():
-    """Whether or not a text of the batch has several."""
+    """Covers batches with and without texts of several windows."""
     task = Classification(name="x", source=None, labels=("a", "b"))
     task = dataclasses.replace(task, long_texts="windows")
     short, long = Example("0", ("good",), "a"), Example("1", ("good " * 9,), "b")

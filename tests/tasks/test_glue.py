@@ -104,7 +104,7 @@ def mnli(folder):
 
 
 def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
-    """Pitfall 42: both are scored, and the matched one decides."""
+    """Pitfall 42: both are scored; the matched set gives the main metric."""
     task = glue.glue_task("mnli", mnli(tmp_path))
     assert task.labels == ("contradiction", "entailment", "neutral")
     assert task.eval_splits == ("dev_matched", "dev_mismatched")
@@ -184,7 +184,7 @@ def test_main_scores():
     ],
 )
 def test_row_counts_of_the_real_files(name, train, dev, test):
-    """Pitfall 41: MRPC and STS-B are trained twice as long as they are."""
+    """Pitfall 41: MRPC and STS-B are doubled for training."""
     task = glue.glue_task(name, os.path.join(DATA, "glue"))
     assert len(task.augment(task.examples("train"))) == train
     assert len(task.examples("dev")) == dev
@@ -227,7 +227,7 @@ def test_zip_checks_rows_and_missing_tasks(tmp_path, capsys):
     wnli, _ = submit(tmp_path, "wnli", "test", ["0"] * 146)
     zipped = str(tmp_path / "s.zip")
     assert "Missing: AX, CoLA" in refused(wnli, f"--glue={zipped}")
-    # Flags may stand behind the runs.
+    # Flags may follow the runs.
     assert command(["evaluate", wnli, f"--glue={zipped}", "--allow_missing"]) == 0
     assert f"wrote {zipped} (without AX, CoLA" in capsys.readouterr().out
     assert zipfile.ZipFile(zipped).namelist() == ["WNLI.tsv"]

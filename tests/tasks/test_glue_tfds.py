@@ -38,7 +38,7 @@ def prepare(folder, name, names, texts, rows):
 
 
 def test_names_of_labels_splits_and_features_are_mapped(tmp_path):
-    # TFDS numbers entailment 0, we and the original number contradiction 0.
+    # TFDS maps entailment to 0; the original and this library map contradiction to 0.
     names = ["entailment", "neutral", "contradiction"]
     rows = {
         "train": [(1, ("p1", "h1"), 2), (0, ("p0", "h0"), 0)],

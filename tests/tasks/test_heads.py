@@ -84,7 +84,7 @@ def test_unknown_pooling_is_refused():
 
 
 def test_a_copy_can_have_other_dropout():
-    """The encoder's rates are the fine-tuning run's, not those of pretraining."""
+    """Fine-tuning sets its own dropout rates."""
     saved = common.encoder(dropout=0.0)
     copy = fresh_copy(saved, dropout=0.1, attention_dropout=0.2)
     copy.set_weights(saved.get_weights())

@@ -70,7 +70,7 @@ def test_multilabel_f1_agrees_with_scikit_learn():
 
 def test_scores_by_class_agree_with_scikit_learn(coded):
     labels, found, classes = coded
-    names = np.arange(classes + 1)  # The last one has no examples.
+    names = np.arange(classes + 1)  # The last class has no examples.
     rows = metrics.per_class(labels[:, None] == names, found[:, None] == names)
     expected = sklearn.metrics.precision_recall_fscore_support(
         labels, found, labels=names, zero_division=0

@@ -1,4 +1,4 @@
-"""Our scores against those of the official SQuAD scripts, and of seqeval."""
+"""Scores against the official SQuAD scripts and seqeval."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def test_squad_scores_are_those_of_the_official_scripts(version):
     official = OFFICIAL[version]
     found = ours(version, official["rows"])
     assert found == pytest.approx(official["scores"], rel=1e-12)
-    # The rows are neither all right nor all wrong.
+    # Some rows are right, some wrong.
     assert all(5 < found[name] < 95 for name in ("exact_match", "f1"))
 
 

@@ -7,7 +7,7 @@ from electra_tf.tasks import plots
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures; their files stay empty."""
+    """Collects the figures instead of writing them; files stay empty."""
     figures = []
 
     def savefig(self, path, **_):

@@ -41,7 +41,7 @@ def pieces(row):
 
 
 def bert_windows(length, room, stride):
-    """Beginnings and sizes, written from the loop of BERT."""
+    """Starts and lengths of windows, written from BERT's loop."""
     found, start = [], 0
     while True:
         size = min(length - start, room)
@@ -81,7 +81,7 @@ def test_windows_and_maximum_context_are_those_of_bert(stride):
 def test_a_row_is_question_separator_paragraph_separator():
     rows = task().featurize([question("good movie")], common.tokenizer(), 16)
     row = pieces(rows.inputs["input_ids"][0])
-    # The fifth piece of the question is cut off.
+    # The fifth piece of the question is truncated.
     question_part = ["[CLS]", "is", "the", "movie", "good", "[SEP]"]
     assert row == [*question_part, "good", "movie", "[SEP]"]
     assert rows.inputs["segment_ids"][0].tolist() == [0] * 6 + [1] * 3
@@ -108,7 +108,7 @@ def test_offsets_point_at_the_original_characters():
     assert found["bad"] == "bad"
     assert found["\u0130"] == "i"
     assert found["caf\u00e9"[-1]] == "##e"
-    assert rows.lengths[2] == 7  # Nothing but specials and the question.
+    assert rows.lengths[2] == 7  # Only special tokens and the question.
 
 
 def test_training_windows_without_the_answer_point_at_cls_and_stay_answerable():
@@ -139,10 +139,10 @@ def test_half_an_answer_is_none_and_an_answer_without_pieces_is_left_out():
         9,
         training=True,
     )
-    # Windows of two pieces cannot show three.
+    # Windows of two pieces cannot contain an answer of three.
     assert not rows.targets["start_logits"].any()
     assert set(rows.example) == {0}
-    # A batch of such questions has no row, with the columns of all others.
+    # Such questions give a batch without rows, with the usual columns.
     nothing = [question("a \u200d b", "\u200d")]
     none = task().featurize(nothing, common.tokenizer(), 9, training=True)
     assert len(none) == len(none.lengths) == 0
@@ -187,7 +187,7 @@ def test_perfect_logits_give_perfect_scores(length):
     scores = found.score(answers, data)
     assert scores["exact_match"] == scores["f1"] == 100
     assert [answer.text for answer in answers[:5]] == [e.texts[0] for e in data[:5]]
-    # The minimum over the windows: one with the answer is enough.
+    # The minimum over the windows: one window with the answer suffices.
     assert [answer.null_odds for answer in answers] == [-5] * 5 + [5]
 
 
@@ -208,8 +208,8 @@ def test_candidates_that_are_not_allowed_are_left_out():
         "char_end": np.array([-1, 2, 5, 8, 11, -1]),
         "max_context": np.array([0, 1, 1, 0, 1, 0]),
     }
-    # Best first: [CLS], backwards, poorer context, too long, padding; then three good
-    # ones, of which two have the same text.
+    # Best first: [CLS], end before start, less context, too long, padding; then three
+    # valid spans, two with the same text.
     output = beam(
         [0, 2, 3, 1, 9, 2, 4, 1],
         [[0], [1], [3], [4], [9], [2], [4], [2]],
@@ -242,7 +242,7 @@ def test_the_best_of_all_windows_wins():
 
 
 def test_row_numbers_do_not_overflow():
-    # One question of 1,500 windows: the original numbers rows 1000 * question + window.
+    # 1,500 windows per question: row ids of the original are 1000 * question + window.
     context = "a " * 1502
     rows = task(doc_stride=1).featurize([question(context)] * 2, common.tokenizer(), 10)
     assert rows.example.dtype == np.int64
@@ -252,7 +252,7 @@ def test_row_numbers_do_not_overflow():
 def model_and_outputs(found, data, length, batch=3):
     rows = found.featurize(data, common.tokenizer(), length)
     model = found.build_model(common.encoder())
-    # Larger weights, or all spans are about as probable.
+    # Larger weights; otherwise all spans are about equally probable.
     model.set_weights([3 * weight for weight in model.get_weights()])
     return model, rows, Outputs(model, batch)(rows)
 
@@ -395,7 +395,7 @@ def test_baseline_and_failures():
 
 @pytest.mark.parametrize("v2", [True, False])
 def test_intervals_are_those_of_scoring_each_draw_of_questions(v2):
-    """Each answer is compared once, and a draw has what ``score`` says of it."""
+    """Each resample has the same result as ``score``."""
     random, texts = np.random.default_rng(1), ("good movie", "movie", "a book", "")
     data, answers = [], []
     for number in range(30):

@@ -74,11 +74,11 @@ def test_presets_are_table_7_and_the_defaults_of_the_code():
 
 
 def step_of(rows, reduction):
-    """Movement of the head's kernel in one plain clipped step."""
+    """Returns the update of the head's kernel in one clipped step, and the norm."""
     task, built = model()
     kernel = built.head.kernel
     before = kernel.numpy().copy()
-    # Without momentum, an Adam step of a tiny second moment is the clipped gradient.
+    # Without momentum and with large epsilon, an Adam step is the clipped gradient.
     optimizer = AdamW(1.0, beta_1=0.0, beta_2=0.0, epsilon=1e6, weight_decay=0.0)
     built.compile(optimizer=optimizer, loss=task.loss(reduction))
     examples = common.sentiment(1) * rows
@@ -90,7 +90,7 @@ def step_of(rows, reduction):
 
 @pytest.mark.slow
 def test_summed_loss_is_clipped_where_the_mean_is_not():
-    # Pitfall 34: 32 identical rows against one.
+    # Pitfall 34: 32 identical rows compared with one.
     one, norm = step_of(1, "sum")
     mean, mean_norm = step_of(32, "mean")
     summed, summed_norm = step_of(32, "sum")

@@ -1,4 +1,4 @@
-"""Tasks of other packages: rebuilt from task.json; test_custom_task.py trains one."""
+"""Tasks of other packages, rebuilt from task.json."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from electra_tf.tasks import Classification, ClassificationHead, saved
 
 @keras.saving.register_keras_serializable(package="electra_tf_tests")
 class OwnHead(ClassificationHead):
-    """A head that no task of the library has."""
+    """A head from outside the library."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -61,8 +61,8 @@ def test_columns_separated_by_spaces(tmp_path):
 
 
 def test_columns_separated_by_tabs_with_their_oddities(tmp_path):
-    # BOM, CRLF, separators that hold a tab, a word with a space, a word that is a
-    # hash, no newline at the end, a line separator inside of a word.
+    # BOM, CRLF, blank lines with a tab, a word with a space, the word "#", a missing
+    # newline at the end, a line separator within a word.
     text = "\ufeff-DOCSTART-\tO\r\n\r\n#\tO\r\n\ufe0f\tO\r\n\t\r\nNew York\tB-loc\n"
     text += "a\u2028b\tO"
     first, second = source(write(tmp_path, "x.conll", text))("train")
@@ -98,7 +98,7 @@ def test_tables_hold_lists_or_words_with_spaces(tmp_path):
 
 
 def test_a_word_is_the_same_in_files_tables_and_the_served_model(tmp_path):
-    # What Python's split() calls white space, and tf.strings.split does not.
+    # White space for Python's split(), but not for tf.strings.split.
     strange = [f"x{c}y" for c in "\xa0\x1c\x1f\x85\u2003\u2028\u3000"]
     words = ["costs", *strange, "\xa0", "euro"]
     served = tf.strings.split(tf.constant([" ".join(words)])).to_list()[0]
@@ -180,7 +180,7 @@ def test_files_are_found_by_what_their_names_say(tmp_path):
         find_files(str(tmp_path / "empty"))
 
 
-# Two persons side by side, then a place of three words.
+# Two adjacent persons, then a location of three words.
 SPANS = [("PER", 0, 2), ("PER", 2, 3), ("LOC", 4, 7)]
 SCHEMES = {
     "iob1": "I-PER I-PER B-PER O I-LOC I-LOC I-LOC",
@@ -199,7 +199,7 @@ def test_spans_are_written_in_a_scheme(scheme):
     assert tags_of(SPANS, 7, scheme) == SCHEMES[scheme].split()
 
 
-# What seqeval makes of sequences that break the scheme, and conlleval of IOB ones.
+# Invalid sequences as in seqeval, IOB sequences as in conlleval.
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
@@ -230,7 +230,7 @@ def test_types_may_hold_hyphens():
 
 def test_span_scores_of_a_worked_example():
     labels = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
-    # PER is a word too short, LOC right, ORG of the wrong type, one too many.
+    # PER is too short, LOC is right, ORG has the wrong type, one span is spurious.
     found = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "B-PER"]]
     scores = span_scores(labels, found)
     assert scores["precision"] == pytest.approx(1 / 4)

@@ -18,7 +18,7 @@ def head(beam=20, **kwargs):
 
 
 def inputs():
-    """[CLS] q q [SEP] c c c c [SEP], and a shorter row with padding."""
+    """Rows [CLS] q q [SEP] c c c c [SEP], and a shorter one with padding."""
     return {
         "input_mask": tf.constant([[1] * 9, [1] * 7 + [0] * 2]),
         "segment_ids": tf.constant([[0] * 4 + [1] * 5, [0] * 3 + [1] * 4 + [0] * 2]),
@@ -34,7 +34,7 @@ def gelu(x):
 
 
 def tiled_end_logits(layer, states):
-    """The original's way: all pairs side by side through the undivided kernel."""
+    """As the original: concatenates all pairs and applies the whole kernel."""
     starts = np.repeat(states[:, :, None], S, 2)
     ends = np.repeat(states[:, None], S, 1)
     pairs = np.concatenate([starts, ends], -1)  # [B, start, end, 2D]
@@ -100,7 +100,7 @@ def test_a_small_beam_keeps_the_best_and_never_asks_for_more_than_there_is():
     assert full["end_index"].shape == (2, S, S)
     for name in ("start_index", "start_log_probs"):
         np.testing.assert_allclose(found[name], full[name][:, :3], rtol=1e-5)
-    # In the paragraph, its [SEP] or at [CLS]; never in the question or the padding.
+    # In the paragraph, its [SEP] or [CLS]; not in the question or the padding.
     assert set(found["start_index"][1].numpy()) <= {0, 3, 4, 5, 6}
 
 
@@ -138,7 +138,7 @@ def test_no_tensor_of_inference_is_as_large_as_a_tiled_one():
         for output in operation.outputs
         if output.shape.is_fully_defined()
     ]
-    # The logits of all ends, and the hidden layer of one start; no product of the two.
+    # Memory holds the logits of all ends and the hidden layer of one start at a time.
     assert 2 * 7 * length in sizes
     assert 2 * length * 5 in sizes
     assert max(sizes) < 2 * 7 * length * min(5, D)

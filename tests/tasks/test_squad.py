@@ -102,7 +102,7 @@ def test_bad_files_are_named(tmp_path):
 
 
 def test_training_questions_may_share_an_id(tmp_path):
-    """As SQuAD and its translation do; an evaluation is written by id."""
+    """A translation of SQuAD keeps its ids; only evaluation data needs unique ids."""
     once = write(tmp_path, ("a", [question("q", ("a", 0)), question("q#2", ("a", 0))]))
     other = write(tmp_path, ("a b", [question("q", ("b", 2))]), name="y.json")
     found = source("train", once, other)("train")
@@ -127,10 +127,13 @@ def test_official_names_come_before_short_ones(tmp_path):
     ("text", "expected"),
     [
         ("The  Cat\t(sat)!", "cat sat"),
-        ("an A-bomb", "abomb"),  # The hyphen goes first: "a" is no word any more.
+        ("an A-bomb", "abomb"),  # Without the hyphen "a" is not a word.
         ("theory of a the an", "theory of"),
         ("U.S.", "us"),
-        ("caf\u00e9 \u2013 bar", "caf\u00e9 \u2013 bar"),  # Only ASCII punctuation.
+        (
+            "caf\u00e9 \u2013 bar",
+            "caf\u00e9 \u2013 bar",
+        ),  # Only ASCII punctuation is removed.
         ("a\u00a0b", "b"),
         ("The", ""),
     ],
@@ -144,10 +147,10 @@ def test_exact_match_and_f1_of_worked_examples():
     assert exact_match("Denver Broncos", "Broncos") == 0
     # Bags {denver, broncos} and {broncos}: precision 1/2, recall 1.
     assert token_f1("Denver Broncos", "the Broncos") == pytest.approx(2 / 3)
-    # Repeated words count as often as both have them.
+    # Repeated words match as often as both texts have them.
     assert token_f1("x x y", "x x x") == pytest.approx(2 * 2 / 6)
     assert token_f1("b", "c") == 0
-    # The two versions differ where no word is left.
+    # The two versions differ for texts without words.
     assert token_f1("the", "a") == 0
     assert token_f1_or_none("the", "a") == 1
     assert token_f1_or_none("the", "b") == 0
@@ -162,8 +165,8 @@ def test_version_1_takes_the_best_of_several_answers():
     assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3) / 2)
 
 
-# Worked by hand with the rules of the official script for version 2.0. Right, half
-# right, answered although there is none (twice), and no answer although there is one.
+# By hand with the rules of the official script for version 2.0: right, half right, two
+# answers to unanswerable questions, and an empty answer to an answerable question.
 ANSWERS = ["cat", "big dog", "fish", "bird", ""]
 RIGHT = [["the cat"], ["dog", "the"], [], [], ["cow"]]
 ODDS = [-4.0, -3.0, -2.0, 5.0, 1.0]
@@ -172,7 +175,7 @@ ODDS = [-4.0, -3.0, -2.0, 5.0, 1.0]
 def test_version_2_at_a_fixed_threshold():
     """Pitfall 38."""
     scores = squad_scores(ANSWERS, RIGHT, ODDS, -2.75)
-    # The third to fifth are taken as no answer: right, right, wrong.
+    # The third to fifth become empty answers: right, right, wrong.
     assert scores["exact_match"] == pytest.approx(100 * 3 / 5)
     assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1 + 1 + 0) / 5)
     assert scores["has_answer_exact_match"] == pytest.approx(100 / 3)
@@ -186,7 +189,7 @@ def test_version_2_at_a_fixed_threshold():
 
 def test_best_thresholds_are_those_of_a_search_over_all():
     scores = squad_scores(ANSWERS, RIGHT, ODDS)
-    # All silent: 2 of 5. The first one in: 3. The second adds no match, but 2/3 F1.
+    # All empty: 2 of 5. With the first answer: 3. The second adds only 2/3 F1.
     assert scores["best_exact_match"] == pytest.approx(100 * 3 / 5)
     assert scores["best_exact_match_threshold"] == -4
     assert scores["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 5)

@@ -22,7 +22,7 @@ from electra_tf.tasks.tagging import (
 )
 from tests.tasks import common
 
-EMPTY = "\u200d\ufe0f"  # Format characters: BERT's cleaning leaves nothing of them.
+EMPTY = "\u200d\ufe0f"  # Format characters, which BERT's cleaning removes.
 
 
 def sentence(words, tags=None, name="s"):
@@ -151,7 +151,7 @@ def test_the_loss_counts_words_and_not_pieces_or_padding(reduction):
 
 
 def one_hot_outputs(rows, tags, learned, scale=9.0):
-    """Logits that say exactly these tags."""
+    """Returns logits of exactly these tags."""
     outputs = []
     for row in range(len(rows)):
         word, owner = rows.notes["word"][row], rows.example[row]
@@ -202,7 +202,7 @@ def test_labels_that_training_lacks_are_named():
     allowed = task(unknown_tags="allow")
     answers, _ = predict(allowed, unknown)
     assert allowed.score(answers, unknown)["recall"] < 100
-    # I-B is new, but its type is known: it can be missed, and is no error.
+    # I-B is a new tag of a known type: it counts as a miss, not as an error.
     predict(task(), [sentence("good book", "B-B I-B")])
     with pytest.raises(ValueError, match=r"'NOUN'.*--task=pos"):
         task(train=[sentence("a b", "NOUN O")])
@@ -242,7 +242,7 @@ def test_only_spans_are_learned_as_bioes():
     with pytest.raises(ValueError, match=r"'DET'.*without --tag_encoding=bioes"):
         task(train=pos, main_metric="accuracy", encoding="bioes")
     spans = task(main_metric="accuracy", encoding="bioes")
-    # I-B never occurs, but the type does.
+    # The tag I-B does not occur in training, but its type does.
     spans.featurize([sentence("a b", "B-B I-B")], common.tokenizer(), 16)
 
 
@@ -282,7 +282,7 @@ def test_served_tags_are_those_of_python(tmp_path):
         sentence(list(random.choice(choice, random.integers(1, 30)))) for _ in range(9)
     ]
     model = found.build_model(common.encoder())
-    # Larger weights, or all answers are the same.
+    # Larger weights; otherwise all predictions are equal.
     model.set_weights([8 * weight for weight in model.get_weights()])
     answers, rows = predict(found, sentences, 12, model)
     assert len(rows) > len(sentences)
@@ -335,7 +335,7 @@ def test_options_describe_the_model():
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
-    """Counts per sentence give the same scores as ``score`` of the resample."""
+    """Each resample has the same result as ``score``."""
     random = np.random.default_rng(1)
     names = ["O", "B-A", "I-A", "B-B"]
     data, answers = [], []
@@ -347,7 +347,7 @@ def test_intervals_are_those_of_scoring_each_draw_of_sentences(metric):
         answers.append(TaggedWords(tuple(given), np.ones(length)))
     made = task(train=data, main_metric=metric)
     intervals, above = made.noise(answers, data, data)
-    # The same draws, each scored as a data set of its own.
+    # The same resamples, each scored as a dataset.
     draws, gains = [], []
     draw = np.random.default_rng(0)
     for _ in range(300):
@@ -374,7 +374,7 @@ def test_scores_by_type_and_by_tag():
     wanted = [example.tags for example in data]
     found = task(train=data).details_of(answers, data)
     for kind in "XY":
-        # Of one type alone: all others are outside.
+        # One type alone: all other tags become O.
         alone = [
             [[t if t.endswith(kind) else "O" for t in tags] for tags in each]
             for each in (wanted, given)

@@ -90,7 +90,7 @@ def test_multilabel_targets_scores_and_baseline():
     assert scores["micro_f1"] == pytest.approx(100 * expected)
     assert scores["exact_match"] == 50
     assert task.readable(answers) == ["x", "x", "", "x|z"]
-    # The best constant set for this data is {x}: F1 2 * 2 / (4 + 4).
+    # The best constant prediction is {x}: F1 = 2 * 2 / (4 + 4).
     assert task.baseline(data, data)["micro_f1"] == pytest.approx(50)
     assert "every time" in task.failure(np.full([4, 3], 0.1), scores, scores)
 
@@ -153,13 +153,13 @@ def test_the_threshold_is_the_best_one_on_other_examples():
     assert score(tuned.threshold) == max(score(x / 20) for x in range(1, 20))
     assert score(tuned.threshold) > score(0.5) + 0.3
     assert tuned.to_json()["threshold"] == tuned.threshold
-    # Nothing is read otherwise: rows that are cached stay good.
+    # The tuned threshold does not change the featurized rows.
     found = tuned.serving_outputs(np.log(answers / (1 - answers)), {})
     np.testing.assert_array_equal(found["predicted"], answers >= tuned.threshold)
 
 
 def test_verdicts_know_how_many_examples_there_are():
-    """Sixty percent right of two equal classes: of 20 noise, of 600 more than that."""
+    """60 % accuracy on two balanced classes is significant for 600, not 20."""
     task = classification(("a", "b"))
     for count, is_more in ((20, False), (600, True)):
         data = examples(*("ab" * (count // 2)))
@@ -168,7 +168,7 @@ def test_verdicts_know_how_many_examples_there_are():
         answers = np.eye(2)[given]
         intervals, above = task.noise(answers, data, data)
         low, high = intervals["accuracy"]
-        # Of independent examples the interval is known.
+        # The interval of independent examples has a closed form.
         half = 196 * np.sqrt(0.6 * 0.4 / count)
         assert (low, high) == pytest.approx((60 - half, 60 + half), abs=0.3 * half)
         assert (above["accuracy"][0] > 0) == is_more

@@ -21,7 +21,7 @@ from tests.strategy import two_cpus
 
 
 class Counting(keras.Model):
-    """Its loss is the number of the step, so that window means can be hand-worked."""
+    """Model whose loss is the number of the step."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -63,7 +63,7 @@ def make_model(strategy=None, **kwargs):
 
 
 def numbered(first, last, rows=2):
-    """Batches whose elements all are the number of the step."""
+    """Dataset of batches filled with the number of the step."""
     values = np.repeat(np.arange(first, last + 1, dtype="float32"), rows)[:, None]
     return tf.data.Dataset.from_tensor_slices(values).batch(rows)
 
@@ -90,7 +90,7 @@ def test_steps_continue_over_epochs_and_from_first_step():
     rows = []
     logger = cb.StepLogger(4, [record(rows)], first_step=10)
     fit(make_model(), numbered(1, 5), [logger], epochs=2)
-    # Steps 11 to 20; the epoch that ends at 15 starts a new window in Keras.
+    # Steps 11 to 20; the epoch ends at step 15, where Keras starts a new window.
     assert losses(rows) == [(12, 1.5), (16, 1.0), (20, 3.5)]
 
 
@@ -131,7 +131,7 @@ def test_speed_leaves_out_the_first_execution_and_other_callbacks(monkeypatch):
 
     class Pass(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
-            now[0] += 100.0  # Work between executions, as an evaluation.
+            now[0] += 100.0  # Time between executions, such as an evaluation.
 
     class Train(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -246,7 +246,7 @@ def test_early_stopping_ends_the_run_with_the_best_weights():
 
 @pytest.mark.slow
 def test_rows_count_the_same_on_every_replica(strategy):
-    """Replica 0 gets the long rows; evaluations in between change nothing."""
+    """Replica 0 gets the long rows; evaluations do not change training metrics."""
     lengths = (24, 24, 7, 5)
 
     def windows(scope, callbacks=()):
@@ -254,7 +254,7 @@ def test_rows_count_the_same_on_every_replica(strategy):
         with scope.scope():
             model = tiny.electra().generator
             randomize(model.trainable_variables)
-            # Rate 0: only metrics could differ.
+            # Learning rate 0: only metrics could differ.
             model.compile(AdamW(WarmupPolynomialDecay(0.1, 1, warmup_steps=99)))
             model.optimizer.build(model.trainable_variables)
         logger = cb.StepLogger(3, [record(rows)])
@@ -316,7 +316,7 @@ def test_signal_saves_and_stops_in_order(number):
 
 @pytest.fixture
 def default_interrupt():
-    """Python's own handler: a shell starts background jobs with SIGINT ignored."""
+    """Restores Python's handler: a shell starts background jobs with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

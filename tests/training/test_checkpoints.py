@@ -60,7 +60,7 @@ def reopen(folder, **kwargs):
 
 
 def test_nothing_is_said_of_a_whole_folder(folder, monkeypatch):
-    """TensorFlow warns of a deprecated function once in a process."""
+    """TensorFlow warns of a deprecated function once per process."""
     messages = []
     monkeypatch.setattr(tf.get_logger(), "handle", messages.append)
     monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})
@@ -162,7 +162,7 @@ def test_leftovers_of_a_killed_save_are_removed(folder):
 
 
 def test_a_first_save_killed_in_its_index_is_no_damage(tmp_path):
-    """TensorFlow writes the index in place while the temporary folder is there."""
+    """TensorFlow writes the index in place while the temporary folder exists."""
     CheckpointStore(tmp_path, make_variables(1.0)).save(1)
     index = tmp_path / "ckpt-1.index"
     for size in (0, index.stat().st_size // 2):
@@ -242,7 +242,7 @@ def test_killed_while_saving(tmp_path):
 
 
 def make_model():
-    """A model with automatic and given layer names, nested once."""
+    """A nested model with automatic and explicit layer names."""
 
     class Block(keras.layers.Layer):
         def __init__(self, **kwargs):

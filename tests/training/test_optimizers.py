@@ -67,7 +67,7 @@ def test_trajectory_equals_reference(bias_correction, clip_norm):
 
 
 def test_an_update_needs_no_variable_that_a_gpu_cannot_hold():
-    # TensorFlow keeps others on the host, out of reach of a step that XLA compiled.
+    # TensorFlow keeps other dtypes on the host, where XLA cannot use them.
     weight = keras.Variable([1.0], name="kernel")
     optimizer = AdamW(0.1)
     optimizer.build([weight])
@@ -89,7 +89,7 @@ def test_an_update_needs_no_variable_that_a_gpu_cannot_hold():
     ("gradient", "share"), [(1.0, 1.0), (1e-4, 0.760), (1e-6, 0.0307)]
 )
 def test_bias_correction_leaves_epsilon_as_it_is(gradient, share):
-    """First update in rates, by hand: g / (g + epsilon / sqrt(1 - beta_2))."""
+    """First update in learning rates: g / (g + epsilon / sqrt(1 - beta_2))."""
     weight = keras.Variable([0.0], name="kernel")
     AdamW(0.1, epsilon=1e-6, bias_correction=True, clip_norm=None).apply(
         [tf.constant([gradient])], [weight]
@@ -98,7 +98,7 @@ def test_bias_correction_leaves_epsilon_as_it_is(gradient, share):
 
 
 def test_first_step_of_a_warm_up_leaves_weights_but_fills_slots():
-    """Step 0 has rate 0 (pitfall 30 of docs/fidelity.md)."""
+    """Step 0 has learning rate 0 (pitfall 30 of docs/fidelity.md)."""
     variables = make_variables()
     before = values(variables)
     optimizer = AdamW(WarmupPolynomialDecay(0.1, 10, warmup_steps=2))
@@ -179,7 +179,7 @@ def test_multiplier_errors():
 
 
 def test_variables_with_multipliers_may_be_frozen(tmp_path):
-    """Before the first step, after compiling; a loaded model trains on."""
+    """Freezes after compiling, before the first step; a loaded model still trains."""
     inputs = keras.Input((4,))
     hidden = keras.layers.Dense(5, name="below")
     model = keras.Model(inputs, keras.layers.Dense(3, name="dense")(hidden(inputs)))
@@ -251,7 +251,7 @@ def test_errors():
 
 
 class Regression(keras.Model):
-    """Linear model whose loss has a global denominator, as the library's models."""
+    """Linear model with a global loss denominator, as the library's models."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -271,7 +271,7 @@ class Regression(keras.Model):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
-            # A factor that keeps the clip active.
+            # The factor keeps clipping active.
             loss = 100.0 * tf.reduce_sum(tf.square(self(x) - y)) / 8.0
             scaled = self.optimizer.scale_loss(loss)
         grads = tape.gradient(scaled, self.trainable_variables)
@@ -405,7 +405,7 @@ def test_save_and_load_keep_state_and_options(tmp_path):
 
 
 def test_files_with_clip_groups_load_with_a_warning(tmp_path):
-    """Of versions that could clip some variables apart; their norms come last."""
+    """Older versions could clip groups of variables separately."""
     config = AdamW(0.1).get_config()
     groups = {"generator": [["kernel"], 2.0]}
     with pytest.warns(UserWarning, match="clipped generator by a norm of its own"):

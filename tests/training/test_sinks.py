@@ -152,6 +152,6 @@ def test_tensorboard(tmp_path):
         ("train", "loss"): (5, 1.5),
         ("train", "learning_rate"): (5, pytest.approx(0.1)),
         ("eval", "loss"): (5, 2.5),
-        # Verbatim text of Markdown.
+        # Markdown code block.
         ("eval", "samples"): (7, b"    original  a\n    \n    * b\n     c"),
     }
