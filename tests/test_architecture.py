@@ -32,7 +32,7 @@ ALLOWED = {
 for number, names in enumerate(STEPS[1:], start=1):
     ALLOWED |= dict.fromkeys(names, set().union(*STEPS[:number]))
 TENSORFLOW = {"tensorflow", "tensorflow_text", "keras", "keras_hub", "keras_nlp"}
-# Names of the package itself that every module may import.
+# Names of the root package that every module may import.
 ROOT_NAMES = {"lazily", "__version__"}
 
 

@@ -72,7 +72,7 @@ def test_commands_start(name, capsys):
 
 
 def test_requirements_have_upper_bounds():
-    """Except importlib_resources, a backport."""
+    """Except importlib_resources, an undeclared dependency of tensorflow-datasets."""
     lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
     needed = [line.partition("#")[0].strip() for line in lines]
     open_ended = [line for line in needed if line and "<" not in line]

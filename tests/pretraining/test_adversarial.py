@@ -34,7 +34,7 @@ ONE_FAST = ["reinforce", pytest.param("gumbel", marks=pytest.mark.slow)]
 def make(kind, *, tied=False, dropout=0.0, num_layers=2, scale=0.2, **kwargs):
     plain = tiny.electra(tied=tied, dropout=dropout, num_layers=num_layers)
     model = KINDS[kind](plain.generator, plain.discriminator, **kwargs)
-    # Distinctive values everywhere: initial zeros and ones hide mistakes.
+    # Random weights, because initial zeros and ones hide mistakes.
     randomize(model.trainable_variables, stddev=scale)
     return model
 
@@ -325,7 +325,7 @@ def test_the_sample_is_the_argmax_and_the_noise_is_gumbel():
     """Conditional noise, averaged over samples, has the distribution of the prior.
 
     A Gumbel variable has mean 0.5772 and variance pi^2 / 6, and does not correlate
-    with the logits it is added to.
+    with the logits.
     """
     logits = random_logits((400, 50, 11))
     sampled = draw(logits)
@@ -335,7 +335,7 @@ def test_the_sample_is_the_argmax_and_the_noise_is_gumbel():
     assert noise.mean() == pytest.approx(np.euler_gamma, abs=0.02)
     assert noise.var() == pytest.approx(np.pi**2 / 6, abs=0.04)
     assert abs(np.corrcoef(noise.ravel(), logits.numpy().ravel())[0, 1]) < 0.01
-    # Its distribution function is exp(-exp(-x)).
+    # The distribution function of a Gumbel variable is exp(-exp(-x)).
     for point in (-1.0, 0.0, 1.0, 3.0):
         assert (noise < point).mean() == pytest.approx(
             np.exp(-np.exp(-point)), abs=0.005

@@ -97,7 +97,7 @@ def test_base_rates_are_the_constant_predictor():
 def test_keeping_or_redrawing_by_hand():
     """Likelihood of a mixture: 0.75 the input token, 0.25 the unigram distribution."""
     unigram = -(np.log(4 / 9) + np.log(2 / 9)) / 2
-    # Of four tokens one was replaced: three times log 0.75, once log(0.25 * p).
+    # One of four tokens is replaced: three times log 0.75, once log(0.25 * p).
     expected = (-3 * np.log(0.75) - np.log(0.25) + unigram) / 4
     names = ("prediction_loss", "prediction_accuracy", "corrected_accuracy")
     logs = {"replaced_fraction": 0.25, **dict.fromkeys(names, 0.0)}

@@ -233,7 +233,7 @@ def test_bucket_auc_is_scikit_learns():
 
 
 def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
-    """Sanity value of section 1.10 of the facts: 44.98 at V = 30522."""
+    """The value is 44.98 at V = 30522."""
     loss, _ = tiny.gradients(electra(), tiny.batch())
     assert float(loss) == pytest.approx(np.log(tiny.VOCAB) + 50 * np.log(2), rel=0.1)
 

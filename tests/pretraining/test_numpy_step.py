@@ -26,7 +26,7 @@ def weights(model):
 
 def make():
     model = tiny.electra(sampler=GreedySampler())
-    # Distinctive values everywhere: initial zeros and ones hide mistakes.
+    # Random weights, because initial zeros and ones hide mistakes.
     randomize(model.trainable_variables, stddev=0.2)
     return model, reference.Networks(model.trainable_variables)
 

@@ -24,7 +24,7 @@ def make(**kwargs):
 
 
 def everywhere(batch):
-    """The batch with every position as a slot."""
+    """Returns the batch with a slot at every position."""
     shape = batch["input_ids"].shape
     return {**batch, "masked_lm_positions": tf.tile(tf.range(shape[1])[None], [4, 1])}
 

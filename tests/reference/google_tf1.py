@@ -130,13 +130,13 @@ class Checkpoint:
         )
 
     def rtd_logits(self, ids, segments, mask):
-        """[B, S]."""
+        """Logits [B, S]."""
         hidden = self.hidden("electra", ids, segments, mask)
         wide = gelu(self.dense("discriminator_predictions/dense", hidden))
         return self.dense("discriminator_predictions/dense_1", wide)[..., 0]
 
     def mlm_logits(self, ids, segments, mask, positions):
-        """[B, P, V]."""
+        """Logits [B, P, V]."""
         hidden = self.hidden("generator", ids, segments, mask)
         rows = np.stack([hidden[row][positions[row]] for row in range(len(ids))])
         rows = gelu(self.dense("generator_predictions/dense", rows))

@@ -70,7 +70,7 @@ class Networks:
         return hidden
 
     def generator_logits(self, weights, batch):
-        """[B, P, V]."""
+        """Logits [B, P, V]."""
         ids, mask = batch["masked_input_ids"], batch["input_mask"]
         hidden = self.encode(weights, 0, ids, batch["segment_ids"], mask)
         head = self.group(weights, "/masked_lm_head/")
@@ -84,7 +84,7 @@ class Networks:
         return rows @ words.T + head["output_bias"]
 
     def discriminator_logits(self, weights, ids, batch):
-        """[B, S]."""
+        """Logits [B, S]."""
         mask = batch["input_mask"]
         hidden = self.encode(weights, 1, ids, batch["segment_ids"], mask)
         head = self.group(weights, "/replaced_token_head/")

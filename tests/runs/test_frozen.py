@@ -72,7 +72,7 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
                 return [x[0] if reading == "cls" else x.mean(axis=0) for x in read]
 
             scaler = StandardScaler().fit(vectors(train))
-            # With two classes it has one vector in the place of two of half its size.
+            # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
             peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
             peer.fit(scaler.transform(vectors(train)), [e.label for e in train])
             right = peer.score(scaler.transform(vectors(test)), [e.label for e in test])
@@ -189,7 +189,7 @@ def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
         vectors = vectors[-1:].repeat(3, axis=0)
     scale = np.sqrt(vectors.var(axis=1).mean(axis=0))
     mixed = np.tensordot(shares, vectors, 1)
-    # With two classes it has one vector in the place of two of half its size.
+    # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
     peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
     scaled = (mixed - mixed.mean(axis=0)) / scale
     peer.fit(scaled, [e.label for e in train])

@@ -1,4 +1,4 @@
-"""Text samples of every kind of answer."""
+"""Text samples of every kind of prediction."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ def settings(length, encoder):
     [(16, 16, False), (17, 16, True), (32, 16, True), (32, None, False)],
 )
 def test_longer_examples_than_in_pretraining_are_questioned(length, trained, warns):
-    """Untrained position rows bring a warning (pitfall 25 of docs/fidelity.md)."""
+    """Untrained position rows cause a warning (pitfall 25 of docs/fidelity.md)."""
     encoder = start(trained)
     message = finetuning.untrained_positions(settings(length, encoder), encoder)
     assert bool(message) == warns

@@ -7,7 +7,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 
 
 def prepare(folder, name, names, texts, rows):
-    """Writes the output of `tfds build glue/...` from rows of (idx, texts, label)."""
+    """Writes (idx, texts, label) rows in the layout of `tfds build glue/...`."""
     features = tfds.features.FeaturesDict(
         {
             **{text: tfds.features.Text() for text in texts},

@@ -322,7 +322,7 @@ def run_replicas(strategy, optimizer, variable, per_replica):
     [
         # Sum (10, 10): norm 14.14, one joint clip to (0.707, 0.707).
         ("after_reduction", 200**0.5, [0.5**0.5, 0.5**0.5]),
-        # Each share clipped to 1 / 2 of the norm, then summed.
+        # Each replica's gradient is clipped to clip_norm / 2, then summed.
         ("per_replica", 0.5**0.5, [0.5, 0.5]),
     ],
 )

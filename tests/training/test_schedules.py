@@ -8,7 +8,7 @@ from tests.reference import optimizer as reference
 
 
 def test_hand_worked_product():
-    """Warm-up times decay, 0 at step 0 (pitfall 30 of docs/fidelity.md)."""
+    """Warm-up multiplied by decay; 0 at step 0 (pitfall 30 of docs/fidelity.md)."""
     schedule = WarmupPolynomialDecay(1.0, 100, warmup_steps=10)
     rates = [float(schedule(step)) for step in (0, 5, 10, 50, 99, 100, 1000)]
     np.testing.assert_allclose(rates, [0, 0.475, 0.9, 0.5, 0.01, 0, 0], atol=1e-7)
