@@ -304,7 +304,7 @@ def agreement_grammar(seed: int = 0) -> Grammar:
 
 
 def _word_makers(rng: np.random.Generator) -> Iterator[str]:
-    """Yields different meaningless words of two or three syllables."""
+    """Yields distinct nonsense words of two or three syllables."""
     made = set()
     while True:
         word = "".join(
@@ -324,7 +324,7 @@ def _paradigms(makers: Iterator[str], count: int) -> list[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs as a command."""
+    """Runs the command."""
     parser = harness.parser(__doc__)
     parser.add_argument("--output_dir", required=True, help="folder to write")
     parser.add_argument("--sentences", type=int, default=200_000, help="of the text")

@@ -84,7 +84,7 @@ def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measures all points; prints and writes the rows."""
     parser = harness.arguments(__doc__, rounds=3)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=2.0, help="a point and round")

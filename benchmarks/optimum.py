@@ -55,7 +55,7 @@ class Language:
         return (self.sentences[at : at + ROWS] for at in starts)
 
     def inputs(self, symbols):
-        """Encoder inputs of sentences: [CLS], words, [SEP], padding."""
+        """Returns encoder inputs of sentences: [CLS], words, [SEP], padding."""
         vocabulary = self.vocabulary
         length = max(map(len, self.sentences)) + 2
         ids = np.full((len(symbols), length), vocabulary.pad_id, np.int32)
@@ -67,7 +67,7 @@ class Language:
 
 
 def masked_nats(language, model, mask_rate):
-    """Mean cross-entropy of masked words, by predictor."""
+    """Returns the mean cross-entropy of masked words, by predictor."""
     nats = collections.defaultdict(list)
     for batch in language.batches():
         hidden = [language.rng.random(len(sentence)) < mask_rate for sentence in batch]
@@ -90,7 +90,7 @@ def masked_nats(language, model, mask_rate):
 
 
 def detection(language, model, mask_rate, rng):
-    """Cross-entropy and AUC of "was this word replaced", by predictor."""
+    """Returns cross-entropy and AUC of replaced word detection, by predictor."""
     frequency = language.frequency
     labels, guesses = [], collections.defaultdict(list)
     for batch in language.batches():

@@ -312,7 +312,7 @@ def _spelled(argument: str, values: flags.FlagValues) -> str:
 
 
 class _FlagValues(flags.FlagValues):
-    """Absl flags that do not read flagfiles: the doctor's is a file to examine."""
+    """Absl flags that do not read flagfiles, because doctor examines its flagfile."""
 
     def read_flags_from_files(
         self, argv: Sequence[str], force_gnu: bool = True

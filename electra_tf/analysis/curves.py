@@ -57,8 +57,8 @@ def read(
     Tokens are batch positions; ``systems.costs`` counts FLOPs (matmul). Both come
     from config.json and exclude the training of ``--init_from`` weights.
 
-    Skips runs without metrics and logs them. Raises UserError if none is left or a
-    needed config.json is missing, OSError if a run does not exist.
+    Skips runs without metrics and logs them. Raises UserError if no run has metrics or
+    a config.json is missing, OSError if a run does not exist.
     """
     folders = []
     for given in paths:

@@ -84,8 +84,8 @@ class Inspector:
             folder's settings.
 
     Raises:
-        ValueError: if the folder is neither, or damaged. Methods: if the text is empty
-            or too long, or a setting is invalid.
+        ValueError: if the folder is damaged or not a model folder. Methods: if the text
+            is empty or too long, or a setting is invalid.
         OSError: if the folder does not exist. Methods: if a required model is missing.
     """
 

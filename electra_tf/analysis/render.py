@@ -203,7 +203,7 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
             for axis in axes[: len(panels)]
             for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
         }
-        # Below the panels, so that it covers no point.
+        # Below the panels, so that it does not cover points.
         look = {"ncols": 2 * columns, "fontsize": 9, "frameon": False}
         legend = made.legend(
             handles.values(), handles, loc="outside lower center", **look

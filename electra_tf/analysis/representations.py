@@ -156,8 +156,8 @@ def _logits(
 def find_encoders(subject: Subject) -> dict[str, Inspector]:
     """Returns the folders of the model and of ``--encoders``, by short name.
 
-    Searches folders without encoder.keras recursively. Raises UserError if there is
-    none, OSError if a folder is missing.
+    Searches folders without encoder.keras recursively. Raises UserError if they contain
+    no encoder, OSError if a folder is missing.
     """
     folders = [subject.inspector.folder]
     for given in map(Path, subject.config.encoders):

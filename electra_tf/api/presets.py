@@ -59,8 +59,8 @@ def encoder_and_tokenizer(
     """Returns the encoder, its tokenizer and the trained sequence length, if known.
 
     ``options`` are ``dropout``, ``attention_dropout`` and ``mixed_precision``, as in
-    fine-tuning. ``mixed_precision`` defaults to Keras's global dtype policy if that is
-    a mixed one. Raises ValueError for other options and for a damaged encoder.
+    fine-tuning. ``mixed_precision`` defaults to Keras's global dtype policy if the
+    policy is mixed. Raises ValueError for other options and for a damaged encoder.
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):

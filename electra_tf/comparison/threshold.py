@@ -20,7 +20,7 @@ def below(plan: Plan, runs: dict[str, list[Row]]) -> dict[str, str]:
 
     Averages over ``runs``, the rows of finished pretraining runs by system. Systems
     without held-out AUC over replaceable tokens and without masked LM loss have no
-    threshold, like rows of older versions. Electric has none either: even the best
+    threshold, like rows of older versions. Electric has no threshold: even optimal
     energies cannot separate noise that is as likely as text.
     """
     objectives = {row.name: row.config.objective.objective for row in plan.systems}

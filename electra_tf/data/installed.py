@@ -236,7 +236,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
 
 def _clean(lines: list[str]) -> str:
     """Joins a block to one line without markup; returns "" for code and tables."""
-    # Stripped lines, so that indentation does not look like a table column.
+    # Stripped lines, so that indentation is not parsed as a table column.
     stripped = [line.strip() for line in lines]
     if not lines or _DIRECTIVE.match(lines[0]) or _TABLE.search("\n".join(stripped)):
         return ""

@@ -431,7 +431,7 @@ def _batch_maker(
         rows = tf.pad(value, [[0, missing], [0, 0]])
         return tf.ensure_shape(rows, [batch_size, value.shape[1]])
 
-    # Autograph would take half a second and change nothing.
+    # Autograph would take half a second without an effect.
     @tf.autograph.experimental.do_not_convert
     def make_batch(
         step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]

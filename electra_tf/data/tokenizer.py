@@ -33,8 +33,8 @@ class WordPiece(tf.Module):
       original), not mapped to special tokens.
     * Words become [UNK] above 200 characters (as in the original), not above 100.
     * Final capital sigma becomes a final small sigma (as in the original).
-    * About 760 of 282,000 code points (380 combining marks), which are newer than the
-      Unicode version of TensorFlow's regular expressions.
+    * About 760 of 282,000 code points (380 combining marks) differ, because they are
+      newer than the Unicode version of TensorFlow's regular expressions.
     * Invalid UTF-8 bytes are dropped, not rejected.
 
     Works under ``tf.function``, in ``tf.data.Dataset.map`` (on batches) and in an

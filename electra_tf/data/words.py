@@ -64,7 +64,7 @@ class WordTable(dict[str, bytes]):
         self._unfamiliar: list[str] = []
 
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
-        """Tokenizes lines as they are read; yields the int32 ids of each."""
+        """Tokenizes lines lazily; yields the int32 ids of each line."""
         batch: list[str] = []
         size = 0
         for line in lines:

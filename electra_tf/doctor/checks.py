@@ -1,6 +1,6 @@
 """Checks of a checkpoint or config for known problems.
 
-A check takes a `Subject` and yields findings, or nothing if it does not apply.
+A check takes a `Subject` and yields findings, or none if it does not apply.
 """
 
 from __future__ import annotations

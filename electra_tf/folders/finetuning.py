@@ -46,7 +46,7 @@ OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     *("confusion_matrix.png", "curves.png", SEARCHED, SEARCHING),
-    # Of earlier versions.
+    # Outputs of earlier versions.
     *("scatter.png", "search.png", "seeds.png", "thresholds.png"),
     *(
         name.format(suffix)

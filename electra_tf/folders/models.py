@@ -237,7 +237,7 @@ def _registered(description: dict[str, Any]) -> type | None:
 
 
 def _is_stateless(description: dict[str, Any]) -> bool:
-    """Whether the object is a Keras policy, initializer or the like."""
+    """Whether the object is a stateless Keras object, such as a policy."""
     first, _, second = f"{description['module']}.".partition(".")
     layers = ("Functional", "Model", "Sequential")
     is_layer = second.startswith(("layers", "models", "src"))
@@ -278,7 +278,7 @@ def load(
             )
         message = f"{path} holds a {name}, not a {kind.__name__}. {hint}"
         raise UserError(message.rstrip()) from None
-    except Exception as error:  # Keras raises whatever its parts raise.
+    except Exception as error:  # Keras raises errors of any type.
         message = reason(error)[:300]
         raise UserError(
             f"{path} cannot be loaded as a Keras model ({message}). {hint}".rstrip()

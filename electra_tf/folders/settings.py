@@ -1,4 +1,4 @@
-"""Compares the settings of a run with those it started with."""
+"""Compares the settings of a run with its config.json."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_same(
     patterns = (*may_differ, *_REMOVED)
     now = dict(_leaves(json.loads(json.dumps(settings))))
     before = dict(_leaves(json.loads(json.dumps(absent or {}))))
-    # Settings that an older version lacked count as off.
+    # Settings that an older version lacks count as off.
     off = {name: value for name, value in now.items() if value == [] or value is False}
     assumed = off | {name: before[name] for name in now.keys() & before.keys()}
     was = assumed | dict(_leaves(files.read_json(folder / CONFIG)))

@@ -36,8 +36,8 @@ EMBEDDINGS = "embeddings/"
 class Source:
     """A folder, file or hub name to read, and facts that it may lack.
 
-    ``generator`` is the generator's path if it is elsewhere. ``num_heads`` of None is
-    the source's. ``only`` selects the "discriminator" or the "generator".
+    ``generator`` is the generator's path if it is elsewhere. ``num_heads=None`` takes
+    the number of the source. ``only`` selects the "discriminator" or the "generator".
     ``checkpoint`` is a step of a pretraining run instead of its end.
 
     Examples:

@@ -12,7 +12,7 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabula
 from electra_tf.errors import UserError
 from electra_tf.interop.imported import Imported
 
-# Entries that are read, all of them optional.
+# Optional entries.
 _FLAG = bool | None
 _TOKENIZER = {
     "normalizer": dict | None,

@@ -148,8 +148,8 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
     ) -> tf.Tensor:
         """Encodes word embeddings, float32 [B, S, E], such as relaxed samples.
 
-        ``encode_words(embeddings.words(input_ids), ...)`` is bit-identical to ``call``,
-        whose other arguments it takes.
+        ``encode_words(embeddings.words(input_ids), ...)`` is bit-identical to ``call``
+        and takes its other arguments.
         """
         inputs = encoder_inputs(inputs, words)
         embed = self.embeddings.compose

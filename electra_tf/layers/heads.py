@@ -42,7 +42,7 @@ class Dropout(Serializable, keras.layers.Layer):
         self.rate = check_rate(rate, "rate")
 
     def build(self, input_shape: tuple | None = None) -> None:
-        """Does nothing: dropout has no variables."""
+        """Creates no variables."""
 
     def call(
         self,

@@ -111,7 +111,7 @@ def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
     starts = tf.reshape(rows, [-1] + [1] * (len(shape) - 1))
     starts *= tf.cast(stride, tf.uint64)
     index += tf.cast(starts, tf.uint32)
-    # Indices above 2**32 continue under another second word.
+    # Indices above 2**32 use another second word.
     second += tf.cast(
         tf.bitwise.right_shift(starts, tf.constant(32, tf.uint64)), tf.uint32
     )

@@ -83,7 +83,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         return {
             "masked": tf.reduce_sum(batch["masked_lm_weights"]),
             "tokens": tf.reduce_sum(tokens),
-            # Padding rows that fill up a last batch do not count.
+            # Does not count padding rows of a last batch.
             "rows": tf.reduce_sum(tf.reduce_max(tokens, axis=1)),
         }
 

@@ -209,7 +209,7 @@ class UnigramGenerator(Serializable, keras.Model):
         )
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns {}: the loss needs no other count than the masked slots."""
+        """Returns {}: the loss counts only masked slots."""
         return {}
 
     def standalone(self) -> UnigramGenerator:

@@ -13,10 +13,10 @@ class _Unsaved:
     """Excludes the variables of metrics from saved models."""
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves nothing."""
+        """Saves no variables."""
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads nothing."""
+        """Loads no variables."""
 
 
 class Derived(_Unsaved, keras.metrics.Metric):
@@ -28,7 +28,7 @@ class Derived(_Unsaved, keras.metrics.Metric):
         self._value = value
 
     def update_state(self) -> None:
-        """Does nothing: the result is derived."""
+        """Resets no variables: the result is derived."""
 
     def result(self) -> tf.Tensor:
         """Returns the current value, a float32 scalar."""

@@ -375,8 +375,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
 def foreign_dropout(recipe: RecipeConfig, encoder: TextEncoder) -> str:
     """Returns a hint if the encoder was pretrained without dropout, else "".
 
-    Hidden states share a large component across texts. Dropout of it, without training
-    for that, adds noise far above the differences between texts.
+    Hidden states share a large component across texts. If pretraining had no dropout,
+    dropout of this component adds noise far above the differences between texts.
     """
     flags = ("dropout", "attention_dropout", "head_dropout")
     given = [flag for flag in flags if getattr(recipe, flag)]
@@ -690,7 +690,7 @@ def _trained(
         try:
             trainer.train(seed, watch, folder, stop)
         except FloatingPointError as error:
-            # A diverged seed is scored as it is; the other seeds still run.
+            # Scores a diverged seed like others; the remaining seeds still run.
             failure = str(error)
     if stop.requested:
         log(f"{stop.requested}: {SAVED_AND_STOPPED}")

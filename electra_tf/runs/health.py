@@ -16,7 +16,7 @@ class HealthWarnings:
     A rule must hold for ``windows`` consecutive windows after ``min_steps``:
 
     - collapse: AUC below 0.55, and a loss no better than the entropy of the base rate.
-      Both count replaceable tokens only, if the run reports those. Low recall alone is
+      Both count replaceable tokens only, if the logs have them. Low recall alone is
       normal: 0.05 at 5,000 steps with an AUC of 0.68 is healthy. Replaced-token
       detection only.
     - no correction: a token-predicting discriminator is less accurate than keeping

@@ -90,7 +90,7 @@ class Parts:
     """Data, training phases and datasets of a run.
 
     Attributes:
-        phases: in order; the last one's model holds all networks.
+        phases: in order; the last phase's model holds all networks.
         train_batches: returns the endless training dataset from step ``start_batch``.
         held_out: held-out batches, or None.
     """
@@ -165,7 +165,7 @@ def prepare(
     if not config.data.records:
         data_dir = Path(config.data.data_dir or folder.path / layout.DATA)
     starts_anew, writes = config.run.overwrite, is_chief(strategy)
-    # Paths, logging, and where and when an earlier process ran.
+    # Paths, logging, and host and time of an earlier process.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]
 

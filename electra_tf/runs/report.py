@@ -160,7 +160,7 @@ def dry_run(
     vocab_size: int,
     data: PretrainingData | None,
 ) -> str:
-    """Reports parameters, FLOPs, memory and data of a run that was built only.
+    """Reports parameters, FLOPs, memory and data of a run without training it.
 
     ``data`` is None if the records do not exist.
     """

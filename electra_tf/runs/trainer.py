@@ -115,7 +115,7 @@ class Trainer:
 class Scorer:
     """An uncompiled float32 copy of a model, for scoring and export.
 
-    Scores and exports use the same network, whatever the training dtype. ``outputs``
+    Scores and exports use the same network for every training dtype. ``outputs``
     runs the copy over rows.
     """
 

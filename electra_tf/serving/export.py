@@ -131,7 +131,7 @@ class ServingModule(tf.Module):
 def _traced(
     function: Callable, **specs: tf.TensorSpec
 ) -> tf.types.experimental.ConcreteFunction:
-    # Autograph has nothing to convert here, and costs a second of CPU time.
+    # Autograph converts no code here, and takes a second of CPU time.
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
@@ -158,8 +158,8 @@ def export_saved_model(
             instructions. The head keeps its dtype.
 
     Returns:
-        Largest difference to the model on a test batch, or None if ``precision``
-        changes nothing.
+        Largest difference to the model on a test batch, or None if ``precision`` is
+        the encoder's own.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer

@@ -120,7 +120,7 @@ def _discriminator_heads(config: PretrainConfig) -> tuple[Head, ...]:
 def _generator(config: PretrainConfig, vocab_size: int) -> Network:
     heads, towers = [Head("masked_lm", everywhere=False)], 1
     if config.generator_kind == "two_tower":
-        # It predicts every token; sampling needs logits at the masked positions only.
+        # The generator predicts every token; sampling needs logits at masked positions.
         heads = [Head("masked_lm"), Head("logits", everywhere=False, is_trained=False)]
         towers = 2
     if config.training.training == "reinforce":

@@ -321,11 +321,12 @@ class Windows:
     ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
         """Returns the windows of questions, string [N], in the same order.
 
-        ``contexts`` are valid UTF-8, string [M], and ``index`` is the context of each
-        question, int64 [N]. Columns are ragged int32 [R, None]: input_ids, segment_ids,
-        token (index of the word piece in its paragraph), char_start, char_end and
-        max_context (1 in the window with the most context). Outside of the paragraph,
-        token and characters are -1. example is the question of each row, int64 [R].
+        ``contexts`` are valid UTF-8, string [M], and ``index`` is each question's index
+        into them, int64 [N]. Columns are ragged int32 [R, None]: input_ids,
+        segment_ids, token (index of the word piece in its paragraph), char_start,
+        char_end and max_context (1 in the window with the most context). Outside of
+        the paragraph, token and characters are -1. example is the question of each
+        row, int64 [R].
         """
         question = self.tokenizer.tokenize(questions)[:, : self.max_query_length]
         pieces, char_start, char_end = self.tokenizer.tokenize_with_offsets(contexts)

@@ -202,7 +202,7 @@ class AdamW(keras.optimizers.Optimizer):
         gradients = [gradient for gradient, _ in reduced]
         squares = _squared_norms(gradients)
         norm = tf.sqrt(tf.reduce_sum(squares))
-        # Variables instead of logs: they cost nothing until they are read.
+        # Variables instead of logs, because only reading them takes time.
         bad = tf.logical_not(tf.math.is_finite(squares))
         first = tf.gather(
             tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.float32))
