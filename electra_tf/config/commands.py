@@ -442,8 +442,7 @@ class ConvertConfig(Group):
         super().__post_init__()
         require(
             not self.push_to_hub or self.format == "hugging_face",
-            "--push_to_hub uploads what transformers loads: add --format=hugging_face "
-            f"(it is {self.format}).",
+            f"--push_to_hub needs --format=hugging_face, got {self.format}.",
         )
         name = self.push_to_hub or "owner/name"
         require(

@@ -421,7 +421,7 @@ class FinetuneConfig:
             require(
                 name != "seed"
                 or (self.run.seeds == 1 and self.data.train_fraction == 1),
-                "--search=seed chooses one seed, which --train_fraction draws by, too: "
+                "--search=seed selects one seed, which --train_fraction uses, too: "
                 "leave --seeds and --train_fraction out.",
             )
             for number in numbers:

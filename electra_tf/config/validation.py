@@ -94,7 +94,7 @@ def _validate_one_network(c: PretrainConfig) -> None:
     if has_generator or c.objective.sentence_weight > 0 or _has_settings_of_two(c):
         raise UserError(
             f"--objective={c.objective.objective} trains one network, so settings of a "
-            "generator, of a discriminator or of how the two are trained (--generator, "
+            "generator, of a discriminator or of their joint training (--generator, "
             "--sharing, --sentence_weight, --training, --freeze_generator, "
             "--generator_init_from, --generator_learning_rate) have no effect: leave "
             "them out."
@@ -197,13 +197,13 @@ def _validate_two_stage(c: PretrainConfig) -> None:
             "--training=two_stage starts the discriminator from the generator's "
             "weights, so both need one size, tables included: add "
             "--generator_hidden_size=1 --generator_layers=1 --sharing=nes (or gdes), "
-            "or --notwo_stage_copy to start it from fresh ones (which failed "
+            "or --notwo_stage_copy to start it from random weights (which failed "
             "in the paper)."
         )
     if c.training.freeze_generator or c.training.generator_init_from is not None:
         raise UserError(
-            "--training=two_stage trains the generator first and freezes it then. To "
-            "use a trained one from the start, leave --training=joint with "
+            "--training=two_stage trains the generator first, then freezes it. To use "
+            "a trained generator from the start, leave --training=joint with "
             "--freeze_generator."
         )
 
@@ -230,7 +230,7 @@ def _validate_adversarial(c: PretrainConfig) -> None:
     if c.masking.mask_select == "with_replacement":
         raise UserError(
             f"--training={name} rewards each sample at its own position, and "
-            "--mask_select=with_replacement puts several at one: use another rule."
+            "--mask_select=with_replacement repeats positions: use another rule."
         )
     if name == "gumbel" and c.objective.discriminator_weight <= 0:
         raise UserError(

@@ -365,15 +365,15 @@ class Masking:
         if select in ("whole_words", "spans"):
             if continuation is None:
                 raise UserError(
-                    "Masking whole words or spans needs `continuation`, which pieces "
-                    "of the vocabulary continue a word."
+                    "Masking whole words or spans needs `continuation`, the mask of "
+                    "vocabulary entries that continue a word."
                 )
             self._continuation = tf.constant(list(continuation), tf.bool)
         elif select == "rare_tokens":
             if token_counts is None:
                 raise UserError(
-                    "Masking rare tokens more often needs `token_counts`, how often "
-                    "each entry of the vocabulary occurs in the training text."
+                    "Masking rare tokens more often needs `token_counts`, the token "
+                    "frequencies of the training text."
                 )
             counts = tf.constant(list(token_counts), tf.float64)
             self._log_weights = -rarity_power * tf.math.log(counts + 1.0)

@@ -157,7 +157,8 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     if missing < 0:
         raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens but the weights have "
-            f"embeddings for {sizes.vocab_size}: pass --vocab_file with theirs."
+            f"embeddings for {sizes.vocab_size}: pass --vocab_file, the vocabulary "
+            "of the weights."
         )
     if missing:
         # Embedding tables are often padded to a round number of rows.

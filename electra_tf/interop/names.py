@@ -213,8 +213,8 @@ class Tensors:
         """Returns one array as float32."""
         if name not in self._arrays:
             raise UserError(
-                f"{self._source} has no tensor {name}: it is not an ELECTRA model of "
-                "this layout, or not all of it."
+                f"{self._source} has no tensor {name}: it is not a complete ELECTRA "
+                "model of this layout."
             )
         self._left.discard(name)
         array = np.asarray(self._arrays[name]).astype(np.float32)
@@ -247,7 +247,7 @@ class Tensors:
     ) -> Sizes:
         """Infers the sizes of an encoder from tensor shapes.
 
-        ``rates`` are dropout rates and the initializer range. ``num_heads`` of None is
+        ``rates`` are dropout rates and the initializer range. ``num_heads=None`` means
         the original's rule, hidden size // 64 and at least 1.
         """
         words, positions, segments = (

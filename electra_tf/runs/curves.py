@@ -69,8 +69,8 @@ def _figure(
             panels.setdefault(card.panel, []).append(card)
     if not panels:
         raise UserError(
-            f"{source} has none of the values that are drawn, such as loss: it "
-            f"has {len(rows)} lines. Was it written by MetricsLog?"
+            f"{source} has no metric to draw, such as loss, in {len(rows)} lines: "
+            "give a file of MetricsLog."
         )
     figure, axes = grid(len(panels))
     for axis, (panel, present) in zip(axes, panels.items(), strict=True):
@@ -124,8 +124,8 @@ def _draw(
             axis.axhline(value, color=color, label=text, **dashes)
     entries = len(axis.get_legend_handles_labels()[1])
     if entries:
-        # Above the plot, so that it covers no curve. A legend in the layout would make
-        # the axes as narrow as it is wide.
+        # Above the plot, so that it covers no curve. A legend in the layout would
+        # narrow the axes by its width.
         axis.legend(
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),

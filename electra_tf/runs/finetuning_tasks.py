@@ -90,7 +90,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     if data.long_texts != "cut" and not reads_one:
         raise UserError(
             f"--task={name} does not read --long_texts: leave it out. It is for tasks "
-            "on one text; tagging and question answering read all of it anyway."
+            "on one text; tagging and question answering always read whole texts."
         )
     return made
 

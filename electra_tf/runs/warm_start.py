@@ -287,7 +287,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     if wrong:
         raise UserError(
             f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
-            "Set the sizes of the run to those of the weights."
+            "Set the run to the sizes of the weights."
         )
     for variable, value in values.values():
         variable.assign(value)
@@ -335,7 +335,7 @@ def _collect(
     loaded: keras.Model,
     values: dict[int, tuple[keras.Variable, np.ndarray]],
 ) -> list[str]:
-    """Adds a value for each variable of ``part``; returns those with two values."""
+    """Adds a value per variable of ``part``; returns variables with two values."""
     wrong = []
     pairs = zip(learned_weights(part), learned_weights(loaded), strict=True)
     for variable, other in pairs:
@@ -347,7 +347,7 @@ def _collect(
 
 
 def _kind(variable: keras.Variable) -> tuple[str, tuple[int, ...]]:
-    """Identifies a variable by place and shape, whatever its model's name."""
+    """Identifies a variable by place and shape, independent of the model's name."""
     *parents, leaf = variable.path.split("/")
     place = [parent for parent in parents if re.fullmatch(r"layer_\d+|.*_head", parent)]
     return "/".join([*place, leaf]), tuple(variable.shape)

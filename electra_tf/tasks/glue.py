@@ -259,8 +259,8 @@ class TfdsSource:
         if not builder.info.splits:
             raise FileNotFoundError(
                 f"glue/{name} is not prepared in {builder.data_dir}: run 'tfds build "
-                f"glue/{name}' where there is a network, or give the folder of the TSV "
-                "files."
+                f"glue/{name}' with a network connection, or give the folder of the "
+                "TSV files."
             )
         labels = builder.info.features["label"]
         stored = "test" if split == "ax" else split.replace("dev", "validation")
