@@ -69,7 +69,7 @@ def _figure(
             panels.setdefault(card.panel, []).append(card)
     if not panels:
         raise UserError(
-            f"{source} has no metric to draw, such as loss, in {len(rows)} lines: "
+            f"{source} has {len(rows)} lines without a metric to draw, such as loss: "
             "give a file of MetricsLog."
         )
     figure, axes = grid(len(panels))
