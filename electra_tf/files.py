@@ -395,8 +395,8 @@ def remove_leftovers(
     """Deletes the temporary files that killed processes left in a folder.
 
     Restores a folder that was moved but not replaced. Keeps the files of processes that
-    run on this host. Hold the folder's lock or pass ``of_host``, because processes of
-    other hosts look like leftovers. ``of`` restricts it to one output; None means all.
+    run on this host. Hold the folder's lock or pass ``of_host``, because files of other
+    hosts count as leftovers. ``of`` restricts it to one output; None means all.
     """
     stem = "*" if of is None else glob.escape(Path(of).stem)
     # In reverse order a moved folder (.old) comes before its replacement.

@@ -85,7 +85,7 @@ def _check_number(leaf: dataclasses.Field, value: float) -> None:
     name = flag_name(leaf)
     low, high, above, below = leaf.metadata["limits"]
     if isinstance(value, int):
-        # TensorFlow has no wider integers, and the widest overflow Python's float.
+        # TensorFlow lacks wider integers, and Python's float overflows for wide ones.
         require(abs(value) < 2**63, f"--{name} must fit into 64 bits.")
     finite = math.isfinite(value) or value == high
     require(finite, f"--{name} must be a finite number, got {value}.")

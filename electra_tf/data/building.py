@@ -200,7 +200,7 @@ def _prepare(
     begun = files.read_json(work / _SETTINGS, {}) if finished else {}
     manifest = folder / records.MANIFEST
     if overwrite and (manifest.exists() or begun != settings):
-        # The manifest first: after an interruption the rest must not look complete.
+        # The manifest first, since a folder with a manifest counts as complete.
         for path in (manifest, *_shards(folder), work):
             files.remove(path)
         begun = {}

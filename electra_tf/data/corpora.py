@@ -440,7 +440,7 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
     """Yields the lines from ``position`` on, without a byte order mark.
 
     Splits lines of more than 1 MiB at spaces, to bound the memory. Does not yield empty
-    parts of a split line, which would look like blank lines.
+    parts of a split line, which would count as blank lines.
     """
     file.seek(position)
     rest, is_part = b"", False

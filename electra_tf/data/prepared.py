@@ -92,8 +92,8 @@ def given_data(
 ) -> PretrainingData:
     """Finds existing records and their vocabulary.
 
-    Patterns are files, globs or folders. Held-out files and vocabulary default to those
-    in the folders of the records. The casing arguments apply to records without a
+    Patterns are files, globs or folders. Held-out files and vocabulary default to
+    files in the folders of the records. The casing arguments apply to records without a
     manifest. ``weighted`` makes each pattern a corpus with its own weight.
 
     Raises ``ValueError`` if files are missing or do not match vocabulary or length.
@@ -149,7 +149,7 @@ def given_data(
         vocabulary,
         tuple(train_files),
         tuple(eval_files),
-        # Counts of a part of the records would look like counts of all.
+        # Omitted if a manifest is missing: counts would cover only some records.
         _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
         *_casing(manifests, default=(lower_case, strip_accents)),
         groups=tuple(map(tuple, groups)),

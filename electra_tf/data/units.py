@@ -134,7 +134,7 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
     reordered, and copies of held-out documents are not in the training split.
 
     Reads until both splits have documents and the held-out share is at most
-    ``2 * fraction`` or 5 % of the characters. If that never happens, holds out one
+    ``2 * fraction`` or 5 % of the characters. If the corpus ends first, holds out one
     document (and its copies) with at most ``fraction`` or 5 % of the characters, if
     any. Raises ``ValueError`` if there are no documents.
     """

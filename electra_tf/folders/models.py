@@ -188,7 +188,7 @@ def _configs(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict):
             number = value.get("shared_object_id")
             if isinstance(number, int):
-                # Another object with this id may be the one that Keras builds.
+                # Keras may build another object with this id.
                 if shared.get(number) == value:
                     continue
                 shared[number] = value

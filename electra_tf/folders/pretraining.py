@@ -89,7 +89,7 @@ class PretrainingFolder:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """Flags of the run; for an import, those derived from its weights.
+        """Flags of the run; for an import, flags derived from its weights.
 
         Raises ValueError if a flag is not of its type.
         """

@@ -78,7 +78,7 @@ class Style:
         return f"embeddings{self.separator}{name}_embeddings{self.suffix}"
 
     def dense(self, ours: str, shape: tuple[int, int], *theirs: str) -> list[Row]:
-        """Returns the rows of a dense layer, or of several that are one layer here."""
+        """Returns the rows of a dense layer, or of several layers fused here."""
         return [
             Row(f"{ours}_kernel", self._paths(theirs, self.kernel), shape, self.flip),
             Row(f"{ours}_bias", self._paths(theirs, "bias"), shape[1:]),

@@ -193,7 +193,7 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         )
         if not isinstance(length, int):
             check = tf.debugging.assert_less_equal(length, self.max_positions, message)
-            # Later ops must wait for the check, or their shape error comes first.
+            # Later ops depend on the check; otherwise their shape error comes first.
             with tf.control_dependencies([check]):
                 return tf.identity(length)
         if length > self.max_positions:

@@ -48,8 +48,8 @@ class BlockOptions(Serializable):
         dropout: dropout rate of both sub-layer outputs.
         attention_dropout: dropout rate of the attention probabilities.
         activation: feed-forward activation: "gelu" (exact), "gelu_tanh" or "relu".
-        direction: positions to attend to: "both" (all), "left_to_right" (the position
-            and those before it) or "right_to_left" (the position and those after it).
+        direction: positions to attend to: "both" (all), "left_to_right" (up to the
+            position itself) or "right_to_left" (from the position itself).
         layer_norm_epsilon: added to the variance in LayerNorm.
         initializer_range: standard deviation of the truncated normal initializers.
     """

@@ -170,7 +170,7 @@ class ReinforceElectra(_AdversarialElectra):
     (R - b) grad log p_G. p_G is the sampler's distribution, temperature included, and b
     the ``RewardBaseline`` of the generator's last hidden state at the position.
 
-    The baseline's loss trains the linear map only; the paper leaves this open. Its
+    The baseline's loss trains the linear map only, which the paper leaves open. Its
     weight is ``generator_weight``, so that it is trained before w leaves 0.
 
     ``adversarial_weight`` w is a number in [0, 1] or a schedule. The sampler must have

@@ -71,7 +71,7 @@ def corrupt(
     """
     original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
-    # No gradient through the samples (section 2), however a sampler computes them.
+    # No gradient through the samples of any sampler (section 2).
     sampled_ids = tf.stop_gradient(sampled_ids)
     corrupted_ids = scatter_positions(original, positions, sampled_ids, used)
     is_masked = scatter_positions(

@@ -156,7 +156,7 @@ class Inputs:
         settings: hyperparameters after preset, task and flags.
         baseline: majority-baseline scores by evaluation split.
         described: flags and settings for config.json.
-        resumes: whether the run resumes the one in the folder.
+        resumes: whether the run resumes an interrupted run in the folder.
         keep: outputs of an earlier search to keep.
         init: encoder weights, "pretrained" or "random".
     """

@@ -130,7 +130,7 @@ class Search:
                         params=values, distributions=ways, value=trial.score
                     )
                 )
-        # Repeated values give the same score. If the estimator keeps repeating its
+        # Repeated values give the same score. If the estimator repeats its
         # proposals, random sampling replaces it.
         random = optuna.samplers.RandomSampler
         guided = functools.partial(

@@ -198,7 +198,7 @@ class Watch(StepCallback):
                 self._log(f"seed {seed}  resuming after step {self.step}")
         self._first = self.step + 1
         self._since = (self.step, time.monotonic())
-        # Logs every update: it is updated only when a line is due.
+        # Logs every update, since updates occur only when a line is due.
         self._progress = cli.Progress(
             self._total, done=self.step, log=self._log, seconds=0
         )
@@ -224,7 +224,7 @@ class Watch(StepCallback):
         if self.is_due(previous, step) or step == self._total:
             self._report(float(logs["loss"]))
         elif step == self._first:
-            # Compilation is over: timing starts here.
+            # Starts timing after compilation.
             self._progress.update(step, f"seed {self._seed}")
         if step == self._total or (self._stop is not None and self._stop.requested):
             # The last epoch may be shorter than Keras expects.

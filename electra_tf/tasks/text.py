@@ -612,7 +612,7 @@ def _sorted(labels: set[str]) -> tuple[str, ...]:
 
 
 def are_numbers(labels: Sequence[str]) -> bool:
-    """Whether labels look like regression targets: over 20 numbers, or fractions."""
+    """Whether labels are probably regression targets: over 20 numbers, or fractions."""
     try:
         values = [float(label) for label in labels]
     except ValueError:

@@ -79,7 +79,7 @@ class CheckpointStore:
         return [*checkpoints_in(self.directory)]
 
     def save(self, step: int) -> None:
-        """Saves the checkpoint of ``step`` and deletes those beyond ``keep``.
+        """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``.
 
         Raises OSError if writing fails, for example on a full disk. The previous
         checkpoints stay, and the partial one is deleted.
@@ -181,7 +181,7 @@ def load_weights(
     """Loads the values of ``variables`` from a checkpoint and returns a report.
 
     ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, for its newest intact
-    checkpoint. ``aliases`` maps name prefixes to those in the checkpoint. ``optional``
+    checkpoint. ``aliases`` maps name prefixes to prefixes in the file. ``optional``
     maps a variable to the name of its optional part of the model, or None. A part with
     other variables or shapes in the checkpoint is not loaded.
 
@@ -274,7 +274,7 @@ def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
 
 
 def _newest_intact(prefixes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the last intact checkpoint and the errors of those after it.
+    """Returns the last intact checkpoint and the errors of later checkpoints.
 
     Reads all tensors: a restore that fails halfway would mix two checkpoints.
     """
