@@ -1,4 +1,4 @@
-# NOT BUILT by those who wrote it: no Docker was at hand.
+# NOT BUILT: Docker was not available.
 #   docker build -f examples/serve/grpc.Dockerfile -t electra-grpc .   (from the checkout)
 #   docker run -p 8500:8500 -v $PWD/runs/cola/saved_model:/model:ro electra-grpc
 FROM python:3.11-slim

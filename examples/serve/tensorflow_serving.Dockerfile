@@ -1,4 +1,4 @@
-# NOT BUILT by those who wrote it: neither Docker nor TensorFlow Serving was at hand.
+# NOT BUILT: Docker and TensorFlow Serving were not available.
 #   docker build -f examples/serve/tensorflow_serving.Dockerfile -t electra-tfs runs/cola
 #   docker run -p 8500:8500 -p 8501:8501 electra-tfs
 FROM tensorflow/serving:2.19.1
