@@ -271,9 +271,9 @@ class AnalyzeConfig(TokenizerFlags):
       python -m electra_tf analyze --model=imported --output=report \
           --text=my_text/ --only=calibration
 
-    Trains no model. Writes report.html, which works offline, and report.json. Without
-    data, small samples show how the parts look. Parts that fail for their data are
-    skipped with a note. Needs the extra `analysis`.
+    Trains only linear probes. Writes report.html, which works offline, and report.json.
+    Without data, small samples show how the parts look. Parts that fail for their data
+    are skipped with a note. Needs the extra `analysis`.
 
     inspect: predictions and attention of every head on a few texts.
     calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
@@ -282,7 +282,7 @@ class AnalyzeConfig(TokenizerFlags):
     bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency,
     length, piece and position, beside the generator's accuracy.
     representations: layers and linear probes on --tagged, also of --encoders;
-    the only part for a masked LM.
+    the only part for masked LMs and Electric.
     """
 
     model: str | None = field(
