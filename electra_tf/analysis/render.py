@@ -62,7 +62,6 @@ class Section:
     tables: Mapping[str, pd.DataFrame]
     charts: Sequence[Chart] = ()
     answers: Sequence[Answer] = ()
-    figures: Sequence[matplotlib.figure.Figure] = ()
 
     def numbers(self) -> dict[str, Any]:
         """Returns the tables as records; NaN and infinity become None."""
@@ -159,16 +158,13 @@ def _png(shares: np.ndarray) -> str:
 
 
 def _charts(section: Section) -> list[str]:
-    figures = [
-        figure(section.tables[chart.table], chart)
-        for chart in section.charts
-        if len(section.tables[chart.table])
-    ]
     images = []
-    for each in (*section.figures, *figures):
-        image = io.BytesIO()
-        each.savefig(image, dpi=110)
-        images.append(base64.b64encode(image.getvalue()).decode())
+    for chart in section.charts:
+        table = section.tables[chart.table]
+        if len(table):
+            image = io.BytesIO()
+            figure(table, chart).savefig(image, dpi=110)
+            images.append(base64.b64encode(image.getvalue()).decode())
     return images
 
 
