@@ -112,17 +112,23 @@ def installed(tmp_path_factory):
     return target
 
 
-def run(installed, folder, *arguments):
-    """Runs the console command of the installed library in an empty folder."""
+def run_python(installed, folder, *arguments, timeout=None):
+    """Runs Python with the installed library in an empty folder."""
     return subprocess.run(
-        [sys.executable, str(installed / "bin" / "electra-tf"), *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
+
+
+def run(installed, folder, *arguments):
+    """Runs the console command of the installed library in an empty folder."""
+    command = str(installed / "bin" / "electra-tf")
+    return run_python(installed, folder, command, *arguments, timeout=120)
 
 
 @pytest.mark.slow
@@ -151,14 +157,7 @@ def test_the_code_of_the_readme_in_an_empty_folder(installed, tmp_path):
     code += (
         "import json\nprint(json.dumps([model.history.history, texts, labels, dev]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(installed, tmp_path, "-c", code)
     assert done.returncode == 0, done.stderr[-2000:]
     *_, answer, last = done.stdout.splitlines()
     assert "'label': 'passive'" in answer
@@ -199,13 +198,7 @@ def test_installed_commands_find_flagfiles(installed, tmp_path):
         "reinforce.cfg'])\n"
         "print(cli.__file__, nested.training.training, nested.encoder.num_layers)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    shown = run_python(installed, tmp_path, "-c", code)
+    assert shown.returncode == 0, shown.stderr
     assert shown.stdout == f"{installed}/electra_tf/cli.py reinforce 2\n"
     assert not list(tmp_path.iterdir())
