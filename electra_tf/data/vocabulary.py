@@ -18,6 +18,8 @@ from electra_tf.errors import UserError
 
 # Largest share of the text's characters outside the default alphabet.
 _MISSING_CHARACTERS = 0.001
+# Minimum count of characters and of merged pairs.
+_MIN_FREQUENCY = 2
 # The original's limit in characters; longer words become [UNK].
 MAX_WORD_LENGTH = 200
 # Limit of ``tensorflow_text.FastBertTokenizer``, without a leading ##.
@@ -176,7 +178,6 @@ def train_vocabulary(
     *,
     lower_case: bool = True,
     strip_accents: bool = True,
-    min_frequency: int = 2,
     limit_alphabet: int | None = None,
 ) -> list[str]:
     """Trains a WordPiece vocabulary with Hugging Face ``tokenizers``.
@@ -189,7 +190,6 @@ def train_vocabulary(
         size: number of tokens; fewer are returned if the text has no more pairs.
         lower_case: lower-cases the text.
         strip_accents: removes accents if ``lower_case``.
-        min_frequency: minimum count of characters and merged pairs.
         limit_alphabet: number of most frequent characters to keep; others become
             [UNK]. Defaults to ``size // 16``, between 64 and 1000. The default then
             adds CJK characters and punctuation until the alphabet covers 99.9 % of the
@@ -217,7 +217,7 @@ def train_vocabulary(
         lowercase=lower_case, strip_accents=lower_case and strip_accents
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    counts = _counted_characters(lines, tokenizer.normalizer, min_frequency)
+    counts = _counted_characters(lines, tokenizer.normalizer)
     alphabet = list(counts)[:limit_alphabet]
     if limit_alphabet is None:
         alphabet = _default_alphabet(counts, size)
@@ -229,14 +229,13 @@ def train_vocabulary(
     if size < len(fixed):
         raise UserError(
             f"vocabulary size {size} is too small: the special tokens and the "
-            f"{len(alphabet)} characters take {len(fixed)}. Raise the size or lower "
-            "limit_alphabet."
+            f"{len(alphabet)} characters take {len(fixed)}. Raise the size."
         )
     # WordPieceTrainer is this trainer without a length limit. On text without spaces it
     # would learn tokens that the tokenizer cannot load.
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        min_frequency=min_frequency,
+        min_frequency=_MIN_FREQUENCY,
         limit_alphabet=len(alphabet),
         initial_alphabet=alphabet,
         special_tokens=fixed,
@@ -249,9 +248,7 @@ def train_vocabulary(
     return sorted(ids, key=ids.get)
 
 
-def _counted_characters(
-    lines: Iterable[str], normalizer: Any, min_frequency: int
-) -> dict[str, int]:
+def _counted_characters(lines: Iterable[str], normalizer: Any) -> dict[str, int]:
     """Counts characters of the normalized text, most frequent first."""
     raw = collections.Counter(itertools.chain.from_iterable(lines))
     counts: collections.Counter[str] = collections.Counter()
@@ -260,7 +257,7 @@ def _counted_characters(
             if not part.isspace():
                 counts[part] += count
     order = sorted(counts, key=lambda part: (-counts[part], part))
-    return {part: counts[part] for part in order if counts[part] >= min_frequency}
+    return {part: counts[part] for part in order if counts[part] >= _MIN_FREQUENCY}
 
 
 def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
