@@ -71,6 +71,16 @@ def encoder(
     )
 
 
+def tables(tied, vocab, dropout):
+    """The embeddings of the discriminator and of the generator."""
+    names = ["embeddings"] if tied else ["embeddings", "generator_embeddings"]
+    layers = [
+        TextEmbedding(vocab, 12, max_positions=32, dropout=dropout, name=name)
+        for name in names
+    ]
+    return layers[0], layers[-1]
+
+
 def electra(
     *,
     tied=True,
@@ -88,12 +98,7 @@ def electra(
     """
     keras.utils.set_random_seed(seed)
     sizes = {"num_layers": num_layers, "dropout": dropout}
-
-    def table(name):
-        return TextEmbedding(vocab, 12, max_positions=32, dropout=dropout, name=name)
-
-    shared = table("embeddings")
-    other = shared if tied else table("generator_embeddings")
+    shared, other = tables(tied, vocab, dropout)
     generator = et.MaskedLM(
         encoder(other, hidden_size=16, num_heads=1, name="generator", **sizes),
         name="masked_lm",
@@ -115,12 +120,7 @@ def two_tower(
     """Returns an Electra with a two-tower generator."""
     keras.utils.set_random_seed(seed)
     sizes = {"num_layers": num_layers, "dropout": dropout}
-
-    def table(name):
-        return TextEmbedding(vocab, 12, max_positions=32, dropout=dropout, name=name)
-
-    shared = table("embeddings")
-    other = shared if tied else table("generator_embeddings")
+    shared, other = tables(tied, vocab, dropout)
     left, right = (
         encoder(
             other,
