@@ -38,7 +38,7 @@ from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
-from electra_tf.folders.recipe import recipe_line, recommended
+from electra_tf.folders.recipe import completion
 from electra_tf.folders.settings import CONFIG
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen
@@ -69,11 +69,7 @@ def with_recipe(
     Prints the settings of the recipe in one line.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    flags = recommended(preset, kind).items()
-    recipe = {name: value for name, value in flags if name not in given}
-    if recipe:
-        cli.note(recipe_line(preset, recipe))
-    return {**recipe, **given}
+    return {**completion(preset, kind, given, cli.note), **given}
 
 
 class Preprocessor:

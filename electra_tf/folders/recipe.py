@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
 from electra_tf import files
+from electra_tf.cli import Log
 from electra_tf.config.finetuning import RecipeConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import named
@@ -32,10 +33,8 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     """
     path = named(encoder)
     path = (path.parent if path.is_file() else path) / RECIPE
-    flags, hints = (
-        files.read_json(path, default={}),
-        typing.get_type_hints(RecipeConfig),
-    )
+    flags = files.read_json(path, default={})
+    hints = typing.get_type_hints(RecipeConfig)
     if unknown := sorted(flags.keys() - hints.keys()):
         raise UserError(f"{path} is damaged: {unknown[0]} is not a flag of a recipe.")
     files.check_shape(flags, {name: hints[name] for name in flags}, str(path))
@@ -47,7 +46,13 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     return {name: value for name, value in flags.items() if name not in omitted}
 
 
-def recipe_line(encoder: files.AnyPath, flags: Mapping[str, Any]) -> str:
-    """Returns one line with the recommended flags in effect."""
-    settings = ", ".join(f"{name}={value}" for name, value in flags.items())
-    return f"recipe of {encoder}: {settings}"
+def completion(
+    encoder: files.AnyPath, kind: str, given: Collection[str], log: Log
+) -> dict[str, Any]:
+    """Returns and logs the ``recommended`` flags that are not ``given``."""
+    recipe = recommended(encoder, kind)
+    flags = {name: value for name, value in recipe.items() if name not in given}
+    if flags:
+        settings = ", ".join(f"{name}={value}" for name, value in flags.items())
+        log(f"recipe of {encoder}: {settings}")
+    return flags

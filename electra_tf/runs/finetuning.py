@@ -30,7 +30,7 @@ from electra_tf.folders.finetuning import (
     FinetuningFolder,
 )
 from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.folders.recipe import recipe_line, recommended
+from electra_tf.folders.recipe import completion
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
 from electra_tf.runs.finetuning_report import SeedResult, summary
@@ -80,11 +80,7 @@ def with_recipe(config: FinetuneConfig, log: Log) -> FinetuneConfig:
     row = finetuning_tasks.TASKS.get(config.run.task)
     if row is None or config.run.frozen:
         return config
-    flags = recommended(config.run.encoder, row.kind)
-    flags = {n: value for n, value in flags.items() if n not in config.given}
-    if not flags:
-        return config
-    log(recipe_line(config.run.encoder, flags))
+    flags = completion(config.run.encoder, row.kind, config.given, log)
     return fields.from_flat(fields.to_flat(config) | flags, FinetuneConfig)
 
 

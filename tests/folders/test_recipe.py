@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from electra_tf.folders.recipe import RECIPE, recipe_line, recommended
+from electra_tf.folders.recipe import RECIPE, completion, recommended
 
 
 def test_a_shipped_encoder_has_a_recipe():
@@ -14,7 +14,10 @@ def test_a_shipped_encoder_has_a_recipe():
     assert flags.keys() - recommended("mini", "tagging").keys() == {"pooling"}
     linear = {"pooling", "head_dropout", "head_init"}
     assert flags.keys() - recommended("mini", "question_answering").keys() == linear
-    assert "pooling=mean" in recipe_line("mini", flags)
+    lines = []
+    rest = completion("mini", "", {"dropout": 0.1}, lines.append)
+    assert flags.keys() - rest.keys() == {"dropout"}
+    assert "pooling=mean" in lines[0]
 
 
 def test_other_encoders_have_none(tmp_path):
