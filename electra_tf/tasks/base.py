@@ -21,7 +21,6 @@ from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
 Scores = dict[str, float]
-Scorer = Callable[[np.ndarray], Scores]
 Examples = Sequence[Any]
 
 
@@ -262,7 +261,7 @@ class Task:
         """Returns the official metrics by name, including ``main_metric``."""
         return self.scorer(answers, examples)(np.arange(len(examples)))
 
-    def scorer(self, answers: Any, examples: Examples) -> Scorer:
+    def scorer(self, answers: Any, examples: Examples) -> metrics.Scorer:
         """Returns a function from indices of examples to their scores."""
 
         def scores(rows: np.ndarray) -> Scores:

@@ -22,16 +22,8 @@ import tensorflow as tf
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import span_head, squad
-from electra_tf.tasks.base import (
-    Ragged,
-    Rows,
-    Scorer,
-    Scores,
-    Task,
-    keras_reduction,
-    not_above,
-)
+from electra_tf.tasks import metrics, span_head, squad
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
 from electra_tf.tasks.span_head import Answer, IndependentSpanHead, SpanHead
@@ -175,7 +167,7 @@ class QuestionAnswering(Task):
             answers.append(Answer(best, odds))
         return answers
 
-    def scorer(self, answers: Answers, examples: Questions) -> Scorer:
+    def scorer(self, answers: Answers, examples: Questions) -> metrics.Scorer:
         """Compares all answers; returns a function from question indices to scores.
 
         The scores are the official ones of SQuAD 1.1 or 2.0; see ``squad``.

@@ -23,14 +23,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks import metrics, plots
-from electra_tf.tasks.base import (
-    Ragged,
-    Rows,
-    Scorer,
-    Scores,
-    Task,
-    keras_reduction,
-)
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import (
@@ -212,7 +205,9 @@ class Tagging(Task):
         scores = super().score(answers, examples)
         return scores | {"words_without_pieces": float(unread)}
 
-    def scorer(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scorer:
+    def scorer(
+        self, answers: Sequence[TaggedWords], examples: Sentences
+    ) -> metrics.Scorer:
         """Returns a function from indices of sentences to their scores."""
         counts = self._counts(answers, examples)
         return lambda rows: self._shares(counts[rows].sum(0))

@@ -146,7 +146,7 @@ class TextTask(Task):
         """Computes the scores of predictions against ``gold``."""
         raise NotImplementedError
 
-    def scorer(self, answers: np.ndarray, examples: Examples) -> base.Scorer:
+    def scorer(self, answers: np.ndarray, examples: Examples) -> metrics.Scorer:
         """Returns a function from indices of examples to their scores."""
         answers, gold = np.asarray(answers), self.gold(examples)
         return lambda rows: self.compare(answers[rows], gold[rows])
