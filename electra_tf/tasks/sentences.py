@@ -301,16 +301,6 @@ def tags_of(
     return tags
 
 
-def span_scores(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Computes micro-averaged precision, recall and F1 of exact spans, in [0, 1].
-
-    Ratios with denominator 0 are 0.
-    """
-    return span_shares(span_counts(labels, predictions).sum(0))
-
-
 def span_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> np.ndarray:
@@ -323,7 +313,10 @@ def span_counts(
 
 
 def span_shares(counts: np.ndarray) -> dict[str, float]:
-    """Computes precision, recall and F1 from summed ``span_counts``, [3]."""
+    """Computes micro-averaged scores from summed ``span_counts``, [3].
+
+    Precision, recall and F1 are in [0, 1], and 0 if their denominator is 0.
+    """
     right, labeled, predicted = counts.tolist()
     return {
         "f1": 2 * right / max(labeled + predicted, 1),

@@ -11,6 +11,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
+from electra_tf.tasks.sentences import span_counts, span_shares
 from electra_tf.tasks.span_head import Answer, Candidate
 
 _WORDS = ("good", "bad", "fine", "poor", "great", "awful", "movie", "book")
@@ -26,6 +27,10 @@ TOKENS = (
     *(c for c in string.ascii_lowercase + string.digits + ".,!?'\"" if c != "a"),
     *(f"##{c}" for c in string.ascii_lowercase + string.digits),
 )
+
+
+def span_scores(labels, predictions):
+    return span_shares(span_counts(labels, predictions).sum(0))
 
 
 def tokenizer(tokens=TOKENS):

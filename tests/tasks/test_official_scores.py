@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf.tasks.sentences import span_scores
-from tests.tasks.common import squad_scores
+from tests.tasks.common import span_scores, squad_scores
 from tests.tasks.official_scores import PATH, SQUAD_FILES, THRESHOLD, file_answers
 
 OFFICIAL = json.loads(PATH.read_text("utf-8"))

@@ -9,12 +9,12 @@ from electra_tf.tasks.sentences import (
     SentenceSource,
     find_files,
     is_span_tag,
-    span_scores,
     spans,
     split_tag,
     tags_of,
     word_counts,
 )
+from tests.tasks.common import span_scores
 
 CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nIt PRP B-NP\n"
 CONLLU = """\

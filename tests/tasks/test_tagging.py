@@ -12,7 +12,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.heads import TaggingHead
-from electra_tf.tasks.sentences import Sentence, span_scores
+from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.tagging import (
     TaggedWords,
     Tagging,
@@ -381,7 +381,7 @@ def test_scores_by_type_and_by_tag():
         ]
         row = dict(found["classes"][kind])
         assert row.pop("support") == {"X": 3, "Y": 2}[kind]
-        assert row == span_scores(*alone)
+        assert row == common.span_scores(*alone)
     flat = [[tag for tags in each for tag in tags] for each in (wanted, given)]
     right = np.mean([a == b for a, b in zip(*flat, strict=True)])
     assert found["calibration_error"] == pytest.approx(abs(0.9 - right))
