@@ -45,7 +45,7 @@ from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor, string_tensor
 from electra_tf.tasks import glue, saved
-from electra_tf.tasks.base import Column, Ragged, Rows, Scores, Task
+from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.heads import TaskModel
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
@@ -840,23 +840,8 @@ def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:
             "or none to validate on."
         )
     is_held_out = rows.example >= texts[cut]
-    return _take(rows, ~is_held_out), _take(rows, is_held_out)
-
-
-def _take(rows: Rows, mask: np.ndarray) -> Rows:
-    chosen = np.flatnonzero(mask)
-
-    def take(column: Column) -> Column:
-        return column.take(chosen) if isinstance(column, Ragged) else column[chosen]
-
-    return dataclasses.replace(
-        rows,
-        inputs={name: take(column) for name, column in rows.inputs.items()},
-        targets={name: take(column) for name, column in rows.targets.items()},
-        example=rows.example[chosen],
-        weights=None if rows.weights is None else take(rows.weights),
-        notes={name: take(column) for name, column in rows.notes.items()},
-    )
+    train, held_out = map(np.flatnonzero, (~is_held_out, is_held_out))
+    return rows.take(train), rows.take(held_out)
 
 
 def _is_text(value: Any) -> bool:

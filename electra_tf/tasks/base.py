@@ -122,6 +122,21 @@ class Rows:
     def __len__(self) -> int:
         return len(self.example)
 
+    def take(self, rows: np.ndarray) -> Rows:
+        """Returns the selected rows, in the given order."""
+
+        def take(column: Column) -> Column:
+            return column.take(rows) if isinstance(column, Ragged) else column[rows]
+
+        return dataclasses.replace(
+            self,
+            inputs={name: take(column) for name, column in self.inputs.items()},
+            targets={name: take(column) for name, column in self.targets.items()},
+            example=self.example[rows],
+            weights=None if self.weights is None else take(self.weights),
+            notes={name: take(column) for name, column in self.notes.items()},
+        )
+
     @property
     def lengths(self) -> np.ndarray:
         """Number of tokens in each row, int64 [R]."""
