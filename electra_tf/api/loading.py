@@ -138,11 +138,9 @@ class PretrainedModel:
                 f"{self._reason}: the model can only encode texts until it is "
                 "fine-tuned (TextClassifier.from_preset)."
             )
-        (column,) = columns_of(texts, ("text",)).values()
         answers = []
-        for start in range(0, len(column), batch_size):
-            batch = string_tensor(column[start : start + batch_size])
-            answers += self._answers(batch)
+        for batch in sliced(columns_of(texts, ("text",)), batch_size):
+            answers += self._answers(string_tensor(batch["text"]))
         return answers
 
     def _answers(self, texts: tf.Tensor) -> list[dict[str, Any]]:

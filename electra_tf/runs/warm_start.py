@@ -69,9 +69,10 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     taken = {
         name: there[name]
         for name in names
-        if name in there and name not in config.given and here[name] == defaults[name]
+        if name not in config.given
+        and here[name] == defaults[name]
+        and there.get(name, here[name]) != here[name]
     }
-    taken = {name: value for name, value in taken.items() if value != here[name]}
     if taken:
         flags = " ".join(_remedy(name, value) for name, value in taken.items())
         log(f"--init_from={config.run.init_from} sets {flags}")
