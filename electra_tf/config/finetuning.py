@@ -303,8 +303,8 @@ class RecipeConfig(Group):
     pooling: Literal["cls", "mean", "layers"] = field(
         "cls",
         "Input of the linear layer of a text task. cls: [CLS] of the last layer, as "
-        "the original; mean: mean of all tokens; layers: mean of a learned mixture of "
-        "all layers.",
+        "the original and transformers (electra-tf convert); mean: mean of all tokens; "
+        "layers: mean of a learned mixture of all layers.",
     )
     head_init: Literal["random", "probe"] = field(
         "random",

@@ -73,7 +73,8 @@ class RunConfig(Group):
         None,
         "Initial weights, without the optimizer: mini, a model_dir of any objective, "
         "one of its checkpoints, or an import of electra-tf convert. Its vocabulary, "
-        "casing and sizes replace flags that are not given.",
+        "casing, sizes and recipe (steps, batch size, rate, dropout, mask rate) "
+        "replace flags that are not given.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(

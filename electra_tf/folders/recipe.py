@@ -54,5 +54,7 @@ def completion(
     flags = {name: value for name, value in recipe.items() if name not in given}
     if flags:
         settings = ", ".join(f"{name}={value}" for name, value in flags.items())
+        if flags.get("pooling", "cls") != "cls":
+            settings += " (Hugging Face has pooling=cls alone)"
         log(f"recipe of {encoder}: {settings}")
     return flags

@@ -1,7 +1,8 @@
 """Initial weights from a run, an imported model, a generator or token counts.
 
-``--init_from`` also provides vocabulary, casing and sizes, unless flags set them. Flags
-must match it; this is checked before records are built.
+``--init_from`` also provides vocabulary, casing, sizes and the recipe, unless flags set
+them. Vocabulary, casing and sizes must match it; this is checked before records are
+built.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ _GENERATOR_SIZES = {
     "generator_hidden_size": "hidden_size",
     "generator_layers": "num_layers",
 }
+_RECIPE = (
+    *("num_train_steps", "warmup_steps", "train_batch_size", "learning_rate"),
+    *("weight_decay", "adam_bias_correction", "dropout", "attention_dropout"),
+    "mask_rate",
+)
 # Prefixes of the main network beside a generator and alone, which are equivalent.
 _MAIN = ("model/discriminator/", "model/encoder/")
 _GENERATOR = "model/generator/"
@@ -50,9 +56,9 @@ _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
 
 
 def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
-    """Returns the config with vocabulary, casing and sizes of ``--init_from``.
+    """Returns the config with vocabulary, casing, sizes and recipe of ``--init_from``.
 
-    Flags that the user has given stay; ``check`` compares them.
+    Flags that the user has given stay; ``check`` compares sizes and casing.
     """
     if not config.run.init_from:
         return config
@@ -62,7 +68,15 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
         homes.append(PretrainingFolder(Path(config.run.model_dir)))
     home = next((each for each in homes if each.flags), homes[0])
     there, here = home.flags | home.casing, fields.to_flat(config)
-    names = [*_SIZES, *(_GENERATOR_SIZES if _same_generator(config, home) else ())]
+    if resumed := homes[1:] and homes[1].flags:
+        there |= {name: resumed[name] for name in _RECIPE if name in resumed}
+    elif "num_train_steps" in config.given and "num_train_steps" in there:
+        # The same share of the steps.
+        share = here["num_train_steps"] / there["num_train_steps"]
+        there["warmup_steps"] = int(there.get("warmup_steps", 0) * share)
+    names = [*_SIZES, *_RECIPE]
+    if _same_generator(config, home):
+        names += _GENERATOR_SIZES
     if not config.data.records:
         names += CASING
     defaults = fields.to_flat(PretrainConfig())

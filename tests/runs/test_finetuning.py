@@ -754,6 +754,8 @@ def test_the_recipe_of_an_encoder_yields_to_flags(flags, expected):
     assert expected.items() <= values.items()
     assert len(said) == (expected["dropout"] == 0 or "pooling" in expected)
     assert all(line.startswith("recipe of mini: ") for line in said)
+    # Before training, because conversion refuses the head.
+    assert ("Hugging Face" in "".join(said)) == (values["pooling"] == "mean")
 
 
 def _flags_of(path):

@@ -385,6 +385,32 @@ def test_sizes_come_with_the_weights_unless_flags_set_them(tmp_path):
     assert alone.encoder.num_layers == 3
 
 
+def test_the_recipe_comes_with_the_weights_unless_flags_set_it(tmp_path):
+    recipe = {"num_train_steps": 900, "warmup_steps": 30, "dropout": 0.0}
+    recipe |= {"learning_rate": 2e-4, "mask_rate": 0.25, "train_batch_size": 32}
+    (tmp_path / "source").mkdir()
+    start = f"--init_from={described(tmp_path / 'source', **recipe)}"
+
+    def chosen(*flags):
+        flat = fields.to_flat(warm_start.completed(parse(start, *flags), print))
+        return {name: flat[name] for name in recipe}
+
+    assert chosen() == recipe
+    # A flag at its default value is still an explicit flag.
+    given = {"dropout": 0.1, "mask_rate": 0.15, "warmup_steps": 10_000}
+    flags = [f"--{name}={value}" for name, value in given.items()]
+    assert chosen(*flags) == recipe | given
+    shorter = {"num_train_steps": 300, "warmup_steps": 10}
+    assert chosen("--num_train_steps=300") == recipe | shorter
+    # A resumed run keeps its own recipe.
+    own = {**recipe, "num_train_steps": 300, "warmup_steps": 7, "dropout": 0.2}
+    (tmp_path / "run").mkdir()
+    again = f"--model_dir={described(tmp_path / 'run', **own)}"
+    assert chosen(again) == own
+    assert chosen(again, "--num_train_steps=300") == own
+    assert chosen(again, "--overwrite") == recipe
+
+
 def test_a_frozen_generator_gets_its_weights(trained):
     folder, wanted = trained
     model = tiny.electra(seed=2)
