@@ -12,11 +12,7 @@ CASES = ("projected", "equal", "sixteen_heads")
 
 def outputs(imported, arrays):
     """Hidden states and logits of the towers of an `Imported`, as NumPy arrays."""
-    return outputs_of(networks.models(imported), arrays)
-
-
-def outputs_of(built, arrays):
-    """Likewise for models by name (encoder, discriminator, generator)."""
+    built = networks.models(imported)
     inputs = {k: arrays[k] for k in ("input_ids", "input_mask", "segment_ids")}
     found = {"encoder_hidden": built["encoder"](inputs)}
     if "discriminator" in built:

@@ -1,15 +1,13 @@
 """TensorFlow 1 checkpoints against a NumPy forward pass over the original names."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.interop import google_tf1, networks
-from electra_tf.interop.imported import Sizes, Source
-from electra_tf.interop.names import GOOGLE_TF1
+from electra_tf.interop import google_tf1
+from electra_tf.interop.imported import Source
 from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
 from tests.reference import google_tf1 as reference
 
@@ -71,7 +69,7 @@ def wanted(variables, arrays, heads):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_towers_and_heads_agree_with_numpy(case, tmp_path):
+def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path):
     variables = checkpoint(tmp_path, *CASES[case])
     arrays = expected("projected")
     imported = read(tmp_path)
@@ -79,6 +77,16 @@ def test_both_towers_and_heads_agree_with_numpy(case, tmp_path):
     assert_agree(
         outputs(imported, arrays), wanted(variables, arrays, RULE[case]), arrays
     )
+    imported = read(tmp_path, num_heads=4)
+    out = tmp_path / "out"
+    out.mkdir()
+    google_tf1.write(out, imported)
+    reader = tf.train.load_checkpoint(str(out))
+    assert reader.get_variable_to_shape_map().keys() == variables.keys()
+    for name, value in variables.items():
+        np.testing.assert_array_equal(reader.get_tensor(name), value, err_msg=name)
+    assert same(read(out), imported)
+    assert {path.name for path in out.iterdir()} <= set(google_tf1.OUTPUTS)
 
 
 def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
@@ -96,23 +104,14 @@ def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_written_checkpoints_have_the_original_names_and_bits(case, tmp_path):
-    variables = checkpoint(tmp_path, *CASES[case])
-    imported = read(tmp_path, num_heads=4)
-    out = tmp_path / "out"
-    out.mkdir()
-    google_tf1.write(out, imported)
-    reader = tf.train.load_checkpoint(str(out))
-    assert reader.get_variable_to_shape_map().keys() == variables.keys()
-    for name, value in variables.items():
-        np.testing.assert_array_equal(reader.get_tensor(name), value, err_msg=name)
-    assert same(read(out), imported)
-    assert {path.name for path in out.iterdir()} <= set(google_tf1.OUTPUTS)
-
-
 def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
+    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt-1"))
+    for path in (tmp_path, "google/electra-small-generator"):
+        assert not google_tf1.detect(Source(str(path)))
     checkpoint(tmp_path, *CASES["small"])
+    assert google_tf1.detect(Source(str(tmp_path)))
+    for path in tmp_path.glob("ckpt-1*"):
+        path.unlink()
     whole = read(tmp_path)
     assert same(read(tmp_path / "model"), whole)
     assert same(read(tmp_path / "model.index"), whole)
@@ -195,9 +194,8 @@ def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
     both = read(tmp_path)
     assert list(both.towers) == ["discriminator", "generator"]
     assert any("gets a copy" in note for note in both.notes)
-    alone = {
-        k: v for k, v in shared.items() if not k.startswith("discriminator_predictions")
-    }
+    head = "discriminator_predictions"
+    alone = {k: v for k, v in shared.items() if not k.startswith(head)}
     save(tmp_path / "model", alone)
     mlm = read(tmp_path)
     assert list(mlm.towers) == ["generator"]
@@ -206,61 +204,3 @@ def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
     google_tf1.write(out, mlm)
     reader = tf.train.load_checkpoint(str(out))
     assert reader.get_variable_to_shape_map().keys() == alone.keys()
-
-
-def test_detection(tmp_path):
-    assert not google_tf1.detect(Source(str(tmp_path)))
-    assert not google_tf1.detect(Source("google/electra-small-generator"))
-    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt-1"))
-    assert not google_tf1.detect(Source(str(tmp_path)))
-    checkpoint(tmp_path, *CASES["small"])
-    assert google_tf1.detect(Source(str(tmp_path)))
-
-
-def test_a_variant_without_a_name_there_is_refused(tmp_path):
-    checkpoint(tmp_path, *CASES["small"])
-    imported = read(tmp_path)
-    tower = imported.discriminator
-    more = dataclasses.replace(
-        tower, encoder=dict(tower.encoder) | {"relative": np.zeros(2)}
-    )
-    with pytest.raises(ValueError, match="differs in relative"):
-        networks.models(dataclasses.replace(imported, discriminator=more))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "generator", "parameters"),
-    [
-        ((128, 256, 12, 1024), {"hidden": 256, "intermediate": 1024}, 23_122_875),
-        ((768, 768, 12, 3072), {"hidden": 256, "intermediate": 1024}, 119_386_427),
-        ((1024, 1024, 24, 4096), {"hidden": 256, "intermediate": 1024}, 354_655_291),
-    ],
-    ids=["small++", "base", "large"],
-)
-def test_parameters_of_the_released_sizes(sizes, generator, parameters):
-    """The name table covers every variable of the released models."""
-    names = ("embedding", "hidden", "layers", "intermediate")
-    sizes = dict(zip(names, sizes, strict=True))
-    sizes |= {"vocab": 30522, "positions": 512, "segments": 2}
-    wanted = reference.shapes(sizes, generator)
-    assert sum(int(np.prod(shape)) for shape in wanted.values()) == parameters
-    found = {}
-    for role, scope, changes in (
-        ("discriminator", "electra/", {}),
-        ("generator", "generator/", generator),
-    ):
-        one = sizes | changes
-        ours = Sizes(
-            vocab_size=one["vocab"],
-            embedding_size=one["embedding"],
-            max_positions=one["positions"],
-            num_segments=one["segments"],
-            num_layers=one["layers"],
-            hidden_size=one["hidden"],
-            num_heads=one["hidden"] // 64,
-            intermediate_size=one["intermediate"],
-        )
-        rows = GOOGLE_TF1.encoder(ours, "electra/", scope)
-        for row in [*rows, *GOOGLE_TF1.head(role, ours)]:
-            found |= dict.fromkeys(row.theirs, row.their_shape)
-    assert found == wanted
