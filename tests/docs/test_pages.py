@@ -122,14 +122,14 @@ def test_finetuning(place, monkeypatch):
 
 
 def test_names_in_the_table_of_features_exist():
-    """Covers commands, names and files of our columns; test_readme checks the flags."""
+    """Covers our column; test_readme.py checks flags, test_promises.py the tests."""
     import electra_tf as et
 
     lines = (ROOT / "docs" / "ecosystem.md").read_text("utf-8").splitlines()
     table = [line.split(" | ") for line in lines if line.startswith("| ")]
     assert len({len(cells) for cells in table}) == 1
     looked_up = 0
-    for _, ours, *_, tests in table[1:]:
+    for _, ours, *_ in table[1:]:
         for name in re.findall(r"`([^`]*)`", ours):
             if match := re.match(r"python -m ([\w.]+)", name):
                 assert importlib.util.find_spec(match[1]), name
@@ -141,7 +141,4 @@ def test_names_in_the_table_of_features_exist():
             else:
                 continue
             looked_up += 1
-        for name in re.findall(r"`(tests/[^`]*)`", tests):
-            assert (ROOT / name).is_file(), name
-            looked_up += 1
-    assert looked_up > 30
+    assert looked_up > 10

@@ -57,8 +57,3 @@ def test_every_promise_and_every_fault_has_a_test():
         # The command needs -m slow if all tests of a file are slow.
         for name in re.findall(r"python -m pytest (tests/\S+\.py)", command):
             assert "pytestmark = pytest.mark.slow" not in (ROOT / name).read_text()
-
-
-def test_missing_tests_are_errors():
-    assert "does not exist" in problem("tests/docs/test_nothing.py")
-    assert "has no test_it" in problem("tests/docs/test_promises.py::test_it")
