@@ -284,6 +284,25 @@ class TextModel(TaskModel):
         loss = self._task.loss(paper.reduction)
         self.compile(optimizer=optimizer, loss=loss, metrics=metrics)
 
+    def enable_lora(self, rank: int) -> None:
+        """Freezes the encoder, except for new factors, and compiles with the defaults.
+
+        See ``LoraModel``. Compile the model after this call for other settings.
+        """
+        super().enable_lora(rank)
+        # Traced without the factors.
+        self._predictor = None
+        self._vectors = SentenceVectors(
+            self.encoder, self.tokenizer, self.max_seq_length
+        )
+        self.compile_default()
+
+    def merge_lora(self) -> Self:
+        """Returns a copy with the factors added to the kernels, newly compiled."""
+        copy = super().merge_lora()
+        copy.compile_default()
+        return copy
+
     def get_compile_config(self) -> dict[str, Any]:
         """Returns the arguments of ``compile``."""
         config = super().get_compile_config()

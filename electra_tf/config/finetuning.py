@@ -311,6 +311,13 @@ class RecipeConfig(Group):
         "Initial linear layer. random: as the original; probe: trained to convergence "
         "on the states of the frozen encoder.",
     )
+    lora_rank: int | None = field(
+        None,
+        "Train low-rank factors of this rank at the kernels of the blocks (LoRA), and "
+        "the head; adapter.lora.h5 holds them. Default: train all weights.",
+        min=1,
+        only_with="init=pretrained",
+    )
     early_stopping_patience: int = field(
         0,
         "Stop after so many epochs without a better main score; 0: never.",

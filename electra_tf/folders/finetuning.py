@@ -30,6 +30,7 @@ CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
+ADAPTER = "adapter.lora.h5"
 # Result of a search, and the folder to resume it from.
 SEARCHED = "search.json"
 SEARCHING = "search"
@@ -44,7 +45,7 @@ _PREDICTIONS = (
 # All outputs of a run; other files are never deleted.
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
-    *(MODEL, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
+    *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     *("confusion_matrix.png", "curves.png", SEARCHED, SEARCHING),
     # Outputs of earlier versions.
     *("scatter.png", "search.png", "seeds.png", "thresholds.png"),

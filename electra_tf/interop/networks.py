@@ -95,6 +95,8 @@ def encoder_tower(
             f"LayerNorm epsilons {sorted(epsilons)}; only gelu with {_EPSILON} can be "
             "converted."
         )
+    if encoder.lora_rank:
+        encoder = encoder.merge_lora()
     heads = {} if head is None else values(head_variables(head))
     return Tower(sizes(encoder), values(encoder_variables(encoder)), heads)
 

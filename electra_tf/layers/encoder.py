@@ -6,13 +6,15 @@ Letters: B batch, S sequence, E embedding size, D hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
 from electra_tf.layers.embeddings import TextEmbedding
+from electra_tf.layers.lora import LoraModel
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
@@ -21,7 +23,7 @@ from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
 class ExportsTokenInputs:
-    """Gives ``keras.Model.export`` a signature of integer token ids of any shape."""
+    """Exports integer token ids of any shape, and refuses Keras's ``quantize``."""
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Exports the model; the default ``input_signature`` takes any [B, S]."""
@@ -29,9 +31,17 @@ class ExportsTokenInputs:
             kwargs["input_signature"] = [tensor_specs(ENCODER_INPUTS, {})]
         super().export(filepath, *args, **kwargs)
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Raises ValueError; Keras would silently skip the layers of this library."""
+        raise UserError(
+            "The layers have no int8 kernels: on a CPU, TensorFlow multiplies int8 "
+            "matrices (keras.layers.Dense) four to eight times as slowly as float32 "
+            "ones. Export the model to ONNX or LiteRT and quantize the exported file."
+        )
+
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
+class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     """Embeddings, a projection if the widths differ, and a Transformer encoder.
 
     Encoders with the same embeddings object share it, also after saving and loading a
@@ -82,6 +92,7 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
         self.intermediate_size = intermediate_size or 4 * hidden_size
         self.seed = seed
         self.remat = remat
+        self.lora_rank: int | None = None
         self.seed_generator = keras.random.SeedGenerator(
             seed, name=f"{self.name}_dropout"
         )
@@ -107,6 +118,21 @@ class TextEncoder(ExportsTokenInputs, BlockOptions, keras.Model):
             start = keras.initializers.GlorotUniform()
             self.projection = add_dense(self, "embeddings_projection", shape, start)
         self.transformer.build()
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, and ``lora_rank`` if LoRA is enabled."""
+        config = super().get_config()
+        return {**config, "lora_rank": self.lora_rank} if self.lora_rank else config
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Builds an encoder from ``get_config``."""
+        config = dict(config)
+        rank = config.pop("lora_rank", None)
+        encoder = super().from_config(config)
+        if rank:
+            encoder.enable_lora(rank)
+        return encoder
 
     def call(
         self,

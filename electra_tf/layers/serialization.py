@@ -109,3 +109,29 @@ def _argument_names(cls: type) -> tuple[str, ...]:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     return tuple(dict.fromkeys(names))
+
+
+def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> Any:
+    """Returns an uncompiled copy of a registered model with newly initialized weights.
+
+    The model must create its variables in ``__init__``. ``dtype`` is the name of the
+    copy's dtype policy, or None to keep each layer's. ``others`` replace values of the
+    config, such as ``dropout``, in all layers that have them.
+    """
+    config = keras.saving.serialize_keras_object(model)
+    config.pop("compile_config", None)
+    if dtype is not None:
+        others["dtype"] = dtype
+    return keras.saving.deserialize_keras_object(_with_values(config, others))
+
+
+def _with_values(config: Any, values: dict[str, Any]) -> Any:
+    # Every layer's config holds its own values.
+    if isinstance(config, dict):
+        return {
+            key: values[key] if key in values else _with_values(value, values)
+            for key, value in config.items()
+        }
+    if isinstance(config, list):
+        return [_with_values(value, values) for value in config]
+    return config

@@ -95,8 +95,16 @@ def add_layer_norm(layer: keras.layers.Layer, name: str, size: int) -> Pair:
 
 
 def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
-    """Multiplies rows [N, D] by a kernel [D, F] in the dtype of the rows."""
-    return tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
+    """Multiplies rows [N, D] by a kernel [D, F] in the dtype of the rows.
+
+    Adds the product with the kernel's ``lora`` factors (``lora``), if there are any.
+    """
+    product = tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
+    if not hasattr(kernel, "lora"):
+        return product
+    a, b = (tf.cast(factor, inputs.dtype) for factor in kernel.lora)
+    # Not inputs (W + A B): its gradient would be as large as the kernel's.
+    return product + tf.matmul(tf.matmul(inputs, a), b)
 
 
 def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:

@@ -24,6 +24,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import (
+    ADAPTER,
     MODEL,
     SEARCHED,
     SEARCHING,
@@ -350,6 +351,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         attention_dropout=config.recipe.attention_dropout,
     )
     encoder.set_weights(saved.get_weights())
+    if encoder.lora_rank:
+        encoder = encoder.merge_lora()
     tokenizer = home.tokenizer(log, **config.data.tokenization)
     vocabulary = tokenizer.vocabulary
     if len(vocabulary) != encoder.embeddings.vocab_size:
@@ -480,6 +483,13 @@ def optimizer(
     )
 
 
+def _model(config: FinetuneConfig, data: TaskData, start: Pretrained) -> TaskModel:
+    model = data.task.build_model(start.encoder)
+    if config.recipe.lora_rank:
+        model.enable_lora(config.recipe.lora_rank)
+    return model
+
+
 def _trainer(
     config: FinetuneConfig,
     start: Pretrained,
@@ -488,7 +498,7 @@ def _trainer(
     log: Log,
 ) -> Trainer:
     keras.utils.set_random_seed(config.run.seed)
-    model = data.task.build_model(start.encoder)
+    model = _model(config, data, start)
     lengths = data.train_rows.lengths
     buckets = bucket_lengths(lengths, chosen.max_seq_length)
     order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets)
@@ -615,7 +625,7 @@ def searched(
     )
     trials = FinetuningFolder(inputs.folder.path / SEARCHING)
     # One scorer for all trials, traced once: scoring uses no dropout.
-    scorer = Scorer(data.task.build_model(start.encoder), inputs.eval_batch_size)
+    scorer = Scorer(_model(config, data, start), inputs.eval_batch_size)
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
         trial = config.trying(values)
@@ -790,6 +800,10 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
     # Again, with the tuned threshold.
     folder.describe_task(task, inputs.start.tokenizer, *inputs.lengths)
     finetuning_report.write_predictions(data, answers, folder.path)
+    if model.encoder.lora_rank:
+        model.save_lora_weights(folder.path / ADAPTER)
+        # Exports have one product per kernel.
+        model = model.merge_lora()
     models.save(model, folder.path / MODEL)
     for name, write in job.exports.items():
         difference = write(model, task, str(folder.path / name))

@@ -67,6 +67,10 @@ class Trainer:
         self.model.encoder.set_weights(
             fresh.encoder.get_weights() if self._random_encoder else self._pretrained
         )
+        if self.model.encoder.lora_rank:
+            own, new = (m.encoder.trainable_variables for m in (self.model, fresh))
+            for variable, value in zip(own, new, strict=True):
+                variable.assign(value)
         if self._start_head is not None:
             if self._random_encoder or not self._head:
                 self._start_head(self.model)

@@ -15,9 +15,10 @@ from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
+from electra_tf.layers.lora import LoraModel
 from electra_tf.layers.plain import gelu
 from electra_tf.layers.replicas import DistributedFit, seed_of_rows
-from electra_tf.layers.serialization import Serializable
+from electra_tf.layers.serialization import Serializable, fresh_copy
 from electra_tf.layers.weights import add_dense
 
 Tensors = dict[str, tf.Tensor]
@@ -180,7 +181,9 @@ class TaggingHead(ClassificationHead):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
+class TaskModel(
+    LoraModel, ExportsTokenInputs, Serializable, DistributedFit, keras.Model
+):
     """Encoder with a task head.
 
     All variables are created in ``__init__``. ``head`` is a layer with
@@ -253,6 +256,12 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         specs = tensor_specs(ENCODER_INPUTS, {})
         return tf.function(self.infer, input_signature=[specs], autograph=False)
 
+    def enable_lora(self, rank: int) -> None:
+        """Freezes the encoder, except for new factors; see ``LoraModel``."""
+        super().enable_lora(rank)
+        # Traced without the factors.
+        vars(self).pop("inference", None)
+
     def reset_seed(self, seed: int) -> None:
         """Restarts the dropout stream from ``seed``."""
         self.seed_generator.state.assign([seed, 0])
@@ -270,29 +279,3 @@ class TaskModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
         """Returns the output spec of ``call``."""
         hidden = self.encoder.compute_output_spec(inputs)
         return self.head.compute_output_spec(hidden, inputs)
-
-
-def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> Any:
-    """Returns an uncompiled copy of a registered model with newly initialized weights.
-
-    The model must create its variables in ``__init__``. ``dtype`` is the name of the
-    copy's dtype policy, or None to keep each layer's. ``others`` replace values of the
-    config, such as ``dropout``, in all layers that have them.
-    """
-    config = keras.saving.serialize_keras_object(model)
-    config.pop("compile_config", None)
-    if dtype is not None:
-        others["dtype"] = dtype
-    return keras.saving.deserialize_keras_object(_with_values(config, others))
-
-
-def _with_values(config: Any, values: dict[str, Any]) -> Any:
-    # Every layer's config holds its own values.
-    if isinstance(config, dict):
-        return {
-            key: values[key] if key in values else _with_values(value, values)
-            for key, value in config.items()
-        }
-    if isinstance(config, list):
-        return [_with_values(value, values) for value in config]
-    return config

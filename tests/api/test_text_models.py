@@ -70,6 +70,34 @@ def test_contract(name, preset, tmp_path):
                 assert value == other[key]
 
 
+@pytest.mark.slow
+def test_lora(preset, tmp_path):
+    model = make("TextClassifier", preset, seed=1)
+    # Traces the functions of inference.
+    before, vectors = model.predict_proba(WORDS), model.encode(WORDS)
+    model.enable_lora(2)
+    model.run_eagerly = True
+    np.testing.assert_allclose(model.predict_proba(WORDS), before, atol=1e-6)
+    frozen = model.encoder.embeddings.get_weights()
+    model.optimizer.learning_rate = 0.05
+    model.fit(WORDS, LABELS, epochs=3, batch_size=2, verbose=0)
+    for now, then in zip(model.encoder.embeddings.weights, frozen, strict=True):
+        np.testing.assert_array_equal(now, then)
+    after = model.predict_proba(WORDS)
+    assert np.abs(after - before).max() > 0.01
+    assert np.abs(model.encode(WORDS) - vectors).max() > 0.01
+    merged = model.merge_lora()
+    np.testing.assert_allclose(merged.predict_proba(WORDS), after, atol=1e-6)
+    # A saved model goes on with the factors and the state of their optimizer.
+    model.save(tmp_path / "mine.keras")
+    loaded = et.load(tmp_path / "mine.keras")
+    loaded.run_eagerly = True
+    for one in (model, loaded):
+        one.fit(WORDS, LABELS, shuffle=False, verbose=0)
+    for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 class Rates(keras.callbacks.Callback):
     """Records the learning rate of every step."""
 

@@ -346,6 +346,26 @@ def test_the_command_trains_as_the_keras_class_does(run_values, tmp_path):
 
 
 @pytest.mark.slow
+def test_lora_leaves_a_merged_model_and_its_adapter(run_values, tmp_path):
+    values = {**run_values, "output_dir": str(tmp_path), "pooling": "mean"}
+    values |= {"lora_rank": 2, "learning_rate": 0.02, "epochs": 10.0}
+    report = finetuning.run(config(**values), lambda line: None)
+    scores = [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]]
+    assert max(scores) > 60
+    tuned = TextClassifier.load(tmp_path)
+    assert tuned.encoder.lora_rank is None
+    assert tuned.evaluate(values["eval"])["accuracy"] == max(scores)
+    plain = TextClassifier.from_preset(
+        values["encoder"], ["neg", "pos"], pooling="mean", max_seq_length=16
+    )
+    plain.load_lora_weights(tmp_path / "adapter.lora.h5")
+    assert plain.evaluate(values["eval"])["accuracy"] == max(scores)
+    saved = (tuned.encoder.embeddings, plain.encoder.embeddings)
+    for ours, theirs in zip(*(x.get_weights() for x in saved), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.slow
 def test_overwrite_replaces_the_run_also_in_bfloat16(run_values, tmp_path):
     new = {
         **run_values,

@@ -1,0 +1,106 @@
+"""LoRA: low-rank updates of frozen kernels (Hu et al., 2021), with keras-hub's verbs.
+
+A kernel W [D, F] with the factors A [D, r] and B [r, F] stands for W + A B.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+import h5py
+import keras
+
+from electra_tf.errors import UserError
+from electra_tf.layers.serialization import fresh_copy
+from electra_tf.layers.weights import check_positive
+
+_SUFFIX = ".lora.h5"
+
+
+def _add_factors(layer: keras.layers.Layer, kernel: keras.Variable, rank: int) -> None:
+    """Adds A, initialized as in Keras, and B, zeros, to a kernel of a built layer."""
+    rows, columns = kernel.shape
+    options = {"dtype": "float32", "autocast": False}
+    name = kernel.name.removesuffix("kernel") + "lora_"
+    layer._tracker.unlock()
+    kernel.lora = (
+        layer.add_weight((rows, rank), "he_uniform", name=f"{name}a", **options),
+        layer.add_weight((rank, columns), "zeros", name=f"{name}b", **options),
+    )
+    layer._tracker.lock()
+
+
+class LoraModel:
+    """Mixin with the verbs of LoRA for an encoder or a model with an ``encoder``."""
+
+    def enable_lora(self, rank: int) -> None:
+        """Freezes the encoder, except for new factors at all kernels of its blocks.
+
+        Outputs stay the same until the factors are trained. Compile the model after
+        this call. Raises ValueError if LoRA is enabled already.
+        """
+        check_positive(rank=rank)
+        encoder = getattr(self, "encoder", self)
+        if encoder.lora_rank:
+            raise UserError(f"LoRA is enabled already, of rank {encoder.lora_rank}.")
+        encoder.lora_rank = rank
+        for variable in encoder.weights:
+            variable.trainable = False
+        for block in encoder.transformer.blocks:
+            for kernel in (v for v in block.weights if v.name.endswith("kernel")):
+                _add_factors(block, kernel, rank)
+
+    def merge_lora(self) -> Self:
+        """Returns an uncompiled copy with the factors added to the kernels."""
+        copy = fresh_copy(self, lora_rank=None)
+        values, factors = [], set()
+        for variable in self.weights:
+            value = variable.numpy()
+            if hasattr(variable, "lora"):
+                a, b = variable.lora
+                factors |= {id(a), id(b)}
+                value = value + a.numpy() @ b.numpy()
+            if id(variable) not in factors:
+                values.append(value)
+        copy.set_weights(values)
+        return copy
+
+    def save_lora_weights(self, filepath: str | os.PathLike) -> None:
+        """Saves the trainable weights, which are the factors and the task's head.
+
+        Raises ValueError without LoRA, or if the name does not end with ``.lora.h5``.
+        """
+        rank = getattr(self, "encoder", self).lora_rank
+        if not rank:
+            raise UserError("The model has no LoRA weights: call enable_lora(rank).")
+        if not str(filepath).endswith(_SUFFIX):
+            raise UserError(f"{filepath}: the name must end with {_SUFFIX}.")
+        with h5py.File(filepath, "w") as file:
+            file["lora/rank"] = rank
+            for name, variable in self._lora_weights().items():
+                file[name] = variable.numpy()
+
+    def load_lora_weights(self, filepath: str | os.PathLike) -> None:
+        """Loads ``save_lora_weights`` into an equal model; enables LoRA if it is off.
+
+        Raises ValueError if the rank, a name or a shape differs.
+        """
+        with h5py.File(filepath) as file:
+            if "lora/rank" not in file:
+                raise UserError(f"{filepath} holds no LoRA weights.")
+            if not getattr(self, "encoder", self).lora_rank:
+                self.enable_lora(int(file["lora/rank"][()]))
+            own = self._lora_weights()
+            shapes = {name: file[name].shape for name in own if name in file}
+            if shapes != {name: variable.shape for name, variable in own.items()}:
+                raise UserError(f"{filepath} holds LoRA weights of another model.")
+            for name, variable in own.items():
+                variable.assign(file[name][()])
+
+    def _lora_weights(self) -> dict[str, keras.Variable]:
+        # Numbered as in keras-hub, because names are not unique.
+        return {
+            f"lora/{number}/{variable.name}": variable
+            for number, variable in enumerate(self.trainable_variables)
+        }
