@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
+from electra_tf.api import hub_presets
 from electra_tf.api.labels import LabelLookup
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.texts import (
@@ -252,10 +253,15 @@ class TextModel(TaskModel):
     def load(cls, source: str | os.PathLike) -> Self:
         """Loads a fine-tuned model; raises ValueError if it is of another class.
 
-        ``source`` is the folder of a fine-tuning run or a saved ``.keras`` file.
+        ``source`` is the folder of a fine-tuning run or of ``save_to_preset``, or a
+        saved ``.keras`` file.
         """
-        with folder_of(source) as folder:
-            model = load_text_model(folder)
+        if hub_presets.task_class(source):
+            model = hub_presets.load(Path(source))
+            model.compile_default()
+        else:
+            with folder_of(source) as folder:
+                model = load_text_model(folder)
         if not isinstance(model, cls):
             name = f"a {type(model).__name__}" if model else "no fine-tuned model"
             raise UserError(
@@ -819,6 +825,16 @@ class TextModel(TaskModel):
             super().save(filepath, overwrite, **kwargs)
         finally:
             self.optimizer = optimizer
+
+    def save_to_preset(self, preset_dir: str | os.PathLike) -> None:
+        """Saves to a new folder in keras-hub's layout, LoRA's factors merged.
+
+        ``keras_hub.models.Backbone.from_preset`` loads the encoder, and
+        ``keras_hub.models.Tokenizer.from_preset`` the tokenizer. ``from_preset``
+        without labels and ``electra_tf.load`` load the whole model.
+        """
+        model = self.merge_lora() if self.encoder.lora_rank else self
+        hub_presets.save(model, self.tokenizer, Path(preset_dir))
 
     def export(
         self,

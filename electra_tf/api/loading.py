@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.api import hub_presets
 from electra_tf.api.base import TextModel, class_of, load_text_model
 from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.texts import SentenceVectors, columns_of, sliced
@@ -60,6 +61,8 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     has_graph = (path / "saved_model.pb").is_file()
     if has_graph or ((path / "saved_model").is_dir() and not _has_keras_model(path)):
         return ExportedModel(path)
+    if hub_presets.task_class(source):
+        return TextModel.load(source)
     with folder_of(source) as folder:
         return load_text_model(folder) or _pretrained(folder, source)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from electra_tf.api import hub_presets
 from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.config.finetuning import FinetuneConfig
@@ -42,7 +43,8 @@ def folder_of(source: str | os.PathLike) -> Iterator[Path]:
     path = named(source)
     if path.suffix == KERAS and not path.is_file():
         raise FileNotFoundError(f"No model at {path}.")
-    is_ours = path.is_file() or (path / TASK).is_file()
+    is_run = (path / TASK).is_file() and not hub_presets.task_class(path)
+    is_ours = path.is_file() or is_run
     if is_ours or PretrainingFolder(path).has_model("encoder"):
         yield path
         return

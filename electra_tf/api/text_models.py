@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.api import hub_presets
 from electra_tf.api.base import Columns, TextModel, with_recipe
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import is_missing, plain, text_of
@@ -66,7 +67,8 @@ class TextClassifier(TextModel):
 
         Args:
             preset: "mini", which is shipped; the folder of a pretraining run or import;
-                or a folder or name that ``electra-tf convert`` reads.
+                or a folder or name that ``electra-tf convert`` reads. A folder of
+                ``save_to_preset``, as the only argument, restores that model.
             labels: class names in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
             pair: whether the model reads two texts.
@@ -92,6 +94,9 @@ class TextClassifier(TextModel):
             ValueError: if an argument is invalid or the encoder is damaged.
             OSError: if the encoder does not exist.
         """
+        is_bare = labels is None and label_range is None and not options
+        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+            return cls.load(preset)
         if kind not in cls.kinds:
             raise UserError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
         if kind == "regression":
@@ -208,7 +213,7 @@ class TokenClassifier(TextModel):
     def from_preset(
         cls,
         preset: str | os.PathLike,
-        tags: Sequence[Any],
+        tags: Sequence[Any] | None = None,
         *,
         metric: str | None = None,
         max_seq_length: int | None = None,
@@ -222,6 +227,9 @@ class TokenClassifier(TextModel):
         tag) or "accuracy". See ``TextClassifier.from_preset`` for other arguments and
         errors.
         """
+        is_bare = tags is None and not options
+        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+            return cls.load(preset)
         names = label_names(tags, "tags", 2)
         metric = metric or ("f1" if "O" in names else "accuracy")
         if metric not in ("f1", "accuracy"):
@@ -314,6 +322,9 @@ class QuestionAnswering(TextModel):
         ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
         arguments and errors.
         """
+        is_bare = not unanswerable and not options
+        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+            return cls.load(preset)
         settings = {
             "unanswerable": unanswerable,
             "answerability": unanswerable,

@@ -113,7 +113,7 @@ def _load_halves(path: Path) -> keras.Model:
     with safetensors.safe_open(path, "numpy") as file:
         text = (file.metadata() or {}).get("description", "")
         description = files.parse_json(text, "its description", dict)
-        _check_class(description, keras.Model)
+        check_class(description, keras.Model)
         names = sorted(file.keys())
         _check_sizes(description, _tensor_bytes(path), len(names))
         tensors = [file.get_tensor(name) for name in names]
@@ -204,7 +204,7 @@ def _children(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
+def check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
     """Rejects objects that are not a ``kind``, or have unknown parts.
 
     Parts must be registered classes or stateless Keras objects. A registered class of
@@ -268,7 +268,7 @@ def load(
                     raise _WrongClass(type(loaded).__name__, type(loaded))
                 loaded = part
         else:
-            _check_class(check_archive(path), kind)
+            check_class(check_archive(path), kind)
             loaded = keras.saving.load_model(path, compile=compile)
     except _WrongClass as error:
         name, cls = error.args

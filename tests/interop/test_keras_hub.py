@@ -17,7 +17,9 @@ from electra_tf.interop import keras_hub as interop
 from electra_tf.interop import networks
 from electra_tf.interop.imported import Imported, Source
 from tests.layers.helpers import randomize
+from tests.tasks import common
 
+TEXTS = ["the movie is good", "a bad book .", "it was awful", "the song is great !"]
 WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
 TOKENS = (*SPECIAL_TOKENS, *WORDS)
 SIZES = {
@@ -220,3 +222,40 @@ def test_detection(tmp_path):
     assert detect("electra_small_discriminator_uncased_en")
     (tmp_path / "config.json").write_text(json.dumps({"class_name": "BertBackbone"}))
     assert not detect(tmp_path)
+
+
+@pytest.mark.slow
+def test_text_models_are_presets(tmp_path):
+    preset = common.save_pretrained(tmp_path / "preset", layers=1, dropout=0.0)
+    model = et.TokenClassifier.from_preset(preset, ["O", "B-X", "I-X"], seed=1)
+    model.enable_lora(2)
+    randomize(model.trainable_variables, stddev=0.1)
+    folder = tmp_path / "mine"
+    model.save_to_preset(folder)
+    backbone = keras_hub.models.Backbone.from_preset(str(folder))
+    ids = model.preprocessor({"text": TEXTS})
+    theirs = with_exact_gelu(backbone)(
+        {
+            "token_ids": ids["input_ids"],
+            "segment_ids": ids["segment_ids"],
+            "padding_mask": ids["input_mask"],
+        }
+    )["sequence_output"]
+    np.testing.assert_allclose(theirs, model.encoder(ids), atol=1e-5)
+    tokenizer = keras_hub.models.Tokenizer.from_preset(str(folder))
+    assert tuple(tokenizer.get_vocabulary()) == model.vocabulary
+    restored = et.TokenClassifier.from_preset(folder)
+    merged = model.merge_lora()
+    for ours, theirs in zip(merged.weights, restored.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert restored.predict(TEXTS) == et.load(folder).predict(TEXTS)
+    assert restored.get_config() == merged.get_config()
+    # Another task has a new head on the same encoder.
+    other = et.TextClassifier.from_preset(folder, ["neg", "pos"], dropout=0.0)
+    np.testing.assert_allclose(other.encode(TEXTS), restored.encode(TEXTS), atol=1e-6)
+    with pytest.raises(ValueError, match="tags are missing"):
+        et.TokenClassifier.from_preset(folder, dropout=0.0)
+    with pytest.raises(ValueError, match="labels are missing"):
+        et.TextClassifier.from_preset(folder)
+    with pytest.raises(ValueError, match="exists already"):
+        model.save_to_preset(folder)
