@@ -1,6 +1,6 @@
 import pytest
 
-from electra_tf.tasks.documentation import PackageParagraphs, documentation_task
+from electra_tf.tasks.documentation import PackageParagraphs
 
 
 def package(root, name, modules, paragraphs=3):
@@ -20,11 +20,15 @@ def paragraphs(text):
 
 def test_modules_are_on_one_side_and_classes_balanced(tmp_path):
     package(tmp_path, "big", 20)
+    for number in (1, 2):
+        (tmp_path / "big" / f"same{number}.py").write_text('"""Shared words of it."""')
     package(tmp_path, "other", 10)
     package(tmp_path, "small", 1)
-    source = PackageParagraphs(
-        paragraphs, num_packages=2, per_package=24, root=str(tmp_path)
-    )
+    options = {"num_packages": 2, "root": str(tmp_path)}
+    every = PackageParagraphs(paragraphs, **options)
+    texts = [e.texts[0] for e in every("train") + every("dev")]
+    assert texts.count("Shared words of it.") == 1
+    source = PackageParagraphs(paragraphs, per_package=24, **options)
     train, dev = source("train"), source("dev")
     assert {e.label for e in train} == {e.label for e in dev} == {"big", "other"}
     assert sum(e.label == "big" for e in train + dev) == 24
@@ -37,23 +41,7 @@ def test_modules_are_on_one_side_and_classes_balanced(tmp_path):
     assert source("train") == train
 
 
-def test_a_paragraph_is_kept_once(tmp_path):
-    package(tmp_path, "one", 2)
-    package(tmp_path, "two", 2)
-    for name in ("one", "two"):
-        (tmp_path / name / "same.py").write_text('"""Shared words."""\n')
-    source = PackageParagraphs(paragraphs, root=str(tmp_path))
-    texts = [e.texts[0] for e in source("train") + source("dev")]
-    assert texts.count("Shared words.") == 1
-
-
 def test_too_few_packages(tmp_path):
     package(tmp_path, "one", 2)
     with pytest.raises(ValueError, match="at least 2"):
         PackageParagraphs(paragraphs, root=str(tmp_path))("train")
-
-
-def test_the_embedded_task_needs_no_test_split():
-    task = documentation_task(paragraphs)
-    assert task.test_splits == ()
-    assert task.max_seq_length == 64

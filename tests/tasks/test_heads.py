@@ -19,53 +19,41 @@ def task(**kwargs):
     return made, examples
 
 
-def batch(count=8):
+@pytest.fixture(scope="module")
+def inputs():
     mood, examples = task()
     rows = mood.featurize(examples, common.tokenizer(), 16)
-    return make_batch(rows, np.arange(count), 16)[:2]
+    return make_batch(rows, np.arange(8), 16)[0]
 
 
-def test_head_has_hidden_times_labels_plus_labels_parameters():
+@pytest.fixture(scope="module")
+def model():
+    return task()[0].build_model(common.encoder(layers=1))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "layers"])
+def test_logits_are_a_linear_function_of_the_pooled_vector(inputs, pooling):
     """Pitfall 35."""
-    head = ClassificationHead(16, 3)
-    head.build()
-    assert sum(v.numpy().size for v in head.variables) == 16 * 3 + 3
-
-
-def test_logits_are_a_linear_function_of_the_first_vector():
-    """Pitfall 35."""
-    mood, _ = task()
-    model = mood.build_model(common.encoder())
-    inputs, _ = batch()
-    hidden = model.encoder(inputs).numpy()
-    expected = hidden[:, 0] @ model.head.kernel.numpy() + model.head.bias.numpy()
-    np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("pooling", ["mean", "layers"])
-def test_pooling_by_hand(pooling):
-    mood, _ = task(pooling=pooling)
-    model = mood.build_model(common.encoder())
+    model = task(pooling=pooling)[0].build_model(common.encoder(layers=1))
     randomize(model.head.variables)
-    inputs, _ = batch()
     states = [state.numpy() for state in model.encoder.states(inputs)]
-    shares, count = [0.0, 0.0, 1.0], 16 * 2 + 2
+    shares, count = [0.0, 1.0], 16 * 2 + 2
     if pooling == "layers":
         shares = np.exp(model.head.mixture.numpy())
-        shares, count = shares / shares.sum(), count + 3
+        shares, count = shares / shares.sum(), count + 2
     assert sum(v.numpy().size for v in model.head.variables) == count
     mixed = sum(share * state for share, state in zip(shares, states, strict=True))
     rows = zip(mixed, inputs["input_mask"].astype(bool), strict=True)
     vectors = np.stack([row[mask].mean(axis=0) for row, mask in rows])
+    if pooling == "cls":
+        vectors = states[-1][:, 0]
     expected = vectors @ model.head.kernel.numpy() + model.head.bias.numpy()
     np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_inputs_of_other_libraries(pooling):
-    mood, _ = task(pooling=pooling)
-    model = mood.build_model(common.encoder())
-    inputs, _ = batch()
+def test_inputs_of_other_libraries(inputs, pooling):
+    model = task(pooling=pooling)[0].build_model(common.encoder(layers=1))
     theirs = {
         "input_ids": inputs["input_ids"],
         "attention_mask": inputs["input_mask"],
@@ -78,14 +66,9 @@ def test_inputs_of_other_libraries(pooling):
         np.testing.assert_array_equal(method(ids), method(whole))
 
 
-def test_unknown_pooling_is_refused():
-    with pytest.raises(ValueError, match="allowed are cls, mean, layers"):
-        ClassificationHead(16, 2, pooling="max")
-
-
-def test_a_copy_can_have_other_dropout():
+def test_a_copy_can_have_other_dropout(inputs):
     """Fine-tuning sets its own dropout rates."""
-    saved = common.encoder(dropout=0.0)
+    saved = common.encoder(layers=1, dropout=0.0)
     copy = fresh_copy(saved, dropout=0.1, attention_dropout=0.2)
     copy.set_weights(saved.get_weights())
     assert (copy.dropout, copy.attention_dropout) == (0.1, 0.2)
@@ -93,44 +76,37 @@ def test_a_copy_can_have_other_dropout():
     assert {(b.dropout, b.attention_dropout) for b in copy.transformer.blocks} == {
         (0.1, 0.2)
     }
-    inputs, _ = batch()
     np.testing.assert_array_equal(copy(inputs), saved(inputs))
     seed = tf.constant([0, 1])
     dropped, kept = (x(inputs, training=True, seed=seed) for x in (copy, saved))
     assert np.abs(dropped - kept).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "pooling", ["cls", pytest.param("layers", marks=pytest.mark.slow)]
-)
-def test_fit_predict_save_and_load(tmp_path, pooling):
-    mood, _ = task(pooling=pooling)
-    model = mood.build_model(common.encoder(dropout=0.0))
-    inputs, targets = batch(12 - 4)
-    history = model.fit(inputs, targets, epochs=2, verbose=0)
-    assert history.history["loss"][1] != history.history["loss"][0]
-    expected = model.predict(inputs, verbose=0)
+def test_fit_save_and_load(inputs, tmp_path):
+    encoder = common.encoder(layers=1, dropout=0.0)
+    model = task(pooling="layers", dropout=0.0)[0].build_model(encoder)
+    # Eagerly, because tracing takes seconds.
+    model.run_eagerly = True
+    before = model.head.mixture.numpy()
+    model.fit(inputs, np.arange(8) % 2, epochs=2, verbose=0)
+    assert (model.head.mixture.numpy() != before).all()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded, TaskModel)
-    np.testing.assert_allclose(loaded.predict(inputs, verbose=0), expected, atol=1e-6)
-    assert (loaded.head.dropout, loaded.head.pooling) == (0.1, pooling)
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    assert (loaded.head.dropout, loaded.head.pooling) == (0.0, "layers")
 
 
-def test_padding_does_not_change_the_answer():
+def test_padding_does_not_change_the_answer(model):
     mood, examples = task()
     rows = mood.featurize(examples, common.tokenizer(), 16)
-    model = mood.build_model(common.encoder())
     short, long = (
         model(make_batch(rows, np.array([0]), length)[0]) for length in (8, 16)
     )
     np.testing.assert_allclose(short, long, atol=1e-6)
 
 
-def test_dropout_stream_starts_anew_with_the_seed():
-    mood, _ = task()
-    model = mood.build_model(common.encoder())
-    inputs, _ = batch()
+def test_dropout_stream_starts_anew_with_the_seed(model, inputs):
     model.reset_seed(3)
     first = [model(inputs, training=True).numpy() for _ in range(2)]
     model.reset_seed(3)
@@ -139,9 +115,7 @@ def test_dropout_stream_starts_anew_with_the_seed():
     assert not np.allclose(first[0], first[1])
 
 
-def test_fresh_is_a_function_of_the_seed_and_shares_nothing():
-    mood, _ = task()
-    model = mood.build_model(common.encoder())
+def test_fresh_is_a_function_of_the_seed_and_shares_nothing(model):
     one, two, other = model.fresh(1), model.fresh(1), model.fresh(2)
     for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -149,11 +123,8 @@ def test_fresh_is_a_function_of_the_seed_and_shares_nothing():
     assert not {id(v) for v in one.variables} & {id(v) for v in model.variables}
 
 
-def test_fresh_can_change_the_compute_dtype():
-    mood, _ = task()
-    model = mood.build_model(common.encoder())
+def test_fresh_can_change_the_compute_dtype(model, inputs):
     low = model.fresh(0, dtype="mixed_bfloat16")
-    inputs, _ = batch()
     assert low.encoder(inputs).dtype == tf.bfloat16
     assert low(inputs).dtype == tf.float32
     assert low.encoder.embeddings.word_embeddings.dtype == "float32"
@@ -169,6 +140,8 @@ def test_loss_reduction(reduction):
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
-def test_unknown_reduction_is_refused():
+def test_unknown_options_are_refused():
     with pytest.raises(ValueError, match="sum and mean"):
         task()[0].loss("average")
+    with pytest.raises(ValueError, match="allowed are cls, mean, layers"):
+        ClassificationHead(16, 2, pooling="max")

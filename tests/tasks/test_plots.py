@@ -29,7 +29,6 @@ def test_labels_are_not_read_as_formulas(tmp_path):
     ("classes", "numbers", "names"),
     [
         (3, 9, 3),
-        pytest.param(30, 900, 30, marks=pytest.mark.slow),
         (31, 0, 31),
         (500, 0, 56),
     ],

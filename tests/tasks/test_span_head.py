@@ -54,14 +54,6 @@ def start_logits(layer, states):
     return (states @ kernel.numpy() + bias.numpy())[..., 0] + forbidden()
 
 
-def test_split_kernel_equals_the_tiled_computation():
-    layer, states = head(), hidden()
-    every = tf.tile(tf.range(S)[None], [2, 1])
-    found = layer.end_logits(states, every)
-    expected = tiled_end_logits(layer, states)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_training_predicts_the_end_given_the_right_start():
     """Pitfall 39."""
     layer, states = head(), hidden()

@@ -58,6 +58,9 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
     assert labels(many, kind="multilabel") == [("x", "y")]
     columns = write(tmp_path, "c.csv", "text,a,b\nt,1,0\nu,1,1\n")
     assert labels(columns, kind="multilabel", label=("a", "b")) == [("a",), ("a", "b")]
+    wrong = write(tmp_path, "d.csv", "text,a,b\nt,1,maybe\n")
+    with pytest.raises(ValueError, match="column b must be 0 or 1"):
+        labels(wrong, kind="multilabel", label=("a", "b"))
 
 
 def test_labels_are_names_whatever_is_around_them(tmp_path):
@@ -75,6 +78,8 @@ def test_labels_are_names_whatever_is_around_them(tmp_path):
 def test_regression_reads_numbers(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,1.5\nu,-2\n")
     assert labels(path, kind="regression") == [1.5, -2.0]
+    with pytest.raises(ValueError, match=r"'one'.*not a number"):
+        labels(write(tmp_path, "b.csv", "text,label\nt,one\n"), kind="regression")
 
 
 def test_test_split_needs_no_label(tmp_path):
@@ -87,7 +92,6 @@ def test_test_split_needs_no_label(tmp_path):
     [
         ("a.csv", "", "the file is empty"),
         ("a.csv", "\n \n", "the file is empty"),
-        ("a.csv", b"\xef\xbb\xbf", "the file is empty"),
         ("a.tsv", b"\xef\xbb\xbf\r\n", "the file is empty"),
         ("a.csv", "text;label\nt;x\n", "'text;label' seems .* by semicolons"),
         ("a.csv", "text;label\nt, u;x\n", "separated by semicolons.*by commas"),
@@ -105,7 +109,6 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.jsonl", "{no}\n", "line 1"),
         ("a.jsonl", "[1]\n", "must be a JSON object"),
         ("a.csv", '"text";"label"\n"a, b";"x"\n', "separated by semicolons"),
-        ("a.csv", "text\tlabel\na, b\tx\n", "separated by tabs"),
         ("a.csv", "text,label\nt,x\n".encode("utf-16"), "UTF-16"),
         ("a.csv", "text,label\nt,x\n".encode("utf-16-le"), "UTF-16"),
         ("a.csv", "I liked it.,good\nNo.,bad\n", "first line must name the columns"),
@@ -124,7 +127,7 @@ def test_only_a_line_feed_ends_a_json_line(tmp_path):
     assert [e.texts for e in source(path)("train")] == [(text,) for text in texts]
 
 
-@pytest.mark.parametrize("keep", [4, 20, -3])
+@pytest.mark.parametrize("keep", [4, -3])
 def test_a_damaged_gzip_file_is_named(tmp_path, keep):
     whole = gzip.compress(b"text,label\n" + b"good,pos\n" * 9)
     path = write(tmp_path, "a.csv.gz", whole[:keep])
@@ -132,24 +135,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path, keep):
         read_table(path)
 
 
-def test_regression_label_that_is_no_number(tmp_path):
-    path = write(tmp_path, "a.csv", "text,label\nt,high\n")
-    with pytest.raises(ValueError, match=r"'high'.*not a number"):
-        labels(path, kind="regression")
-
-
-def test_multilabel_column_that_is_no_flag(tmp_path):
-    path = write(tmp_path, "a.csv", "text,a,b\nt,1,maybe\n")
-    with pytest.raises(ValueError, match="column b must be 0 or 1"):
-        labels(path, kind="multilabel", label=("a", "b"))
-
-
-def test_missing_split_is_a_missing_file():
-    with pytest.raises(FileNotFoundError, match="--eval"):
-        source("x.csv")("eval")
-
-
-def test_held_out_and_training_examples_are_read_once():
+def test_held_out_tenth_is_disjoint_complete_and_read_once():
     read = []
 
     def once(split):
@@ -157,17 +143,14 @@ def test_held_out_and_training_examples_are_read_once():
         return list(range(40))
 
     held = HeldOut(once)
-    assert sorted(held("train") + held("eval")) == held.whole
-    assert read == ["train"]
-
-
-def test_held_out_tenth_is_disjoint_and_complete(tmp_path):
-    rows = "".join(f"t{n},{n // 20}\n" for n in range(40))
-    held = HeldOut(source(write(tmp_path, "a.csv", "text,label\n" + rows)))
     train, dev = held("train"), held("eval")
     assert len(dev) == 4
-    assert sorted(e.id for e in train + dev) == sorted(map(str, range(40)))
-    assert len({e.label for e in dev}) == 2
+    assert sorted(train + dev) == list(range(40))
+    # Shuffled, since tables are often sorted by label.
+    assert min(dev) < 20 <= max(dev)
+    assert read == ["train"]
+    with pytest.raises(ValueError, match="--eval"):
+        HeldOut(lambda _: [0])("eval")
 
 
 @pytest.mark.parametrize("sizes", [[5] * 20, [30, *[1] * 20], [19, 1], [1, 19]])
@@ -187,11 +170,6 @@ def test_no_paragraph_is_both_trained_and_held_out(sizes):
     one = [Question(str(number), "Who?", "all", ()) for number in range(30)]
     with pytest.raises(ValueError, match="--eval"):
         HeldOut(lambda _: one)("train")
-
-
-def test_too_short_to_hold_out(tmp_path):
-    with pytest.raises(ValueError, match="--eval"):
-        HeldOut(source(write(tmp_path, "a.csv", "text,label\nt,x\n")))("eval")
 
 
 def test_line_numbers_count_from_the_top_of_the_file(tmp_path):
@@ -214,12 +192,11 @@ def test_an_error_about_a_header_of_several_lines_has_one(tmp_path, row, read, s
 
 
 def test_a_cell_that_fills_the_memory_is_refused(tmp_path):
-    def content(size):
-        return gzip.compress(b"text,label\n" + b"a" * size + b",pos\n")
-
-    path = write(tmp_path, "bomb.csv.gz", content(300 << 20))
+    block = gzip.compress(b"a" * (1 << 20))
+    path = write(tmp_path, "bomb.csv.gz", 300 * block)
     with pytest.raises(UserError, match=r"bomb\.csv\.gz: .* unpack to over"):
         read_table(path)
-    path = write(tmp_path, "long.csv.gz", content(20 << 20))
+    header, end = map(gzip.compress, (b"text,label\n", b",pos\n"))
+    path = write(tmp_path, "long.csv.gz", header + 20 * block + end)
     with pytest.raises(UserError, match=r"long\.csv\.gz, line 2: field larger"):
         read_table(path)
