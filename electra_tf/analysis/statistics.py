@@ -90,7 +90,6 @@ def bootstrap(
     clusters: np.ndarray,
     *columns: np.ndarray,
     seed: int = 0,
-    resamples: int = _RESAMPLES,
 ) -> tuple[float, float]:
     """Returns the 95 % percentile interval of a statistic, by resampling clusters.
 
@@ -106,6 +105,6 @@ def bootstrap(
     size = len(places)
     if size < 2:
         return float("nan"), float("nan")
-    drawn = np.random.default_rng(seed).integers(0, size, (resamples, size))
+    drawn = np.random.default_rng(seed).integers(0, size, (_RESAMPLES, size))
     low, high = np.nanquantile(list(map(resampled, drawn)), [0.025, 0.975])
     return float(low), float(high)

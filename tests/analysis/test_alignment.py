@@ -22,24 +22,16 @@ def recursive(source, target):
     return least(len(source), len(target))
 
 
-def pairs(count=200):
+def test_edits_are_minimal_and_make_the_target_of_the_source():
     rng = np.random.default_rng(0)
-    for _ in range(count):
-        yield tuple(
+    for _ in range(200):
+        source, target = (
             tuple(rng.choice(list("abc"), rng.integers(0, 9)).tolist())
             for _ in range(2)
         )
-
-
-def test_distances_are_those_of_the_definition():
-    for source, target in pairs():
-        assert alignment.distance(source, target) == recursive(source, target)
-
-
-def test_edits_make_the_target_of_the_source():
-    for source, target in pairs():
         found = alignment.edits(source, target)
-        assert len(found) == alignment.distance(source, target)
+        expected = recursive(source, target)
+        assert len(found) == alignment.distance(source, target) == expected
         made = list(source)
         for first, last, begin, end in reversed(found):
             assert max(last - first, end - begin) == 1

@@ -5,19 +5,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from electra_tf.analysis import Inspector, bias, judged
+from electra_tf.analysis import bias, judged
 from electra_tf.analysis.judged import Judged
 from electra_tf.tasks.tagging import word_rows
-from tests import tiny_run
 from tests.tasks.common import TOKENS
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!y")]
-
-
-@pytest.fixture(scope="module")
-def inspector(tmp_path_factory):
-    folder = tiny_run.save(tmp_path_factory.mktemp("run"))
-    return Inspector(folder, lambda line: None)
 
 
 @pytest.fixture(scope="module")

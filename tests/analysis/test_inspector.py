@@ -18,11 +18,6 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def folder(model, tmp_path_factory):
-    return tiny_run.save(tmp_path_factory.mktemp("run"), model)
-
-
-@pytest.fixture(scope="module")
 def inspector(folder):
     return Inspector(folder, warn)
 
@@ -65,14 +60,6 @@ def filled(model, ids, positions):
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def test_verdicts_are_those_of_numpy(model, inspector):
-    found = inspector.verdicts(TEXT)
-    ids = ids_of(TEXT)
-    assert found.tokens == tuple(TOKENS[index] for index in ids)
-    np.testing.assert_allclose(found.probabilities, replaced(model, ids), atol=1e-5)
-    assert found.original is None
-
-
 def test_fills_are_those_of_numpy(model, inspector):
     found = inspector.fill("a [MASK] movie was[MASK].", top=3)
     ids = ids_of("a [MASK] movie was [MASK] .")
@@ -83,26 +70,24 @@ def test_fills_are_those_of_numpy(model, inspector):
         best = np.argsort(-row)[:3]
         assert [token for token, _ in choices] == [TOKENS[i] for i in best]
         np.testing.assert_allclose([p for _, p in choices], row[best], atol=1e-5)
-
-
-def test_all_fills_sum_to_one(inspector):
     (choices,) = inspector.fill("[MASK]", top=len(TOKENS)).fills
-    assert sum(p for _, p in choices) == pytest.approx(1, abs=1e-5)
     assert {token for token, _ in choices} == set(TOKENS)
 
 
-def test_corruption_touches_masked_tokens_and_is_judged_by_numpy(model, inspector):
-    found = inspector.corrupt(TEXT, mask_rate=0.4, seed=1)
+def test_verdicts_of_text_and_of_corrupted_text_are_those_of_numpy(model, inspector):
+    found = inspector.verdicts(TEXT)
     ids = ids_of(TEXT)
+    assert found.tokens == tuple(TOKENS[index] for index in ids)
+    np.testing.assert_allclose(found.probabilities, replaced(model, ids), atol=1e-5)
+    assert found.original is None
+    # Only masked tokens change, and never [CLS] and [SEP].
+    found = inspector.corrupt(TEXT, mask_rate=0.4, seed=1)
     assert found.original == tuple(TOKENS[index] for index in ids)
     assert sum(found.is_masked) == round(0.4 * len(ids))
     assert not found.is_masked[0]
     assert not found.is_masked[-1]
-    for before, after, masked in zip(
-        found.original, found.tokens, found.is_masked, strict=True
-    ):
-        assert masked or before == after
-    assert found.original != found.tokens
+    changes = np.array(found.original) != np.array(found.tokens)
+    assert 0 < changes.sum() == changes[np.array(found.is_masked)].sum()
     corrupted = [TOKENS.index(token) for token in found.tokens]
     expected = replaced(model, corrupted)
     np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
@@ -114,11 +99,13 @@ def test_corruption_is_a_function_of_text_and_seed(inspector):
     assert inspector.corrupt(TEXT, seed=1) == first
     others = {inspector.corrupt(TEXT, seed=seed).tokens for seed in range(6)}
     assert len(others) > 1
+    cold = inspector.corrupt(TEXT, temperature=1e-4, seed=3)
+    assert cold.tokens == inspector.corrupt(TEXT, temperature=0, seed=3).tokens
 
 
 def test_temperature_zero_takes_the_most_probable(model, tmp_path):
     # At rate 1, all candidates are chosen; 15 % of them stay visible.
-    folder = tiny_run.save(tmp_path, model, mask_rule="electra", mask_rate=1.0)
+    folder = tiny_run.save(tmp_path, mask_rule="electra", mask_rate=1.0)
     inspector = Inspector(folder, warn)
     found = inspector.corrupt("good book", temperature=0)
     assert found == inspector.corrupt("good book", temperature=0, mask_rate=1.0)
@@ -130,37 +117,19 @@ def test_temperature_zero_takes_the_most_probable(model, tmp_path):
     assert found.tokens[1:3] in choices
 
 
-def test_a_low_temperature_approaches_it(inspector):
-    cold = inspector.corrupt(TEXT, temperature=1e-4, seed=3)
-    assert cold.tokens == inspector.corrupt(TEXT, temperature=0, seed=3).tokens
-
-
-def test_casing_comes_from_the_records(model, tmp_path):
+def test_casing_comes_from_the_records_or_is_assumed(tmp_path):
     tokens = (*TOKENS[:-1], "Book")
-    folder = tiny_run.save(tmp_path, model, tokens=tokens, data={"lower_case": False})
+    folder = tiny_run.save(tmp_path, tokens=tokens, data={"lower_case": False})
     assert "Book" in Inspector(folder, warn).verdicts("Book").tokens
     assert "book" in Inspector(folder, warn, lower_case=True).verdicts("Book").tokens
-
-
-def test_unknown_casing_is_assumed_and_said(folder, tmp_path):
-    for path in folder.iterdir():
-        if path.name != "config.json":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    said = []
-    found = Inspector(tmp_path, said.append).verdicts("BOOK")
+    (folder / "config.json").unlink()
+    notes = []
+    found = Inspector(folder, notes.append).verdicts("BOOK")
     assert found.tokens[1] == "book"
-    assert "--lower_case; assumed" in said[0]
+    assert "--lower_case; assumed" in notes[0]
 
 
-@pytest.mark.parametrize("text", ["", "  ", "\x00\u200b"])
-def test_a_text_without_tokens_is_refused(inspector, text):
-    for ask in (inspector.verdicts, inspector.corrupt):
-        with pytest.raises(ValueError, match="no tokens"):
-            ask(text)
-
-
-def test_too_long_texts(folder, tmp_path, model):
-    inspector = Inspector(folder, warn)
+def test_too_long_texts(inspector, tmp_path):
     assert len(inspector.verdicts("book " * 30).tokens) == 32
     for ask in (
         lambda: inspector.verdicts("book " * 31),
@@ -170,7 +139,7 @@ def test_too_long_texts(folder, tmp_path, model):
         with pytest.raises(ValueError, match=r"33 tokens.*at most 32"):
             ask()
     said = []
-    short = Inspector(tiny_run.save(tmp_path, model, max_seq_length=16), said.append)
+    short = Inspector(tiny_run.save(tmp_path, max_seq_length=16), said.append)
     short.verdicts("book " * 14)
     assert not said
     short.verdicts("book " * 15)
@@ -178,6 +147,10 @@ def test_too_long_texts(folder, tmp_path, model):
 
 
 def test_bad_settings_are_refused(inspector):
+    for ask in (inspector.verdicts, inspector.corrupt):
+        for text in ("  ", "\x00\u200b"):
+            with pytest.raises(ValueError, match="no tokens"):
+                ask(text)
     with pytest.raises(ValueError, match="write \\[MASK\\]"):
         inspector.fill("no mask")
     with pytest.raises(ValueError, match="--top"):
@@ -188,10 +161,10 @@ def test_bad_settings_are_refused(inspector):
         inspector.corrupt("book", temperature=-1)
 
 
-def test_what_a_folder_lacks_is_said(model, tmp_path):
+def test_what_a_folder_lacks_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="No model at"):
         Inspector(tmp_path / "nothing", warn)
-    folder = tiny_run.save(tmp_path, model)
+    folder = tiny_run.save(tmp_path)
     (folder / "generator.keras").unlink()
     inspector = Inspector(folder, warn)
     assert inspector.verdicts("book")
@@ -221,7 +194,7 @@ def test_a_masked_lm_fills_and_does_not_judge(model, tmp_path):
         inspector.verdicts("book")
 
 
-def test_another_vocabulary_is_refused(model, tmp_path):
-    folder = tiny_run.save(tmp_path, model, tokens=TOKENS[:-1])
+def test_another_vocabulary_is_refused(tmp_path):
+    folder = tiny_run.save(tmp_path, tokens=TOKENS[:-1])
     with pytest.raises(ValueError, match=f"{len(TOKENS)} tokens but the vocabulary"):
         Inspector(folder, warn).verdicts("book")

@@ -14,16 +14,6 @@ LINES = ["a good movie was not awful , the book", "the song is fine", "bad"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_run.save(tmp_path_factory.mktemp("run"), data_dir=None)
-
-
-@pytest.fixture(scope="module")
-def inspector(folder):
-    return Inspector(folder, lambda line: None)
-
-
-@pytest.fixture(scope="module")
 def text(inspector, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text("\n\n".join(LINES))

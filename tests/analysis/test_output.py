@@ -16,7 +16,6 @@ from electra_tf.__main__ import main as command
 from electra_tf.analysis import Fills, Verdicts, inspect, render, terminal
 from electra_tf.analysis.attention import Heads
 from electra_tf.config.commands import InspectConfig
-from tests import tiny_run
 
 PLAIN = Verdicts("a <b>", ("[CLS]", "a", "##b", "[SEP]"), (0.01, 0.3, 0.62, 0.9))
 CORRUPTED = Verdicts(
@@ -98,12 +97,8 @@ def test_long_texts_are_wrapped():
     assert shown.count("word") == 20
     assert shown.count("token") == 3
     assert max(map(len, shown.splitlines())) <= 50
-
-
-def test_wide_characters_keep_columns():
-    shown = terminal.verdicts(
-        Verdicts("x", ("\u6f22\u5b57", "a"), (0.1, 0.2)), width=80, use_color=False
-    )
+    wide = Verdicts("x", ("\u6f22\u5b57", "a"), (0.1, 0.2))
+    shown = terminal.verdicts(wide, width=80, use_color=False)
     assert shown.splitlines()[1].endswith("10   20")
 
 
@@ -120,16 +115,15 @@ def test_who_gets_colour(monkeypatch):
         def isatty(self):
             return True
 
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    assert terminal.has_color(Terminal())
-    assert not terminal.has_color(io.StringIO())
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not terminal.has_color(Terminal())
-    monkeypatch.setenv("NO_COLOR", "")
-    assert terminal.has_color(Terminal())
-    monkeypatch.setenv("TERM", "dumb")
-    assert not terminal.has_color(Terminal())
+    for term, no_color, expected in (
+        ("xterm", "", True),
+        ("xterm", "1", False),
+        ("dumb", "", False),
+    ):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setenv("NO_COLOR", no_color)
+        assert terminal.has_color(Terminal()) == expected
+        assert not terminal.has_color(io.StringIO())
 
 
 class Document(html.parser.HTMLParser):
@@ -187,42 +181,28 @@ def test_page_marks_outcomes_without_colour():
     }
     assert "<rt>two</rt>" in source
     assert "<rt>=</rt>" in source
-
-
-def test_pieces_of_a_word_are_joined():
+    # Pieces of a word are joined.
     source = page(PLAIN)
     joined = re.sub(r"<[^>]+>", "", re.search(r'<p class="text">(.*?)</p>', source)[1])
     assert joined == "[CLS] ab [SEP]"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_run.save(tmp_path_factory.mktemp("run"))
-
-
-def lines(capsys):
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_json_lines(folder, capsys):
-    model = f"--model={folder}"
-    assert command(["inspect", model, "--json", "a good book", "bad"]) == 0
-    first, second = lines(capsys)
+    def lines(*arguments):
+        assert command(["inspect", f"--model={folder}", "--json", *arguments]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    first, second = lines("a good book", "bad")
     assert first["tokens"] == ["[CLS]", "a", "good", "book", "[SEP]"]
     assert len(first["replaced_probability"]) == 5
     assert second["text"] == "bad"
-    assert (
-        command(["inspect", model, "--json", "--corrupt", "--mask_rate=0.9", "a b c"])
-        == 0
-    )
-    (found,) = lines(capsys)
+    (found,) = lines("--corrupt", "--mask_rate=0.9", "a b c")
     assert found["original_tokens"] == ["[CLS]", "a", "b", "c", "[SEP]"]
     assert found["is_masked"] == [False, True, True, True, False]
     assert found["is_replaced"] == [
         a != b for a, b in zip(found["original_tokens"], found["tokens"], strict=True)
     ]
-    assert command(["inspect", model, "--json", "--fill", "--top=2", "a [MASK]"]) == 0
-    (found,) = lines(capsys)
+    (found,) = lines("--fill", "--top=2", "a [MASK]")
     assert len(found["fills"]) == 1
     assert found["fills"][0][0].keys() == {"token", "probability"}
     assert len(found["fills"][0]) == 2
@@ -231,7 +211,8 @@ def test_json_lines(folder, capsys):
 def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", io.StringIO("a good book\n\nbad\r\n"))
     target = tmp_path / "out.html"
-    assert command(["inspect", f"--model={folder}", f"--html={target}"]) == 0
+    inspected = ["inspect", f"--model={folder}", f"--html={target}"]
+    assert command(inspected) == 0
     shown = capsys.readouterr()
     assert shown.out.count("P(replaced) %") == 2
     assert shown.out.count(terminal.LEGEND) == 1
@@ -239,13 +220,8 @@ def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_p
     assert f"wrote {target}" in shown.err
     Document(target.read_text())
     with pytest.raises(SystemExit, match="--overwrite"):
-        command(["inspect", f"--model={folder}", f"--html={target}", "bad"])
-    assert (
-        command(
-            ["inspect", f"--model={folder}", f"--html={target}", "--overwrite", "x"]
-        )
-        == 0
-    )
+        command([*inspected, "bad"])
+    assert command([*inspected, "--overwrite", "x"]) == 0
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -269,8 +245,5 @@ def test_attention_in_a_page(folder, tmp_path):
     assert target.read_text().count('alt="block 2, head 2"') == 1
     with pytest.raises(SystemExit, match="--html"):
         command(["inspect", *arguments])
-
-
-def test_modes_exclude_each_other(folder):
     with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
-        command(["inspect", f"--model={folder}", "--corrupt", "--fill", "x"])
+        command(["inspect", *arguments, "--corrupt", "--fill"])

@@ -21,11 +21,6 @@ SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("\u200b",), ("bad
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_run.save(tmp_path_factory.mktemp("run") / "electra")
-
-
-@pytest.fixture(scope="module")
 def encoder(folder):
     return keras.saving.load_model(folder / "encoder.keras")
 

@@ -28,14 +28,16 @@ def _from_the_root(monkeypatch):
 def test_resolves(path):
     config = read(f"--flagfile={path}", "--data_root=my")
     found = plan.budgeted(plan.systems(config), config, VOCAB)
-    given = path.read_text().count("\n--system=")
-    assert len({system.name for system in found}) == len(found) == given > 1
+    text = path.read_text()
+    names = {system.name for system in found}
+    assert len(names) == len(found) == text.count("\n--system=") > 1
+    command = f"python -m electra_tf compare --flagfile=configs/compare/{path.stem}.cfg"
+    assert command in text
     assert config.seeds >= 5
     assert config.output_dir == f"runs/compare/{path.stem}"
     work = [costs.run_flops(system.config, VOCAB) for system in found]
     assert min(work) == pytest.approx(max(work), rel=2e-3)
-    names = [fields.to_flat(system.config) for system in found]
-    assert len({tuple(sorted(map(str, flat.items()))) for flat in names}) == len(found)
+    assert len({str(fields.to_flat(system.config)) for system in found}) == len(found)
     for system in found:
         run = system.config
         assert run.optimizer.warmup_steps == round(run.run.num_train_steps / 10)
@@ -45,13 +47,6 @@ def test_resolves(path):
     data = [probe.config.data for probe in probes]
     assert all((given.data_dir or given.train).startswith("my/") for given in data)
     assert config.points[-1] == 1
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_header_gives_the_command(path):
-    text = path.read_text()
-    command = f"python -m electra_tf compare --flagfile=configs/compare/{path.stem}.cfg"
-    assert command in text
 
 
 def test_flags_of_the_command_line_come_after_the_file():

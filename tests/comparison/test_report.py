@@ -1,5 +1,6 @@
 """Tables and picture of a store with hand-written scores."""
 
+import json
 import math
 import re
 import types
@@ -7,9 +8,9 @@ import types
 import numpy as np
 import pytest
 
-from electra_tf.comparison import picture, report
+from electra_tf.comparison import picture
 from electra_tf.comparison.plan import Plan, budgeted, probes, systems
-from electra_tf.comparison.report import Scores, markdown, spread, table
+from electra_tf.comparison.report import Scores, markdown
 from electra_tf.comparison.store import Store
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.systems import costs
@@ -91,6 +92,8 @@ def test_differences_are_paired_by_seed(store):
     assert found["mlm"].mean == pytest.approx(np.mean([-1, -1.5, -2.5]))
     assert found["mlm"].p_permutation == pytest.approx(0.25)
     assert found.keys() == {"mlm", "untrained"}
+    other = Scores(plan(reference="mlm"), store).differences("cola")
+    assert other["electra"].mean == pytest.approx(5 / 3)
     text = markdown(plan(), store)
     head, _, *rows = rows_of(text, "**average**")
     assert rows[0][:2] == ["mlm", "-1.67"]
@@ -98,11 +101,6 @@ def test_differences_are_paired_by_seed(store):
     assert rows[0][head.index("p (permutation)") + 1] == "0.5"
     assert "With 3 pairs the permutation test cannot give less than 0.25" in text
     assert text.index("**average**") < text.index("**cola**")
-
-
-def test_another_reference(store):
-    found = Scores(plan(reference="mlm"), store).differences("cola")
-    assert found["electra"].mean == pytest.approx(5 / 3)
 
 
 def test_a_missing_score_takes_its_pair_along(tmp_path):
@@ -114,9 +112,7 @@ def test_a_missing_score_takes_its_pair_along(tmp_path):
     assert found.one("mlm", 1, "average") is None
 
 
-def test_a_probe_that_diverged_counts_as_the_baseline(tmp_path):
-    store = Store(tmp_path)
-    fill(store)
+def test_a_probe_that_diverged_counts_as_the_baseline(store):
     about = {"kind": "probe", "system": "electra", "seed": 0, "point": 1.0}
     row = {**about, "metric": "dev pearson", "baseline": 50.0, "failed_seeds": [1]}
     store.add({**row, "probe": "cola", "score": math.nan, "scores": [80.0, math.nan]})
@@ -128,8 +124,7 @@ def test_costs(store):
     text = markdown(plan(), store)
     head, _, *rows = rows_of(text, "## Cost")
     column = dict(zip(head, zip(*rows, strict=True), strict=True))
-    chosen = plan()
-    for index, system in enumerate(chosen.systems):
+    for index, system in enumerate(plan().systems):
         run = system.config
         flops = costs.run_flops(run, VOCAB)
         assert column["FLOPs (matmul)"][index] == f"{flops:.3g}"
@@ -147,9 +142,8 @@ def test_held_out_losses_stand_in_columns_of_their_own(store):
 
 def test_failures_are_told(store):
     assert "## Failures" not in markdown(plan(), store)
-    store.add(
-        {"kind": "pretrain", "system": "mlm", "seed": 1, "failure": "OSError: disk"}
-    )
+    run = {"kind": "pretrain", "system": "mlm", "seed": 1}
+    store.add(run | {"failure": "OSError: disk"})
     fill(store, scores={("electra", 0): (1.0, 2.0)}, failed_seeds=[0])
     text = markdown(plan(), store)
     assert "- mlm seed 1: pretraining FAILED: OSError: disk" in text
@@ -157,17 +151,12 @@ def test_failures_are_told(store):
 
 
 def test_an_empty_store_and_no_probes(tmp_path):
-    text = markdown(plan(), Store(tmp_path))
-    assert "| electra" in text
-    assert "Scores" not in markdown(plan(probe=()), Store(tmp_path))
-    assert not picture.draw(Scores(plan(), Store(tmp_path)), tmp_path / "a.png")
-    without = plan(probe=())
-    assert not picture.draw(Scores(without, Store(tmp_path)), tmp_path / "a.png")
+    store = Store(tmp_path)
+    assert "| electra" in markdown(plan(), store)
+    assert "Scores" not in markdown(plan(probe=()), store)
+    for described in (plan(), plan(probe=())):
+        assert not picture.draw(Scores(described, store), tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
-
-
-def test_equal_steps_are_said(store):
-    assert "1,000 steps, whatever they cost" in markdown(plan(equal="steps"), store)
 
 
 @pytest.mark.parametrize("checkpoints", [("1",), ("0.25", "0.5", "1")])
@@ -194,18 +183,7 @@ def test_interval_of_the_picture():
     assert picture.interval([1.0]) == 0
 
 
-def test_spread_and_table():
-    assert spread([]) == ""
-    assert spread([0.5]) == "0.500"
-    assert spread([10.0, 12.0]) == "11.00 ± 1.41"
-    assert report.signed(-0.126) == "-0.13"
-    assert table(["a", "b"], [["x", "12"], ["long", ""]]) == (
-        "| a    |   b |\n| ---- | --: |\n| x    |  12 |\n| long |     |"
-    )
-
-
 def fill_learned(store, electra=0.7, loss=5.2):
-    fill(store)
     trivial = {"masked_lm_loss": 6.5, "masked_lm_loss_copying": 5.6}
     for system, held_out, beside in (
         ("electra", {"replaceable_auc": electra}, {"replaceable_auc": 0.58}),
@@ -217,16 +195,11 @@ def fill_learned(store, electra=0.7, loss=5.2):
             store.add({**about, **held})
 
 
-def test_what_has_learned_is_ranked(tmp_path):
-    store = Store(tmp_path)
+def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(store):
+    """A loss of 5.5 is 0.1 nats below the copying baseline."""
     fill_learned(store)
     assert "Below threshold" not in markdown(plan(), store)
     assert Scores(plan(), store).differences("cola").keys() == {"mlm", "untrained"}
-
-
-def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(tmp_path):
-    """A loss of 5.5 is 0.1 nats below the copying baseline."""
-    store = Store(tmp_path)
     fill_learned(store, loss=5.5)
     text = markdown(plan(), store)
     assert "**Below threshold: mlm (0.10 nats).**" in text
@@ -237,52 +210,32 @@ def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(tmp_path):
     assert "Below threshold" not in markdown(plan(threshold_nats=0.05), store)
 
 
-def test_a_reference_on_its_plateau_ranks_nobody(tmp_path):
-    store = Store(tmp_path)
+def test_a_reference_on_its_plateau_ranks_nobody(store):
     fill_learned(store, electra=0.538)
     text = markdown(plan(), store)
     assert "**Below threshold: electra (AUC 0.538).**" in text
     assert "## Against" not in text
     assert Scores(plan(), store).differences("cola") == {}
-
-
-def test_electric_has_no_threshold(tmp_path):
-    """Even the best energies do not separate noise that is as likely as text."""
-    store = Store(tmp_path)
-    fill_learned(store, electra=0.538)
-    described = plan(system=("electra: --objective=electric", "mlm: --objective=mlm"))
-    text = markdown(described, store)
+    # Even the best energies do not separate noise that is as likely as text.
+    electric = plan(system=("electra: --objective=electric", "mlm: --objective=mlm"))
+    text = markdown(electric, store)
     assert "Below threshold" not in text
     assert "## Against electra" in text
+    # Non-finite scores are null in the file; the threshold ignores them.
+    fill_learned(store, electra=math.nan, loss=math.nan)
+    assert "Below threshold" not in markdown(plan(), Store(store.folder))
 
 
-def test_numbers_that_are_none(tmp_path):
-    """Non-finite held-out scores are null in the file; the threshold ignores them."""
-    store = Store(tmp_path)
-    fill_learned(store, electra=float("nan"), loss=float("nan"))
-    text = markdown(plan(), Store(tmp_path))
-    assert "Below threshold" not in text
-    assert "## Held-out text" in text
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{}", "kind is missing"),
-        (
-            '{"kind": "pretrain", "system": "a", "seed": 0, "held_out": 3}',
-            "held_out is 3",
-        ),
-        ('{"kind": "probe", "system": "a", "seed": "0"}', "seed is "),
-    ],
-)
-def test_results_of_strangers(line, said, tmp_path):
-    (tmp_path / "results.jsonl").write_text(f"{line}\n")
-    with pytest.raises(ValueError, match=rf"results\.jsonl: result 1: .*{said}"):
-        Store(tmp_path)
-
-
-def test_settings_of_strangers(tmp_path):
+def test_damaged_stores_are_refused(tmp_path):
     (tmp_path / "ladder.json").write_text('{"systems": {"a": 1}}')
     with pytest.raises(ValueError, match=r"ladder\.json is damaged: systems"):
         Store(tmp_path).check({"systems": {}, "probes": {}}, overwrite=False)
+    run = {"kind": "pretrain", "system": "a", "seed": 0}
+    for row, message in (
+        ({}, "kind is missing"),
+        (run | {"held_out": 3}, "held_out is 3"),
+        (run | {"seed": "0"}, "seed is "),
+    ):
+        (tmp_path / "results.jsonl").write_text(f"{json.dumps(row)}\n")
+        with pytest.raises(ValueError, match=rf"results\.jsonl: result 1: .*{message}"):
+            Store(tmp_path)

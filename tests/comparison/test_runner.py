@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.comparison import runner
 from electra_tf.comparison.plan import parts
-from electra_tf.comparison.runner import Runner, describe
+from electra_tf.comparison.runner import Runner
 from electra_tf.comparison.store import Store
 
 # Replaces the worker; the job's name selects the behavior.
@@ -120,10 +120,3 @@ def test_parts_are_what_is_left_of_a_job(tmp_path):
     found = parts({**job("one", tmp_path), "pretrain": None})
     assert [item["probe"] for item in found] == ["a", "b"]
     assert json.dumps(found)
-
-
-def test_sentences():
-    row = {"kind": "probe", "system": "mlm", "seed": 2, "point": 0.5, "probe": "cola"}
-    done = {**row, "score": 3.14159, "metric": "dev matthews", "seconds": 61}
-    assert describe(done) == "mlm seed 2: cola at 0.5 3.14 (dev matthews), 01:01"
-    assert describe({**row, "failure": "x"}) == "mlm seed 2: cola at 0.5 FAILED: x"

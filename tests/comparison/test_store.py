@@ -108,7 +108,12 @@ def test_a_flag_that_was_removed_since_then_had_its_default(store):
         store.check(changed("systems", "skip", rate=1), overwrite=False)
 
 
-def test_overwrite_deletes_the_runs_of_the_changed_system_only(store):
+def test_overwrite_deletes_the_changed_system_or_the_scores_of_the_probe(store):
+    store.check(changed("probes", "cola", epochs=4), overwrite=True)
+    again = Store(store.folder)
+    assert {row["probe"] for row in again.rows("probe")} == {"sst"}
+    assert len(again.rows("pretrain")) == 2
+    assert (store.run_folder("mlm", 0) / "encoder.keras").exists()
     settings = changed("systems", "mlm", rate=0.3)
     store.check(settings, overwrite=True)
     again = Store(store.folder)
@@ -117,11 +122,3 @@ def test_overwrite_deletes_the_runs_of_the_changed_system_only(store):
     assert not store.run_folder("mlm", 0).exists()
     assert (store.run_folder("electra", 0) / "encoder.keras").exists()
     again.check(settings, overwrite=False)
-
-
-def test_overwrite_deletes_the_scores_of_the_changed_probe_only(store):
-    store.check(changed("probes", "cola", epochs=4), overwrite=True)
-    again = Store(store.folder)
-    assert {row["probe"] for row in again.rows("probe")} == {"sst"}
-    assert len(again.rows("pretrain")) == 2
-    assert (store.run_folder("mlm", 0) / "encoder.keras").exists()

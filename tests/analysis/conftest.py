@@ -1,0 +1,21 @@
+"""A finished run, its inspector, and short bootstraps."""
+
+import pytest
+
+from electra_tf.analysis import Inspector, statistics
+from tests import tiny_run
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    monkeypatch.setattr(statistics, "_RESAMPLES", 60)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tiny_run.save(tmp_path_factory.mktemp("run") / "electra", data_dir=None)
+
+
+@pytest.fixture(scope="session")
+def inspector(folder):
+    return Inspector(folder, lambda line: None)
