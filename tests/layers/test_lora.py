@@ -46,16 +46,19 @@ def test_factors_are_an_update_of_the_kernel(adapted):
         ours, theirs = (getattr(m, call)(INPUTS) for m in (adapted, merged))
         rows = INPUTS["input_mask"].numpy()[:, : ours.shape[1], np.newaxis]
         np.testing.assert_allclose(ours * rows, theirs * rows, atol=1e-6, rtol=1e-6)
-    # With W + A B and the gradient G of it: the factors have G B' and A' G.
-    for block, whole in zip(
-        adapted.transformer.blocks, merged.transformer.blocks, strict=True
+    # If G is the gradient of W + A B, the factors have G B' and A' G.
+    kernels, wholes = (
+        [getattr(b, f"{n}_kernel") for b in m.transformer.blocks for n in KERNELS]
+        for m in (adapted, merged)
+    )
+    of_a = gradients(adapted, [kernel.lora[0] for kernel in kernels])
+    of_b = gradients(adapted, [kernel.lora[1] for kernel in kernels])
+    for kernel, g, g_a, g_b in zip(
+        kernels, gradients(merged, wholes), of_a, of_b, strict=True
     ):
-        for name in KERNELS:
-            a, b = getattr(block, f"{name}_kernel").lora
-            (full,) = gradients(merged, [getattr(whole, f"{name}_kernel")])
-            of_a, of_b = gradients(adapted, [a, b])
-            np.testing.assert_allclose(of_a, full @ b.numpy().T, atol=1e-4, rtol=1e-4)
-            np.testing.assert_allclose(of_b, a.numpy().T @ full, atol=1e-4, rtol=1e-4)
+        a, b = (factor.numpy() for factor in kernel.lora)
+        np.testing.assert_allclose(g_a, g @ b.T, atol=1e-4, rtol=1e-4)
+        np.testing.assert_allclose(g_b, a.T @ g, atol=1e-4, rtol=1e-4)
 
 
 def test_only_factors_are_trained_and_saved(adapted, tmp_path):
