@@ -1,10 +1,10 @@
-"""Full and read-only disks, and the small corpus."""
+"""Full and read-only disks, the small corpus and a pretrained encoder."""
 
 import subprocess
 
 import pytest
 
-from tests.end_to_end.conftest import text
+from tests.runs.conftest import pretrained, text
 
 
 def _mounted(folder, *options):
@@ -36,4 +36,4 @@ def read_only(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-__all__ = ["text"]
+__all__ = ["pretrained", "text"]

@@ -1,6 +1,5 @@
 """Read-only folders, wrong clocks, non-finite weights and preemption notices."""
 
-import json
 import shutil
 import signal
 import time
@@ -12,13 +11,11 @@ import pytest
 
 from electra_tf import cli, files
 from electra_tf.__main__ import main
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders import models
 from electra_tf.runs import finetuning, pretraining
 from tests.end_to_end import in_process
 from tests.interop.models import GOLDEN
-from tests.runs.test_finetuning import table
+from tests.runs.common import config, table
 from tests.tasks import common
 
 
@@ -33,14 +30,6 @@ def said_by(command, *arguments):
 
 
 # -- Folders that cannot be written to -------------------------------------------------
-
-
-def test_pretraining_in_a_read_only_folder(text, read_only):
-    folder, lock = read_only
-    lock()
-    said = said_by(in_process.run, text, folder / "run")
-    assert "Read-only file system" in said
-    assert str(folder) in said
 
 
 @pytest.mark.slow
@@ -59,42 +48,33 @@ def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
     assert after == before
 
 
-def tuned(folder, output, **values):
+def tuned(folder, encoder, output, **values):
     defaults = {
         "task": "classification",
-        "encoder": str(folder / "encoder.keras"),
+        "encoder": str(encoder),
         "train": table(folder / "train.csv", common.sentiment(8)),
         "eval": table(folder / "eval.csv", common.sentiment(4)),
         "output_dir": str(output),
         "max_seq_length": 24,
     }
-    return fields.from_flat({**defaults, **values}, FinetuneConfig)
+    return config(**{**defaults, **values})
 
 
-def test_other_commands_and_a_read_only_folder(text, read_only, tmp_path):
+def test_commands_in_a_read_only_folder(text, pretrained, read_only, tmp_path):
     folder, lock = read_only
-    common.save_pretrained(tmp_path)
-    config = tuned(tmp_path, folder / "task")
+    config = tuned(tmp_path, pretrained, folder / "task")
     lock()
-    commands = {
-        "fine-tuning": (finetuning.main, config),
-        "conversion": (
-            main,
-            ["convert", f"--from={GOLDEN / 'projected'}", f"--to={folder / 'out'}"],
-        ),
-        "records": (
-            main,
-            [
-                "records",
-                f"--corpus={text / 'text.txt'}",
-                f"--output_dir={folder / 'records'}",
-            ],
-        ),
-    }
-    for name, (command, argument) in commands.items():
-        said = said_by(command, argument)
-        assert "Read-only file system" in said, (name, said)
-        assert str(folder) in said, (name, said)
+    corpus, records = f"--corpus={text / 'text.txt'}", f"--output_dir={folder / 'r'}"
+    source = f"--from={GOLDEN / 'projected'}"
+    for command, *arguments in (
+        (in_process.run, text, folder / "run"),
+        (finetuning.main, config),
+        (main, ["convert", source, f"--to={folder / 'out'}"]),
+        (main, ["records", corpus, records]),
+    ):
+        said = said_by(command, *arguments)
+        assert "Read-only file system" in said
+        assert str(folder) in said
 
 
 # -- Clocks ----------------------------------------------------------------------------
@@ -142,8 +122,7 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_weights_that_are_not_finite(text, tmp_path, bad):
+def test_weights_that_are_not_finite(text, tmp_path):
     """The error names the checkpoint before the step, which stays intact."""
     ready = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
 
@@ -151,7 +130,7 @@ def test_weights_that_are_not_finite(text, tmp_path, bad):
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 3:
                 weight = self.model.trainable_variables[0]
-                weight.assign(np.full(weight.shape, bad, "float32"))
+                weight.assign(np.full(weight.shape, np.inf, "float32"))
 
     with ready.lock, pytest.raises(FloatingPointError) as caught:
         pretraining.train(ready, lambda step: [Breaks()])
@@ -168,22 +147,21 @@ def test_weights_that_are_not_finite(text, tmp_path, bad):
             assert np.isfinite(variable.numpy()).all(), variable.path
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_an_encoder_that_is_not_finite(tmp_path, bad):
-    path = common.save_pretrained(tmp_path)
-    encoder = keras.saving.load_model(path)
-    encoder.weights[3].assign(np.full(encoder.weights[3].shape, bad, "float32"))
+def test_an_encoder_that_is_not_finite(pretrained, tmp_path):
+    encoder = keras.saving.load_model(pretrained)
+    encoder.weights[3].assign(np.full(encoder.weights[3].shape, np.inf, "float32"))
+    shutil.copytree(Path(pretrained).parent, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "encoder.keras"
     encoder.save(path)
-    said = said_by(finetuning.main, tuned(tmp_path, tmp_path / "task"))
+    said = said_by(finetuning.main, tuned(tmp_path, path, tmp_path / "task"))
     assert str(path) in said
     assert encoder.weights[3].path in said
     assert not (tmp_path / "task" / "model.keras").exists()
 
 
-@pytest.mark.parametrize("bad", ["nan", "inf", "1e400"])
-def test_labels_that_are_not_finite(tmp_path, bad):
-    common.save_pretrained(tmp_path)
-    config = tuned(tmp_path, tmp_path / "task", task="regression")
+@pytest.mark.parametrize("bad", ["nan", "1e400"])
+def test_labels_that_are_not_finite(pretrained, tmp_path, bad):
+    config = tuned(tmp_path, pretrained, tmp_path / "task", task="regression")
     (tmp_path / "train.csv").write_text(f"text,label\none,1.5\ntwo,{bad}\n")
     said = said_by(finetuning.main, config)
     assert f"train.csv, line 3: the label '{bad}'" in said
@@ -193,12 +171,11 @@ def test_labels_that_are_not_finite(tmp_path, bad):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path, number):
+def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path):
     class Notice(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 3:
-                signal.raise_signal(number)
+                signal.raise_signal(signal.SIGINT)
 
     folder = tmp_path / "run"
     flags = ("--num_train_steps=9", "--save_checkpoint_steps=1000")
@@ -206,9 +183,7 @@ def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path, number):
     said = []
     code = pretraining.run(config, said.append, lambda step: [Notice()])
     assert code == cli.STOPPED
-    assert said[-1].startswith(f"{number.name}: saved and stopped; run the same")
+    assert said[-1].startswith("SIGINT: saved and stopped; run the same")
     names = {path.name for path in (folder / "checkpoints").glob("*.index")}
     assert names == {"ckpt-4.index"}
-    assert (
-        json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 4
-    )
+    assert in_process.rows(folder)[-1]["step"] == 4

@@ -30,7 +30,9 @@ def panels_of(metrics, baselines=None):
 
 
 def test_panels_show_the_values_in_their_units(metrics):
-    panels = panels_of(metrics)
+    """NaN leaves a gap; baselines are labeled lines."""
+    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
+    panels = panels_of(metrics, baselines)
     assert list(panels) == [
         "Total loss",
         "Generator accuracy",
@@ -44,6 +46,11 @@ def test_panels_show_the_values_in_their_units(metrics):
     np.testing.assert_allclose(held_out.get_xydata(), [[300, 25]])
     labels = accuracy.get_legend_handles_labels()[1]
     assert labels == ["most likely token", "sampled token"]
+    auc, *_, chance = panels["Discriminator quality"].lines
+    np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
+    assert chance.get_label() == "chance 50"
+    np.testing.assert_allclose(chance.get_ydata(), 50)
+    assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
 
 
 def test_objectives_that_predict_tokens_have_panels(tmp_path):
@@ -58,20 +65,6 @@ def test_objectives_that_predict_tokens_have_panels(tmp_path):
         "Sentence level",
     ]
     np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
-
-
-def test_values_that_are_not_finite_leave_a_gap_not_an_error(metrics):
-    auc = panels_of(metrics)["Discriminator quality"].lines[0]
-    np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
-
-
-def test_baselines_are_drawn_and_labelled(metrics):
-    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
-    panels = panels_of(metrics, baselines)
-    chance = panels["Discriminator quality"].lines[-1]
-    assert chance.get_label() == "chance 50"
-    np.testing.assert_allclose(chance.get_ydata(), 50)
-    assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
 
 
 def test_writes_a_png(metrics, tmp_path):

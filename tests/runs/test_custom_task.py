@@ -8,14 +8,13 @@ import keras
 import numpy as np
 import pytest
 
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
 from electra_tf.tasks import ClassificationHead, Rows, Task, saved
 from electra_tf.tasks.base import keras_reduction
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
+from tests.runs.common import config
 from tests.tasks import common
 
 
@@ -55,16 +54,15 @@ class Praise(Task):
         return super().to_json() | {"limit": self.limit}
 
 
-def test_a_task_of_ones_own_trains_and_loads(tmp_path):
-    encoder = str(common.save_pretrained(tmp_path / "encoder", dropout=0.0))
+def test_a_task_of_ones_own_trains_and_loads(pretrained, tmp_path):
     dev = common.sentiment(12, offset=32)
     task = Praise(source=common.splits(train=common.sentiment(32), dev=dev), limit=0.4)
-    values = {"encoder": encoder, "output_dir": str(tmp_path / "out"), "epochs": 2.0}
+    values = {"encoder": pretrained, "output_dir": str(tmp_path / "out"), "epochs": 1.0}
     values |= {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 3e-3}
 
     def run(**others):
-        config = fields.from_flat({**values, **others}, FinetuneConfig)
-        return finetuning.run(config, lambda line: None, task)
+        chosen = config(**values, **others)
+        return finetuning.run(chosen, lambda line: None, task)
 
     with pytest.raises(ValueError, match=r"no serving_outputs.*--noexport_saved_model"):
         run()

@@ -4,16 +4,15 @@ import json
 
 import pytest
 
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
 from electra_tf.serving.predictor import Predictor
+from tests.runs.common import config, run
 from tests.tasks import common
 
 
 @pytest.fixture(scope="module")
-def values(tmp_path_factory):
+def values(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("topics")
     rows = []
     for example in common.sentiment(120):
@@ -26,7 +25,7 @@ def values(tmp_path_factory):
         "task": "multilabel",
         "train": str(table),
         "eval": str(table),
-        "encoder": str(common.save_pretrained(folder / "encoder", dropout=0.0)),
+        "encoder": pretrained,
         "max_seq_length": 10,
         "epochs": 20.0,
         "train_batch_size": 16,
@@ -36,16 +35,10 @@ def values(tmp_path_factory):
     }
 
 
-def run(values, folder, **changes):
-    said = []
-    flags = values | {"output_dir": str(folder)} | changes
-    report = finetuning.run(fields.from_flat(flags, FinetuneConfig), said.append)
-    return report, "\n".join(said)
-
-
 @pytest.mark.slow
 def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
-    report, said = run(values, tmp_path / "run")
+    report, said = run(tmp_path / "run", **values)
+    said = "\n".join(said)
     assert "12 training examples are held out for the threshold" in said
     assert "3 labels: " in said
     assert "--max_seq_length=10 cuts" in said
@@ -72,18 +65,9 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
 def test_a_given_threshold_holds_nothing_out(values, tmp_path):
     flags = {"threshold": 0.9, "epochs": 0.1, "learning_rate": 1e-9}
     flags["export_saved_model"] = False
-    config = fields.from_flat(
-        values | flags | {"output_dir": str(tmp_path)}, FinetuneConfig
-    )
     # The model does not learn: every seed fails, and the exit code is 1.
-    assert finetuning.main(config) == 1
+    assert finetuning.main(config(**values | flags, output_dir=str(tmp_path))) == 1
     assert FinetuningFolder(tmp_path).about()["threshold"] == 0.9
     report = json.loads((tmp_path / "results.json").read_text())
     assert report["examples"]["train"] == 120
     assert report["failed_seeds"] == [0]
-
-
-def test_other_tasks_have_no_threshold(values):
-    flags = values | {"task": "classification", "threshold": 0.4}
-    with pytest.raises(ValueError, match="does not read --threshold"):
-        finetuning.prepare(fields.from_flat(flags, FinetuneConfig), print)

@@ -52,7 +52,7 @@ def table(path, labels):
 
 def test_labels_come_from_the_whole_table(tmp_path):
     # The only example of a label may be in training, held-out or discarded rows.
-    for at in range(30):
+    for at in range(10):
         labels = ["a", "b"] * 15
         labels[at] = "rare"
         train = table(tmp_path / "train.csv", labels)

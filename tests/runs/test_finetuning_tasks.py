@@ -1,18 +1,15 @@
 """Tagging and question answering from flags to predictions and served models."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from electra_tf.__main__ import main as command
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.runs import finetuning, finetuning_tasks
-from tests.tasks import common
+from tests.runs import common
+from tests.runs.common import config
 
 SENTENCES = (
     "the movie is good",
@@ -21,10 +18,6 @@ SENTENCES = (
     "a movie was fine",
 )
 TAGS = {"movie": "B-A", "book": "B-A", "song": "B-A", "good": "B-B", "bad": "B-B"}
-
-
-def config(**values):
-    return fields.from_flat(values, FinetuneConfig)
 
 
 def columns(path, count):
@@ -50,23 +43,16 @@ def squad(path, count, *, start=0, impossible=True):
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pretrained")
-    return str(common.save_pretrained(folder, dropout=0.0))
-
-
 def run(pretrained, folder, **values):
     values = {
         "encoder": pretrained,
-        "output_dir": str(folder),
         "learning_rate": 1e-2,
         "layerwise_decay": 1.0,
         "train_batch_size": 8,
         "log_steps": 100,
         **values,
     }
-    return finetuning.run(config(**values), lambda line: None)
+    return common.run(folder, **values)[0]
 
 
 @pytest.fixture(scope="module")
@@ -124,43 +110,29 @@ def test_question_answering_run_leaves_its_files(answered):
     assert json.loads((folder / "task.json").read_text())["max_seq_length"] == 64
 
 
-SERVE = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-module = tf.saved_model.load(sys.argv[1])
-texts = {k: tf.constant(v) for k, v in json.loads(sys.argv[2]).items()}
-found = module.signatures["serving_default"](**texts)
-values = {k: v.numpy().tolist() for k, v in found.items()}
-print(json.dumps(values, default=lambda value: value.decode()))
-assert "electra_tf" not in sys.modules
-"""
-
-
 def served(folder, **texts):
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(folder / "saved_model"), json.dumps(texts)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": ""},
+    model = tf.saved_model.load(str(folder / "saved_model"))
+    found = model.signatures["serving_default"](**texts)
+    return json.loads(
+        json.dumps(
+            {k: v.numpy().tolist() for k, v in found.items()}, default=bytes.decode
+        )
     )
-    return json.loads(done.stdout)
 
 
 @pytest.mark.slow
-def test_a_fresh_process_serves_what_python_predicted(tagged, answered):
+def test_the_saved_models_serve_what_python_predicted(tagged, answered):
     lines = (tagged[0] / "predictions.conll").read_text().strip().split("\n\n")
     expected = [[line.split()[-1] for line in block.split("\n")] for block in lines]
-    found = served(tagged[0], text=list(SENTENCES) * 2)
+    found = served(tagged[0], text=tf.constant(SENTENCES * 2))
     assert found["tags"] == expected
     predictions = json.loads((answered[0] / "predictions.json").read_text())
     odds = json.loads((answered[0] / "null_odds.json").read_text())
     numbers = [int(name) for name in predictions]
     found = served(
         answered[0],
-        question=["how is it?" if number % 3 else "who?" for number in numbers],
-        context=[SENTENCES[number % 4] for number in numbers],
+        question=tf.constant(["how is it?" if n % 3 else "who?" for n in numbers]),
+        context=tf.constant([SENTENCES[n % 4] for n in numbers]),
     )
     assert found["answer"] == list(predictions.values())
     np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)

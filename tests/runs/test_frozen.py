@@ -1,7 +1,6 @@
 """Frozen probes: features by hand, and outputs of a run."""
 
 import json
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -9,34 +8,20 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.folders.finetuning import FinetuningFolder
-from electra_tf.runs import finetuning, frozen, linear
+from electra_tf.runs import frozen, linear
 from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification
 from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW
+from tests.runs.common import run as common_run
+from tests.runs.common import table
 from tests.tasks import common
 
 
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
-    return common.save_pretrained(tmp_path_factory.mktemp("pretrained"))
-
-
 def run(folder, encoder, **values):
-    said = []
-    values = {"frozen": True, "encoder": str(encoder), "max_seq_length": 16} | values
-    values["output_dir"] = str(folder / "out")
-    report = finetuning.run(fields.from_flat(values, FinetuneConfig), said.append)
-    return report, Path(values["output_dir"]), said
-
-
-def table(path, examples):
-    rows = "".join(f"{e.texts[0]},{e.label}\n" for e in examples)
-    path.write_text("text,label\n" + rows)
-    return str(path)
+    values = {"frozen": True, "encoder": encoder, "max_seq_length": 16} | values
+    report, said = common_run(folder / "out", **values)
+    return report, folder / "out", said
 
 
 def states(path, examples):
@@ -155,24 +140,19 @@ def test_spans_are_refused(tmp_path, pretrained):
 
 # -- The head of a fine-tuning run -----------------------------------------------------
 
-# A learning rate too small to change weights.
-STILL = {"learning_rate": 1e-12, "weight_decay": 0.0, "epochs": 0.1, "frozen": False}
-STILL |= {"head_init": "probe", "export_saved_model": False}
 
-
-@pytest.mark.parametrize(
-    "pooling",
-    ["cls", *(pytest.param(p, marks=pytest.mark.slow) for p in ("mean", "layers"))],
-)
-def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
+@pytest.mark.parametrize("pooling", ["cls", "layers"])
+def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     train = common.sentiment(60)
     train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
     monkeypatch.setattr(linear, "choose_strength", lambda *arguments, **options: 0.01)
-    path = table(tmp_path / "train.csv", train)
-    values = {"task": "classification", "train": path, "eval": path}
-    _, folder, said = run(tmp_path, pretrained, pooling=pooling, **values, **STILL)
-    assert any(line.startswith("the head starts as a probe") for line in said)
-    head = FinetuningFolder(folder).load().head
+    task = Classification(
+        name="mood", source=None, labels=("neg", "pos"), pooling=pooling
+    )
+    rows = task.featurize(train, common.tokenizer(), 16, training=True)
+    model = task.build_model(keras.saving.load_model(pretrained))
+    frozen.start_head(model, task, rows, 8)
+    head = model.head
     # [L, N, D]
     vectors = np.array(
         [
@@ -203,22 +183,27 @@ def test_a_head_starts_as_a_probe(tmp_path, pretrained, monkeypatch, pooling):
 @pytest.mark.slow
 def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
     """An untrained head has an accuracy of about one in five."""
+    # A learning rate too small to change weights.
+    still = {"learning_rate": 1e-12, "weight_decay": 0.0, "epochs": 0.1}
     (tmp_path / "train.txt").write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)
-    report, _, _ = run(
+    report, _, said = run(
         tmp_path,
         pretrained,
+        frozen=False,
+        head_init="probe",
         task="pos",
         word_column="0",
         tag_column="-1",
         train=str(tmp_path / "train.txt"),
         eval=str(tmp_path / "train.txt"),
-        **STILL,
+        export_saved_model=False,
+        **still,
     )
+    assert any(line.startswith("the head starts as a probe") for line in said)
     assert report["seeds"][0]["scores"][report["main_split"]]["accuracy"] == 100
 
 
-@pytest.mark.parametrize("is_random", [False, True])
-def test_a_probe_of_the_same_encoder_is_trained_once(is_random):
+def test_a_probe_of_the_same_encoder_is_trained_once():
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
     model = task.build_model(common.encoder())
@@ -229,18 +214,15 @@ def test_a_probe_of_the_same_encoder_is_trained_once(is_random):
         frozen.start_head(model, task, rows, 8)
         heads.append(model.head.kernel.numpy())
 
-    order = TrainingOrder(rows.lengths, 8, (16,))
-    trainer = Trainer(
-        model,
-        rows,
-        order,
-        total_steps=3,
-        random_encoder=is_random,
-        start_head=start_head,
-    )
-    for seed in (0, 1):
-        trainer.reset(seed)
-        np.testing.assert_array_equal(model.head.kernel.numpy(), heads[-1])
-        model.head.kernel.assign(np.zeros_like(heads[-1]))
-    assert len(heads) == (2 if is_random else 1)
-    assert not is_random or not np.array_equal(*heads)
+    order, options = TrainingOrder(rows.lengths, 8, (16,)), {"start_head": start_head}
+    for is_random, starts in ((False, 1), (True, 2)):
+        heads.clear()
+        trainer = Trainer(
+            model, rows, order, total_steps=3, random_encoder=is_random, **options
+        )
+        for seed in (0, 1):
+            trainer.reset(seed)
+            np.testing.assert_array_equal(model.head.kernel.numpy(), heads[-1])
+            model.head.kernel.assign(np.zeros_like(heads[-1]))
+        assert len(heads) == starts
+    assert not np.array_equal(*heads)

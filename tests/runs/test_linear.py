@@ -22,20 +22,12 @@ def data(count=300, size=6, outputs=4, layers=1, seed=0):
     return states, logits + rng.normal(size=logits.shape)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_classes_are_those_of_scikit_learn(weighted):
+def test_classes_are_those_of_scikit_learn():
     states, logits = data()
     targets = logits.argmax(axis=1)
-    weights = np.linspace(0.5, 1.5, 300) if weighted else None
-    strength = 0.01
-    found = linear.fit(
-        states,
-        targets,
-        4,
-        linear.LOSSES["classification"],
-        strength=strength,
-        weights=weights,
-    )
+    weights, strength = np.linspace(0.5, 1.5, 300), 0.01
+    options = {"strength": strength, "weights": weights}
+    found = linear.fit(states, targets, 4, linear.LOSSES["classification"], **options)
     peer = LogisticRegression(C=1 / (strength * 300), tol=1e-8, max_iter=1000)
     peer.fit(states[0], targets, sample_weight=weights)
     expected = peer.decision_function(states[0])

@@ -1,5 +1,6 @@
 """Hyperparameter search: proposals, resuming and choice, without evaluation data."""
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -14,6 +15,8 @@ from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
 from electra_tf.runs.search import Search, Trial
 from electra_tf.runs.trainer import Trainer
+from tests.runs.common import run as finetune
+from tests.runs.common import table
 from tests.tasks import common
 
 AXES = [
@@ -196,24 +199,17 @@ def test_without_the_package_a_line_says_what_to_install(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def values(tmp_path_factory):
+def values(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("moods")
     data = common.sentiment(70)
-
-    def table(name, examples, wrong=False):
-        other = {"pos": "neg", "neg": "pos"}
-        rows = "".join(
-            f"{e.texts[0]},{other[e.label] if wrong else e.label}\n" for e in examples
-        )
-        (folder / name).write_text("text,label\n" + rows)
-        return str(folder / name)
-
+    other = {"pos": "neg", "neg": "pos"}
+    wrong = [dataclasses.replace(e, label=other[e.label]) for e in data[50:]]
     return {
         "task": "classification",
-        "train": table("train.csv", data[:50]),
-        "eval": table("eval.csv", data[50:]),
-        "wrong": table("wrong.csv", data[50:], wrong=True),
-        "encoder": str(common.save_pretrained(folder / "encoder", dropout=0.0)),
+        "train": table(folder / "train.csv", data[:50]),
+        "eval": table(folder / "eval.csv", data[50:]),
+        "wrong": table(folder / "wrong.csv", wrong),
+        "encoder": pretrained,
         "max_seq_length": 10,
         "epochs": 2.0,
         "train_batch_size": 16,
@@ -225,11 +221,17 @@ def values(tmp_path_factory):
 
 
 def run(values, folder, **changes):
-    said = []
-    flags = values | {"output_dir": str(folder)} | changes
+    flags = values | changes
     del flags["wrong"]
-    report = finetuning.run(fields.from_flat(flags, FinetuneConfig), said.append)
+    report, said = finetune(folder, **flags)
     return report, "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def searched(values, tmp_path_factory):
+    """Folder, report and log of an uninterrupted search."""
+    folder = tmp_path_factory.mktemp("searched")
+    return folder, *run(values, folder)
 
 
 def weights(folder):
@@ -242,32 +244,35 @@ def trials(folder):
 
 
 @pytest.mark.slow
-def test_the_best_trains_on_all_and_evaluation_decides_nothing(values, tmp_path):
-    searched, plain = tmp_path / "searched", tmp_path / "plain"
-    report, said = run(values, searched)
-    stored = json.loads((searched / "search.json").read_text())
+def test_the_best_trains_on_all_and_evaluation_decides_nothing(
+    values, searched, tmp_path
+):
+    folder, report, said = searched
+    stored = json.loads((folder / "search.json").read_text())
     assert (stored["trained_on"], stored["held_out"]) == (40, 10)
     assert "trains on 40 training examples, chooses on 10 others" in said
-    assert not (searched / "search").exists()
-    assert "search.json" in (searched / "model_card.md").read_text()
+    assert not (folder / "search").exists()
+    assert "search.json" in (folder / "model_card.md").read_text()
     # The same run, with the best hyperparameters as flags.
     best = stored["best"]
     flags = {"search": (), **best, "seed": int(best["seed"])}
-    other, _ = run(values, plain, **flags)
+    other, _ = run(values, tmp_path / "plain", **flags)
     assert report["seeds"] == other["seeds"]
-    for a, b in zip(weights(searched), weights(plain), strict=True):
+    for a, b in zip(weights(folder), weights(tmp_path / "plain"), strict=True):
         np.testing.assert_array_equal(a, b)
     # Wrong labels in the evaluation data do not change the trials.
     run(values, tmp_path / "wrong", eval=values["wrong"])
-    assert trials(tmp_path / "wrong") == trials(searched)
+    assert trials(tmp_path / "wrong") == trials(folder)
     with pytest.raises(ValueError, match="holds a finished run"):
-        run(values, searched)
+        run(values, folder)
 
 
 @pytest.mark.slow
-def test_a_search_that_is_killed_anywhere_gives_the_same(values, tmp_path, monkeypatch):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    report, _ = run(values, whole)
+def test_a_search_that_is_killed_anywhere_gives_the_same(
+    values, searched, tmp_path, monkeypatch
+):
+    whole, report, _ = searched
+    parts = tmp_path / "parts"
     train = Trainer.train
     # Kills in the first trial, in the third, and in the final run.
     for calls_before in (0, 2, 1):

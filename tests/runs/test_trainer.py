@@ -1,0 +1,242 @@
+"""Seeds of one trainer: reset, best epoch, progress and bit-exact resume."""
+
+import math
+import re
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf import files
+from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.runs.trainer import Trainer, Watch
+from electra_tf.tasks import Classification
+from electra_tf.tasks.batching import TrainingOrder
+from electra_tf.training import AdamW, WarmupPolynomialDecay
+from electra_tf.training.callbacks import GracefulStop
+from tests.tasks import common
+
+STEPS, SEED = 11, 4
+
+
+class Killed(BaseException):
+    """Ends a run immediately, as a signal does."""
+
+
+def watch(**values):
+    defaults = {
+        "log": lambda line: None,
+        "record": lambda values: None,
+        "log_steps": 2,
+    }
+    return Watch(**{**defaults, **values})
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    """One trainer for all tests: compiling is slow, and `reset` isolates tests.
+
+    Epochs have three steps, the last one two.
+    """
+    return new_trainer()
+
+
+def new_trainer(**options):
+    task = Classification(name="mood", source=None, labels=("neg", "pos"))
+    rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
+    model = task.build_model(common.encoder(dropout=0.2))
+    model.compile(
+        optimizer=AdamW(WarmupPolynomialDecay(1e-2, STEPS)), loss=task.loss("sum")
+    )
+    order = TrainingOrder(rows.lengths, 8, (16,))
+    return Trainer(model, rows, order, total_steps=STEPS, **options)
+
+
+def weights(trainer):
+    return np.concatenate([w.ravel() for w in trainer.model.get_weights()])
+
+
+def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
+    traced = []
+    called = trainer.model.call
+
+    def counting(*args, **kwargs):
+        traced.append(1)
+        return called(*args, **kwargs)
+
+    monkeypatch.setattr(trainer.model, "call", counting)
+    trainer.train(0, watch())
+    first = weights(trainer)
+    trainer.train(1, watch())
+    assert not np.allclose(weights(trainer), first)
+    trainer.train(0, watch())
+    np.testing.assert_array_equal(weights(trainer), first)
+    # Python code of the model runs during tracing only.
+    assert len(traced) <= 1
+    assert int(trainer.model.optimizer.iterations.numpy()) == STEPS
+
+
+def test_reset_restores_the_encoder_or_draws_a_new_one(trainer):
+    start = common.encoder().get_weights()
+    # The trainer's weights are those of an earlier test.
+    trainer.reset(3)
+    for a, b in zip(trainer.model.encoder.get_weights(), start, strict=True):
+        np.testing.assert_array_equal(a, b)
+    drawn = new_trainer(random_encoder=True)
+    drawn.reset(3)
+    first = weights(drawn)
+    assert not np.allclose(drawn.model.encoder.get_weights()[0], start[0])
+    drawn.reset(4)
+    assert not np.allclose(weights(drawn), first)
+    drawn.reset(3)
+    np.testing.assert_array_equal(weights(drawn), first)
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "epochs", "best"),
+    [
+        ([50.0, 70.0, 60.0], {"patience": 1}, 3, 1),
+        ([math.nan, 3.0, 1.0, 1.0], {"greater_is_better": False}, 4, 2),
+        ([math.nan, 50.0, math.nan, 50.0], {}, 4, 1),
+    ],
+)
+def test_the_best_epoch_is_kept(trainer, scores, options, epochs, best):
+    """With early stopping, with a metric to minimize, and with NaN."""
+    seen, left = [], iter(scores)
+
+    def evaluate():
+        seen.append(weights(trainer))
+        return next(left), {}
+
+    trainer.train(0, watch(evaluate=evaluate, keep_best=True, **options))
+    assert len(seen) == epochs
+    np.testing.assert_array_equal(weights(trainer), seen[best])
+
+
+def test_a_loss_that_is_not_finite_ends_the_seed(trainer, monkeypatch):
+    bad = [np.full_like(w, np.nan) for w in trainer._pretrained]
+    monkeypatch.setattr(trainer, "_pretrained", bad)
+    with pytest.raises(FloatingPointError, match="loss is nan at step 2"):
+        trainer.train(0, watch())
+
+
+def test_progress_and_callbacks(trainer):
+    said, recorded, seen, evaluations = [], [], [], iter(range(4))
+
+    class Logs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs):
+            seen.append((epoch, logs["val_accuracy"], logs["loss"] > 0))
+
+    watching = watch(
+        log=said.append,
+        record=recorded.append,
+        evaluate=lambda: (0.0, {"accuracy": next(evaluations)}),
+        callbacks=[Logs],
+    )
+    trainer.train(0, watching)
+    assert seen == [(epoch, epoch, True) for epoch in range(4)]
+    steps = [line for line in said if "/11 " in line]
+    assert steps[0].startswith("1/11 ")
+    assert steps[-1].startswith("11/11 100.0%  eta 00:00 ")
+    assert re.search(
+        r"step/s  seed 0  loss \(mean of this epoch\) \d+\.\d{4} ", steps[-1]
+    )
+    assert steps[-1].endswith(" examples/s")
+    windows = [values for values in recorded if "learning_rate" in values]
+    assert [values["step"] for values in windows] == [2, 4, 6, 8, 10, 11]
+    assert all(values["examples_per_second"] > 0 for values in windows)
+
+
+# -- Resume ----------------------------------------------------------------------------
+
+
+def watched(trainer, folder, *, killed_at=None, **values):
+    """Returns a watch that keeps the best epoch, its folder, and evaluated steps."""
+    scores = {1: 50.0, 2: 70.0, 3: 60.0, 4: 65.0}
+    home = FinetuningFolder(folder)
+    folder.mkdir(exist_ok=True)
+    seen = []
+
+    def record(row):
+        home.record(row)
+        if row.get("step") == killed_at and "step" in row:
+            raise Killed
+
+    def evaluate():
+        # A function of the step, not of the number of evaluations.
+        step = int(trainer.model.optimizer.iterations.numpy())
+        seen.append(step)
+        score = scores[-(-step // 3)]
+        return score, {"accuracy": score}
+
+    options = {
+        "evaluate": evaluate,
+        "keep_best": True,
+        "record": record,
+        "log_steps": 1,
+    }
+    return watch(**{**options, **values}), home, seen
+
+
+def without_speed(folder):
+    rows = files.read_json_lines(folder / "metrics.jsonl")
+    return [{n: v for n, v in r.items() if n != "examples_per_second"} for r in rows]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(trainer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    watching, home, seen = watched(trainer, folder)
+    trainer.train(SEED, watching, home)
+    assert seen == [3, 6, 9, 11]
+    return weights(trainer), without_speed(folder)
+
+
+@pytest.mark.parametrize(
+    "killed_at", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 11))]
+)
+def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_at):
+    watching, home, _ = watched(trainer, tmp_path, killed_at=killed_at)
+    with pytest.raises(Killed):
+        trainer.train(SEED, watching, home)
+    # State of another seed must not persist.
+    trainer.reset(9)
+    watching, home, seen = watched(trainer, tmp_path)
+    trainer.train(SEED, watching, home)
+    finished = (killed_at - 1) // 3
+    assert seen == [3, 6, 9, 11][finished:]
+    np.testing.assert_array_equal(weights(trainer), undisturbed[0])
+    assert without_speed(tmp_path) == undisturbed[1]
+
+
+def test_a_seed_that_had_stopped_early_trains_no_step(trainer, tmp_path):
+    first, home, seen = watched(trainer, tmp_path, patience=1)
+    trainer.train(SEED, first, home)
+    assert seen == [3, 6, 9]
+    kept = weights(trainer)
+    trainer.reset(9)
+    again, home, seen = watched(trainer, tmp_path, patience=1)
+    trainer.train(SEED, again, home)
+    assert seen == []
+    np.testing.assert_array_equal(weights(trainer), kept)
+
+
+def test_a_signal_stops_within_a_step(trainer, undisturbed, tmp_path):
+    home = FinetuningFolder(tmp_path)
+
+    def record(row):
+        home.record(row)
+        if row.get("step") == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    first, _, seen = watched(trainer, tmp_path, record=record)
+    with GracefulStop() as stop:
+        trainer.train(SEED, first, home, stop)
+    assert stop.requested == "SIGTERM"
+    assert seen == [3]
+    assert int(trainer.model.optimizer.iterations.numpy()) == 4
+    again, home, _ = watched(trainer, tmp_path)
+    trainer.train(SEED, again, home)
+    np.testing.assert_array_equal(weights(trainer), undisturbed[0])
+    assert without_speed(tmp_path) == undisturbed[1]
