@@ -57,18 +57,9 @@ def command(text, output_dir, *flags):
 
 
 def run(*arguments):
-    done = subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output[-3000:]
-    assert "Traceback" not in output, output[-3000:]
-    return output
+    code, out, err = commands.call("compare", *command(*arguments)[4:])
+    assert code == 0, (out + err)[-3000:]
+    return out + err
 
 
 def rows(folder):
@@ -110,15 +101,10 @@ def test_it_leaves_what_it_promises(table, whole):
     assert not list(folder.rglob("checkpoints"))
     assert not list(folder.rglob("model.keras"))
 
-
-def test_points_are_of_one_run(whole):
-    """Encoders of both points come from one run and differ."""
-    folder = whole[0] / "runs" / "electra" / "seed-0"
-    middle, last = (
-        weights(folder / "points/0.5/encoder.keras"),
-        weights(folder / "encoder.keras"),
-    )
-    assert any(not np.array_equal(a, b) for a, b in zip(middle, last, strict=True))
+    # Encoders of both points come from one run and differ.
+    home = folder / "runs" / "electra" / "seed-0"
+    points = weights(home / "points/0.5/encoder.keras"), weights(home / "encoder.keras")
+    assert any(not np.array_equal(a, b) for a, b in zip(*points, strict=True))
 
 
 def test_a_probe_is_what_run_finetuning_gives(table, whole, tmp_path):
@@ -129,21 +115,14 @@ def test_a_probe_is_what_run_finetuning_gives(table, whole, tmp_path):
         and (row["system"], row["seed"], row["point"]) == ("electra", 1, 1.0)
     ]
     flags = next(x for x in command(table, "") if x.startswith("--probe="))
-    subprocess.run(
-        [
-            sys.executable,
-            "run_finetuning.py",
-            *flags.partition(": ")[2].replace("{data}", str(table)).split(),
-            f"--encoder={whole[0] / 'runs/electra/seed-1/encoder.keras'}",
-            f"--output_dir={tmp_path}",
-            "--noexport_saved_model",
-            "--seed=1",
-        ],
-        cwd=ROOT,
-        # A probe that does not beat the baseline exits with an error.
-        check=False,
-        capture_output=True,
-        timeout=600,
+    # A probe that does not beat the baseline exits with an error.
+    commands.call(
+        "run_finetuning",
+        *flags.partition(": ")[2].replace("{data}", str(table)).split(),
+        f"--encoder={whole[0] / 'runs/electra/seed-1/encoder.keras'}",
+        f"--output_dir={tmp_path}",
+        "--noexport_saved_model",
+        "--seed=1",
     )
     report = json.loads((tmp_path / "results.json").read_text())
     assert report["summary"]["eval"]["accuracy"]["mean"] == row["score"]

@@ -169,13 +169,6 @@ def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
     assert {row["step"] for row in rows if "eval_loss" in row} == {3, 6}
 
 
-def test_accumulation_on_the_command_line_equals_the_big_batch(
-    text, one_device, tmp_path
-):
-    run_here(text, tmp_path, *SHORT, "--gradient_accumulation_steps=4")
-    assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
-
-
 @pytest.fixture
 def _float32_again():
     yield
@@ -183,20 +176,14 @@ def _float32_again():
 
 
 @pytest.mark.usefixtures("_float32_again")
-def test_bfloat16_and_xla_run(text, tmp_path):
-    output = run_here(
-        text,
-        tmp_path,
-        "--mixed_precision=bfloat16",
-        "--jit_compile",
-        "--steps_per_execution=2",
-        "--num_train_steps=4",
-    )
-    assert "generator loss" in output
-
-
-@pytest.mark.usefixtures("_float32_again")
-def test_float16_runs_on_one_device(text, tmp_path):
-    flags = ("--mixed_precision=float16", "--num_train_steps=4")
-    output = run_here(text, tmp_path, *flags)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--mixed_precision=bfloat16", "--jit_compile", "--steps_per_execution=2"),
+        ("--mixed_precision=float16",),
+    ],
+    ids=["bfloat16 and XLA", "float16"],
+)
+def test_other_precisions_run(text, tmp_path, flags):
+    output = run_here(text, tmp_path, *flags, "--num_train_steps=4")
     assert "generator loss" in output

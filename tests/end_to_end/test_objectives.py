@@ -1,4 +1,4 @@
-"""Trains the flagfiles of configs/objectives and combinations of their flags."""
+"""Trains flagfiles of configs/objectives and combinations of their flags."""
 
 import keras
 import pytest
@@ -6,24 +6,18 @@ import pytest
 from electra_tf.layers import TextEmbedding
 from tests.end_to_end import in_process
 from tests.end_to_end.test_pretraining import ROOT
-from tests.golden import recipes
 
 pytestmark = pytest.mark.slow
 
-FILES = {path.stem for path in (ROOT / "configs" / "objectives").glob("*.cfg")}
-# The golden files cover other objectives, generators and sharings. Each occurs once
-# more in the combinations below.
-FILES -= {x for name in recipes.SYSTEMS for x in (name, f"sharing_{name}")}
-FILES -= {"sharing_all", "sharing_tied", "generator_two_tower", "generator_unigram"}
-FILES = sorted({*FILES, "electra", "fast_electra"})
-# Schedules of these flagfiles are longer than six steps.
-SHORTER = {
-    "two_stage_no_copy": ["--generator_steps=3"],
-    "reinforce_annealed": ["--adversarial_start=1", "--adversarial_steps=3"],
-    "mask_rate_decay": ["--mask_rate_steps=4"],
-    # A shallow generator has half of the layers, so it needs two.
-    "generator_shallow": ["--num_layers=2"],
-}
+# Flagfiles with options that neither the golden files nor the combinations below nor
+# tests/end_to_end/test_systems.py train.
+FILES = (
+    "fast_electra",
+    "generator_shallow",
+    "generator_uniform",
+    "mask_with_replacement",
+    "mlm_85_15",
+)
 SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
 COMBINATIONS = {
     "electra_15_two_tower_gdes": [
@@ -79,16 +73,6 @@ SHOWN = {
 }
 
 
-@pytest.fixture(scope="module")
-def generator(text, tmp_path_factory):
-    """Folder of a finished run that provides a pretrained generator."""
-    folder = tmp_path_factory.mktemp("generator")
-    flagfile = f"--flagfile={ROOT}/configs/objectives/electra.cfg"
-    code, _ = in_process.run(text, folder, flagfile, "--")
-    assert code == 0
-    return folder
-
-
 def check(text, folder, arguments):
     """Trains a system; checks its log, metrics, samples, models and dry run."""
     config = in_process.config_of(text, folder, *arguments)
@@ -112,14 +96,26 @@ def check(text, folder, arguments):
     assert "memory estimate" in said[-1]
 
 
+@pytest.fixture(scope="module")
+def generator(text, tmp_path_factory):
+    """Folder of a finished run that provides a pretrained generator."""
+    folder = tmp_path_factory.mktemp("generator")
+    check(text, folder, [f"--flagfile={ROOT}/configs/objectives/electra.cfg", "--"])
+    return folder
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_flagfiles_run_and_leave_everything(
     name, text, generator, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(ROOT)
-    flagfile = f"--flagfile=configs/objectives/{name}.cfg"
-    taken = [f"--generator_init_from={generator}"] if name == "fast_electra" else []
-    check(text, tmp_path, [flagfile, "--", *taken, *SHORTER.get(name, [])])
+    more = []
+    if name == "fast_electra":
+        more = [f"--generator_init_from={generator}"]
+    if name == "generator_shallow":
+        # A shallow generator has half of the layers.
+        more = ["--num_layers=2"]
+    check(text, tmp_path, [f"--flagfile=configs/objectives/{name}.cfg", "--", *more])
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)

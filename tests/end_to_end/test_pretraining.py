@@ -47,16 +47,6 @@ def command(text, model_dir, *flags):
     ]
 
 
-def run(*arguments, expect=0):
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=300, check=False
-    )
-    output = done.stdout + done.stderr
-    assert done.returncode == expect, output[-3000:]
-    assert "Traceback" not in output, output[-3000:]
-    return output
-
-
 def run_here(text, model_dir, *flags, expect=0):
     """Runs pretraining in the test's process, which saves the start-up time."""
     arguments = command(text, model_dir, *flags)[2:]
@@ -84,7 +74,7 @@ def assert_same_bits(first, second):
 def whole(text, tmp_path_factory):
     """Folder and output of an uninterrupted run."""
     model_dir = tmp_path_factory.mktemp("whole")
-    return model_dir, run(text, model_dir)
+    return model_dir, run_here(text, model_dir)
 
 
 def test_a_run_leaves_everything_it_promises(whole):
@@ -105,11 +95,7 @@ def test_a_run_leaves_everything_it_promises(whole):
     config = json.loads((model_dir / "config.json").read_text())
     assert config["config"]["num_train_steps"] == 30
     assert config["versions"]["tensorflow"].startswith("2.")
-    rows = [
-        json.loads(x)
-        for x in (model_dir / "metrics.jsonl").read_text().split("\n")
-        if x
-    ]
+    rows = [json.loads(line) for line in (model_dir / "metrics.jsonl").open()]
     assert rows[-1]["step"] == 30
     assert {"eval_discriminator_auc", "eval_generator_loss"} <= rows[-1].keys()
     training = [row for row in rows if "generator_loss" in row]
@@ -159,24 +145,9 @@ def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path)
     assert "SIGTERM" in output
     code, _ = start_and_signal(text, tmp_path, signal.SIGKILL, 15)
     assert code == -signal.SIGKILL
-    output = run(text, tmp_path)
+    output = run_here(text, tmp_path)
     assert "resuming after step" in output
     assert_same_bits(final_weights(whole[0]), final_weights(tmp_path))
-
-
-@pytest.mark.slow
-def test_init_from_takes_weights_and_starts_at_step_zero(text, whole, tmp_path):
-    flags = (f"--init_from={whole[0]}", "--num_train_steps=2")
-    output = run_here(text, tmp_path, *flags)
-    assert "restored" in output
-    rows = [
-        json.loads(line)
-        for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
-    ]
-    first = next(row for row in rows if "generator_loss" in row)
-    start = json.loads((whole[0] / "metrics.jsonl").read_text().splitlines()[0])
-    assert first["step"] == 1
-    assert first["generator_loss"] < start["generator_loss"] - 0.05
 
 
 def test_dry_run_builds_prints_and_writes_no_run(text, whole, tmp_path):
@@ -198,11 +169,3 @@ def test_a_job_of_several_workers_needs_their_list(text, tmp_path):
     output = run_here(text, tmp_path, *flags, expect=1)
     (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert "TF_CONFIG" in line
-
-
-@pytest.mark.slow
-def test_divergence_stops_with_the_name_of_the_tensor(text, tmp_path):
-    flags = ("--learning_rate=1e30", "--clip_norm=1e30")
-    output = run_here(text, tmp_path, *flags, expect=1)
-    assert "not finite" in output
-    assert "learning rate" in output
