@@ -126,16 +126,16 @@ def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spare", [0, 5])
-def test_no_more_files_can_be_opened(text, tmp_path, server, spare):
+def test_no_more_files_can_be_opened(text, tmp_path, server):
     """One-line error; the same command succeeds without the limit."""
     flags = [f for f in flags_of(text, tmp_path) if "num_train_steps" not in f]
     flags.append("--num_train_steps=2")
-    code, said = server(flags, files=spare)
-    assert code != 0, said
-    assert "Traceback" not in said, said
-    last = said.strip().splitlines()[-1]
-    assert last.startswith("error: "), said
-    assert "Too many open files" in last or "open files" in last, last
+    for spare in (0, 5):
+        code, said = server(flags, files=spare)
+        assert code != 0, said
+        assert "Traceback" not in said, said
+        last = said.strip().splitlines()[-1]
+        assert last.startswith("error: "), said
+        assert "open files" in last
     code, said = server(flags)
     assert code == 0, said
