@@ -794,7 +794,11 @@ class TextModel(TaskModel):
         return Outputs(self, _batch_size(batch_size))(rows), rows
 
     def encode(
-        self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
+        self,
+        texts: Any,
+        pooling: str = "mean",
+        layer: int | None = None,
+        batch_size: int = 64,
     ) -> np.ndarray:
         """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}

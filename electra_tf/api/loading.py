@@ -125,7 +125,11 @@ class PretrainedModel:
         return type(self), (*arguments, self._detector, self._reason)
 
     def encode(
-        self, texts: Any, pooling: str = "mean", layer: int = -1, batch_size: int = 64
+        self,
+        texts: Any,
+        pooling: str = "mean",
+        layer: int | None = None,
+        batch_size: int = 64,
     ) -> np.ndarray:
         """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         return self._vectors(texts, pooling, layer, batch_size)

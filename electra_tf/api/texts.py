@@ -226,7 +226,7 @@ class SentenceVectors:
     Examples:
         >>> mini = et.load("mini")
         >>> vectors = SentenceVectors(mini.encoder, mini.tokenizer, max_seq_length=128)
-        >>> vectors(["one text", "another one"], pooling="mean", layer=-1).dtype
+        >>> vectors(["one text", "another one"], pooling="mean").dtype
         dtype('float32')
     """
 
@@ -235,13 +235,13 @@ class SentenceVectors:
         self._tokenizer = tokenizer
         self._length = max_seq_length
         # Traced once per pooling and layer.
-        self._traced: dict[tuple[str, int], types.SimpleNamespace] = {}
+        self._traced: dict[tuple[str, int | None], types.SimpleNamespace] = {}
 
     def __call__(
         self,
         texts: Any,
         pooling: str = "mean",
-        layer: int = -1,
+        layer: int | None = None,
         batch_size: int = 64,
         names: Sequence[str] | None = None,
     ) -> np.ndarray:
@@ -252,7 +252,9 @@ class SentenceVectors:
             pooling: "mean" of all tokens, special tokens included, or "cls", the vector
                 of [CLS].
             layer: index of the hidden states: 0 is the input of the first block, k the
-                output of block k; negative numbers count from the last.
+                output of block k; negative numbers count from the last. None averages
+                all of them, because the last layer of a discriminator is a poor
+                sentence embedding (docs/python.md).
             batch_size: number of texts per batch; affects the result by rounding only.
             names: names of the texts. Default: one text, or a pair if rows are tuples.
 
@@ -262,28 +264,30 @@ class SentenceVectors:
         blocks = self._encoder.num_layers
         if pooling not in VECTORS:
             raise UserError(f"pooling is {pooling!r}; allowed are mean and cls.")
-        if not -blocks - 1 <= layer <= blocks:
+        if layer is not None and not -blocks - 1 <= layer <= blocks:
             raise UserError(
                 f"layer is {layer}; the encoder has {blocks} blocks: give 0 (input of "
-                f"the first) to {blocks}, or a negative number."
+                f"the first) to {blocks}, a negative number, or None for their average."
             )
         columns = list(columns_of(texts, names or names_of(texts)).values())
         if not columns[0]:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
         inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
         rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
-        key = pooling, layer % (blocks + 1)
+        key = pooling, layer if layer is None else layer % (blocks + 1)
         if key not in self._traced:
             self._traced[key] = self._trace(*key)
         return np.stack(Outputs(self._traced[key], batch_size)(rows))
 
-    def _trace(self, pooling: str, layer: int) -> types.SimpleNamespace:
+    def _trace(self, pooling: str, layer: int | None) -> types.SimpleNamespace:
         """Returns the encoder with pooling, as the model that ``Outputs`` runs."""
         _, pool = POOLINGS[pooling]
 
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             states = self._encoder.states(inputs)
-            return tf.cast(pool(states[layer], inputs), tf.float32)
+            chosen = states if layer is None else [states[layer]]
+            vectors = [tf.cast(pool(state, inputs), tf.float32) for state in chosen]
+            return tf.add_n(vectors) / len(vectors)
 
         specs = tensor_specs(ENCODER_INPUTS, {})
         function = tf.function(infer, input_signature=[specs], autograph=False)
