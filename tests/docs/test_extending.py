@@ -13,6 +13,16 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
+PROGRAM = """
+from electra_tf.__main__ import main
+from electra_tf.tasks import glue_task
+flags = "--flagfile=configs/medium.cfg --corpus=text.txt --vocab_size=100"
+main(["pretrain", "--dry_run", "--max_seq_length=32", *flags.split()])
+task = glue_task("similarity", "STS-B")
+print(task.main_metric, task.examples("dev")[0].texts)
+"""
+
+
 def applied(folder):
     """Applies each diff below ``folder``; returns the changed files."""
     changed = []
@@ -47,24 +57,14 @@ def test_diffs_make_a_task_and_a_size(tmp_path):
     blank = ("\n" if number % 5 == 0 else "" for number in range(400))
     lines = (text.format(number) + end for number, end in enumerate(blank))
     (tmp_path / "text.txt").write_text("".join(lines))
-    small = ["--corpus=text.txt", "--vocab_size=100", "--max_seq_length=32"]
-    pretrain = [sys.executable, "-m", "electra_tf", "pretrain", "--dry_run"]
-    task = (
-        "from electra_tf.tasks import glue_task\n"
-        "task = glue_task('similarity', 'STS-B')\n"
-        "print(task.main_metric, task.examples('dev')[0].texts)"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    for command, expected in (
-        ([*pretrain, "--flagfile=configs/medium.cfg", *small], "12 layers x 512"),
-        ([sys.executable, "-c", task], "pearson"),
-    ):
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, (command, done.stderr[-2000:])
-        assert expected in done.stdout, (command, done.stdout)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "12 layers x 512" in done.stdout
+    assert done.stdout.endswith("pearson ('one', 'another')\n")

@@ -1,6 +1,7 @@
 """Tests named in the docs exist, and pytest collects them."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ PAGES = [
 NAMED = re.compile(r"tests/[\w/]+(?:\.py|(?![\w.]))(?:::\w+)?")
 
 
+@functools.cache
 def collected(path):
     """Returns the names of the tests in a file."""
     tree = ast.parse(path.read_text("utf-8"))

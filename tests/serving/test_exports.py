@@ -20,7 +20,6 @@ KINDS = {
     "multilabel": lambda: MultiLabel(name="m", source=None, labels=("x", "y", "z")),
     "regression": lambda: Regression(name="r", source=None, label_range=(2.0, 12.0)),
     "tagging": tagging,
-    "squad1": lambda: QuestionAnswering(name="squad1", source=None),
     "squad2": lambda: QuestionAnswering(
         name="squad2", source=None, unanswerable=True, answerability=True
     ),
@@ -30,9 +29,11 @@ OUTPUTS = {
     "multilabel": {"logits", "probabilities", "predicted"},
     "regression": {"logits", "score"},
     "tagging": {"logits", "probabilities"},
-    "squad1": {"start_index", "start_log_probs", "end_index", "end_log_probs"},
+    "squad2": {
+        *("start_index", "start_log_probs", "end_index", "end_log_probs"),
+        "null_logits",
+    },
 }
-OUTPUTS["squad2"] = OUTPUTS["squad1"] | {"null_logits"}
 
 
 def run_litert(path):
@@ -90,7 +91,7 @@ def task_kind(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["multilabel", "tagging", "squad2"])
 def test_litert_agrees_with_the_model(tmp_path, kind):
     task = KINDS[kind]()
     model = task.build_model(common.encoder(layers=1))
@@ -112,7 +113,7 @@ def test_litert_needs_no_package_of_its_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["classification", "regression", "squad2"])
 def test_onnx_agrees_with_the_model(tmp_path, kind):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
@@ -133,10 +134,9 @@ def test_onnx_says_what_to_install(tmp_path, monkeypatch):
         serving.export_onnx(None, None, str(tmp_path / "model.onnx"))
 
 
-@pytest.mark.parametrize("kind", ["classification", "squad2"])
-def test_a_model_that_answers_otherwise_is_not_written(tmp_path, kind):
-    task = KINDS[kind]()
-    model = task.build_model(common.encoder())
+def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
+    task = KINDS["squad2"]()
+    model = task.build_model(common.encoder(layers=1))
     module = serving.NumbersModule(model, task)
 
     def numpy(inputs):

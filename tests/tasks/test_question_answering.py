@@ -257,7 +257,8 @@ def some_questions():
 @pytest.mark.parametrize("v2", [True, False])
 def test_served_answers_are_those_of_python(v2):
     """Python predicts three rows at once, the served model all (pitfall 40)."""
-    found, data = task(v2=v2, max_answer_length=5), some_questions()
+    found = task(v2=v2, max_answer_length=5)
+    data = [*some_questions(), question("a", text=" ")]
     rows = found.featurize(data, common.tokenizer(), 14)
     assert len(rows) > 2 * len(data)
     model = found.build_model(common.encoder(layers=1))
@@ -282,6 +283,8 @@ def test_served_answers_are_those_of_python(v2):
             assert served["null_odds"][row] == pytest.approx(answer.null_odds, abs=1e-4)
             is_answerable = answer.null_odds <= found.null_threshold
             assert served["answerable"][row] == is_answerable
+    nothing = module.answer(**{name: column[:0] for name, column in texts.items()})
+    assert {len(tensor) for tensor in nothing.values()} == {0}
     assert answers[2].candidates == (NOTHING,)
     assert len({answer.text for answer in answers}) > 3
 

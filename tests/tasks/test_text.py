@@ -129,15 +129,6 @@ def test_regression_main_score_may_be_the_error():
     assert "not above" in task.failure(spread, {"mse": 0.3}, {"mse": 0.2})
 
 
-def test_pair_features_have_two_segments():
-    task = classification(pair=True)
-    assert task.text_names == ("text", "text_pair")
-    rows = task.featurize(
-        [Example("0", ("good movie", "bad"), "a")], common.tokenizer(), 16
-    )
-    assert rows.inputs["segment_ids"][0].tolist() == [0, 0, 0, 0, 1, 1]
-
-
 def test_the_threshold_is_the_best_one_on_other_examples():
     labels = ("x", "y", "z")
     task = MultiLabel(name="m", source=None, labels=labels, tune_threshold=True)
