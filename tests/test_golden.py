@@ -228,6 +228,7 @@ CHANGED = {("records", "--vocab_size"): 30522}
 GONE = {
     *(("run_finetuning", f"--{name}") for name in FinetuneConfig.REMOVED),
     *(("run_pretraining", f"--{name}") for name in PretrainConfig.REMOVED),
+    ("records", "--tfds_data_dir"),
 }
 
 

@@ -16,10 +16,11 @@ from electra_tf import cli, files
 from electra_tf.analysis.alignment import distance
 from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
+from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
-from electra_tf.tasks.tables import json_lines, read_text
+from electra_tf.tasks.tables import read_text
 
 AGGREGATES = {"mean": np.mean, "sum": np.sum, "worst": np.min}
 # Weights of the grid search, relative to the ratio of the scores' standard deviations.
@@ -57,7 +58,7 @@ def read(path: str) -> list[NBest]:
     exist.
     """
     found = []
-    for number, row in json_lines(read_text(path), path)[1]:
+    for number, row in json_rows(read_text(path).split("\n"), path):
         where = f"{path}, line {number}"
         files.check_shape(row, _SHAPE, where)
         hypotheses = [

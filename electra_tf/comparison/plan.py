@@ -41,7 +41,7 @@ _MAY_DIFFER = {
     PretrainConfig: (
         *("model_dir", "seed", "overwrite", "dry_run", "num_processes"),
         # Locations of the data; `Plan.settings` compares its hash.
-        *("corpus", "tfds_data_dir", "vocab_file", "records", "eval_records"),
+        *("corpus", "text_column", "vocab_file", "records", "eval_records"),
         "data_dir",
         *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
         *("distribution", "tpu", "steps_per_execution", "remat", "profile"),

@@ -506,6 +506,7 @@ class PretrainConfig:
     # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
         "damaged_records": "stop",
+        "tfds_data_dir": None,
         "generator_clip_norm": None,
         "adam_beta_1": 0.9,
         "clipping": "after_reduction",

@@ -15,7 +15,7 @@ _SETTINGS = (
 )
 _FILTERS = (
     *("dedup", "near_similarity", "min_characters", "max_characters"),
-    *("min_letters", "max_repeated_lines"),
+    *("min_letters", "max_repeated_lines", "decontaminate"),
 )
 
 
@@ -78,6 +78,11 @@ class RecordsConfig(CorpusFlags):
         "earlier documents: menus, templates. 0.3 is usual.",
         min=0,
         max=1,
+    )
+    decontaminate: tuple[str, ...] = field(
+        (),
+        "Evaluation texts, given as in --corpus: leave out documents that share 13 "
+        "consecutive words with them.",
     )
     beam: str = field(
         "",

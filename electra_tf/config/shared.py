@@ -35,13 +35,14 @@ class CorpusFlags(Group):
 
     corpus: tuple[str, ...] = field(
         ("installed",),
-        "Text, comma-separated: files (UTF-8, or .gz), folders, patterns such as "
-        "'books/**/*.txt', tfds:NAME[:SPLIT[:FEATURE]], or installed, the "
-        "documentation of the installed Python packages.",
+        "Text, comma-separated: files (UTF-8, .jsonl, .csv, .tsv or .parquet; also "
+        "with .gz, .bz2, .xz or .zst), folders, patterns such as 'books/**/*.txt', "
+        "tfds:NAME[:SPLIT[:FEATURE]], or installed, the documentation of the "
+        "installed Python packages.",
         resumable=True,
     )
-    tfds_data_dir: str | None = field(
-        None, "Folder of prepared TensorFlow Datasets.", resumable=True
+    text_column: str = field(
+        "text", "Column of tables with the documents.", resumable=True
     )
     vocab_file: str | None = field(
         None,

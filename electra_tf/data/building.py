@@ -33,7 +33,7 @@ _MANY_UNKNOWN = 0.01
 _VOCABULARY_BYTES = 256 << 20
 _FEW_TOKENS = 0.75
 # Options of both `prepare_vocabulary` and `build_records`.
-_COMMON_OPTIONS = ("lower_case", "strip_accents", "tfds_data_dir", "overwrite", "log")
+_COMMON_OPTIONS = ("lower_case", "strip_accents", "text_column", "overwrite", "log")
 
 
 def main(config: RecordsConfig) -> None:
@@ -48,6 +48,7 @@ def main(config: RecordsConfig) -> None:
             f"--beam needs an --output_dir that all workers see as a folder, such as a "
             f"network disk or a mounted bucket; got {folder}."
         )
+    paths.make_folder(folder)
     if paths.exists(paths.join(folder, records.MANIFEST)) and not config.overwrite:
         raise UserError(f"{folder} holds records; --overwrite replaces them.")
     with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as local:
@@ -93,7 +94,7 @@ def build_records(
     vocabulary: Vocabulary,
     num_processes: int = 0,
     overwrite: bool = False,
-    tfds_data_dir: str | None = None,
+    text_column: str = "text",
     beam: str = "",
     log: Log = note,
     **settings: Any,
@@ -121,7 +122,7 @@ def build_records(
         sources = corpora.open_corpus(
             corpus,
             blank_lines_separate=chosen.blank_lines_separate,
-            tfds_data_dir=tfds_data_dir,
+            text_column=text_column,
             log=log,
         )
         corpus_sha256 = corpora.corpus_hash(sources)
@@ -137,6 +138,9 @@ def build_records(
         "vocabulary_sha256": vocabulary.sha256,
         **chosen.settings,
     }
+    if chosen.decontaminate:
+        evaluation = corpora.open_corpus(chosen.decontaminate, text_column=None)
+        wanted["decontaminate"] = corpora.corpus_hash(evaluation)
     if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
         raise unreadable
     with files.owned(folder, log):
@@ -146,8 +150,6 @@ def build_records(
         _keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
         unit_bytes = int(chosen.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
-        if warning := corpora.about_long_documents(sources):
-            log(warning)
         planned = units.plan_units(sources, unit_bytes)
         documents = itertools.chain.from_iterable(u.documents() for u in planned)
         if chosen.filters:
@@ -332,7 +334,7 @@ def prepare_vocabulary(
     lower_case: bool = True,
     strip_accents: bool = True,
     overwrite: bool = False,
-    tfds_data_dir: str | None = None,
+    text_column: str = "text",
     log: Log = note,
 ) -> Vocabulary:
     """Loads the vocabulary file, or trains it on the corpus if it does not exist.
@@ -351,7 +353,7 @@ def prepare_vocabulary(
     settings = {**casing, "size": size}
     sources = []
     if overwrite or not (path.parent / records.MANIFEST).exists():
-        sources = corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir)
+        sources = corpora.open_corpus(corpus, text_column=text_column)
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
     about = path.with_name(f"{path.name}.json")
     with files.owned(path.parent, log):
@@ -360,7 +362,7 @@ def prepare_vocabulary(
             return vocabulary
         started = time.monotonic()
         log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
-        sources = sources or corpora.open_corpus(corpus, tfds_data_dir=tfds_data_dir)
+        sources = sources or corpora.open_corpus(corpus, text_column=text_column)
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
         tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))

@@ -1,4 +1,4 @@
-"""Text sources: files, TensorFlow Datasets, and the installed packages.
+"""Text sources: files, tables, TensorFlow Datasets, and the installed packages.
 
 ``open_corpus`` converts specs to sources, which yield documents: iterables of stripped
 lines that are not empty. Plain files can be split into byte ranges for several
@@ -7,30 +7,29 @@ processes; ``spool`` writes other sources to a plain file first.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import glob
-import gzip
 import hashlib
 import itertools
 import math
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.data import installed, paths
+from electra_tf.data import installed, paths, tables
 from electra_tf.errors import UserError
 
-LONG_DOCUMENT = 64 << 20
-SUFFIXES = (".txt", ".txt.gz", ".md", ".rst")
+SUFFIXES = (".txt", ".md", ".rst")
+# Tables have a document per row.
+TABLES = (*tables.READERS, ".parquet")
 _BOM = b"\xef\xbb\xbf"
+_NESTED = (".json", ".jsonl", ".parquet")
 _BLOCK = 1 << 16
+_COMPRESSION = 4  # Typical of text.
 _LONG_LINE = 1 << 20
 _HELD = 1 << 20  # Characters of a document to hold in memory.
 
@@ -44,20 +43,22 @@ def open_corpus(
     sources: Sequence[str] = ("installed",),
     *,
     blank_lines_separate: bool = True,
-    tfds_data_dir: str | None = None,
+    text_column: str | None = "text",
     log: Log | None = None,
 ) -> list[Source]:
     r"""Returns the unique sources of the specs in a fixed order.
 
     Args:
-        sources: files (UTF-8, or gzip if the name ends in ``.gz``), folders, glob
-            patterns (``**`` is recursive), ``tfds:NAME[:SPLIT[:FEATURE]]``, or
-            ``installed``, the documentation of the installed Python packages. Folders
-            are searched recursively for ``SUFFIXES`` in any case, sorted by relative
-            path, without hidden files.
+        sources: files (plain UTF-8, or a table if the name ends in one of ``TABLES``;
+            compressed if it ends in one of ``paths.PACKED``), folders, glob patterns
+            (``**`` is recursive), ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``,
+            the documentation of the installed Python packages. Folders are searched
+            recursively for ``SUFFIXES``, or else for ``TABLES``, in any case, sorted
+            by relative path, without hidden files.
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
-        tfds_data_dir: folder of prepared TensorFlow Datasets.
+        text_column: column of tables. None reads all strings of JSON Lines and
+            Parquet, and other tables as plain text.
         log: receives a warning about skipped files of folders.
 
     Raises ``ValueError`` if a spec matches nothing or an empty file.
@@ -78,12 +79,16 @@ def open_corpus(
         if spec == "installed":
             opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
-            opened[spec] = _tfds(spec, tfds_data_dir)
+            opened[spec] = _tfds(spec)
         else:
             for path in _files(spec, skipped):
-                text = Text.open(path, blank_lines_separate=blank_lines_separate)
+                is_table = paths.suffix(path) in (TABLES if text_column else _NESTED)
+                if is_table:
+                    source = _table(path, text_column)
+                else:
+                    source = Text.open(path, blank_lines_separate=blank_lines_separate)
                 same = path if paths.is_remote(path) else os.path.realpath(path)
-                opened.setdefault(same, text)
+                opened.setdefault(same, source)
     if not opened:
         raise UserError("the corpus is empty: no sources were given")
     if skipped and log:
@@ -91,7 +96,7 @@ def open_corpus(
         log(
             f"warning: not read, since their names do not end in "
             f"{', '.join(SUFFIXES)}: {', '.join(skipped[:3])}{rest}. A pattern such as "
-            "'FOLDER/**' reads files of any name as plain text."
+            "'FOLDER/**' reads files of any name, as tables or plain text."
         )
     return list(opened.values())
 
@@ -112,14 +117,17 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
             for path in sorted(below, key=lambda path: path.parts)
             if not any(part.startswith(".") for part in path.parts)
         ]
-        matches = [str(p) for p in visible if p.name.lower().endswith(SUFFIXES)]
+        texts, tabular = (
+            [str(path) for path in visible if paths.suffix(path) in suffixes]
+            for suffixes in (SUFFIXES, TABLES)
+        )
+        matches = texts or tabular
         others = {str(p) for p in visible if p.is_file()}.difference(matches)
         skipped += sorted(others)
-        problem = f"the folder has no file ending in {', '.join(SUFFIXES)}"
+        known = ", ".join((*SUFFIXES, *TABLES))
+        problem = f"the folder has no file ending in {known}"
     else:
-        is_plain = not paths.is_remote(spec)
-        matches = glob.glob(spec, recursive=True) if is_plain else paths.matching(spec)
-        matches = sorted(matches)
+        matches = paths.matching(spec)
         problem = (
             "not a file or folder, and no file matches it as a pattern. Sources are "
             "files, folders, patterns, tfds:NAME, or the word installed"
@@ -142,10 +150,11 @@ def corpus_hash(sources: Sequence[Source]) -> str:
 def shareable(
     sources: Sequence[Source], work: Path, small: int, log: Log
 ) -> Iterator[Text]:
-    """Yields the sources as ``Text``; spools all but plain and small gzip files."""
+    """Yields the sources as ``Text``; spools tables and large compressed files."""
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
-        if not source.needs_spool or 0 < source.size <= small:
+        is_small = isinstance(source, Text) and source.size <= small
+        if is_small or not source.needs_spool:
             yield source
         elif path.exists():
             yield Text.open(path, name=source.name)
@@ -168,28 +177,14 @@ def spool(source: Source, path: files.AnyPath, log: Log) -> Text:
     return Text.open(path, name=source.name)
 
 
-def about_long_documents(texts: Sequence[Text]) -> str:
-    """Returns a warning about files that start with a very long document, or ""."""
-    long = [text.name for text in texts if text.begins_with_document(LONG_DOCUMENT)]
-    if not long:
-        return ""
-    more = f" (and in {len(long) - 1} more files)" if len(long) > 1 else ""
-    return (
-        f"warning: no blank line in the first {LONG_DOCUMENT >> 20} MB of {long[0]}"
-        f"{more}: check that it is one document. Blank lines separate documents; "
-        "--noblank_lines_separate makes each file a document. One process builds a "
-        "document, into one shard."
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """A source that is not a file; ``fingerprint`` identifies its text."""
+    """A source that is not a text file; ``fingerprint`` identifies its text."""
 
     name: str
     documents: Callable[[], Iterator[Document]]
     fingerprint: Callable[[], str]
-    size = 0  # Unknown.
+    size: int = 0  # 0 if it is unknown.
     needs_spool = True
 
     def lines(self) -> Iterator[str]:
@@ -211,7 +206,7 @@ class LongDocument:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text:
-    """Bytes [start, end) of a UTF-8 file, plain or gzip.
+    """Bytes [start, end) of a UTF-8 file, plain or compressed.
 
     A document belongs to the range that contains its first byte, so adjacent ranges
     yield every document exactly once. Only plain files are split.
@@ -231,18 +226,11 @@ class Text:
         name: str | None = None,
         blank_lines_separate: bool = True,
     ) -> Text:
-        """Returns a whole file; reads the size of a gzip file from its last bytes."""
-        size, path = paths.size(path), str(path)
-        if path.lower().endswith(".gz"):
-            with paths.open_bytes(path) as file:
-                file.seek(max(0, size - 4))
-                unpacked = int.from_bytes(file.read(4), "little")
-            # The field is the size modulo 2**32, and arbitrary in a damaged file.
-            size = min(max(size, unpacked), 20 * size)
+        """Returns a whole file."""
         return cls(
-            name=name or path,
-            path=path,
-            end=size,
+            name=name or str(path),
+            path=str(path),
+            end=_text_size(str(path)),
             blank_lines_separate=blank_lines_separate,
         )
 
@@ -254,7 +242,7 @@ class Text:
     @property
     def is_packed(self) -> bool:
         """Whether the file is compressed; its size is then an estimate."""
-        return self.path.lower().endswith(".gz")
+        return paths.is_packed(self.path)
 
     @property
     def needs_spool(self) -> bool:
@@ -264,15 +252,6 @@ class Text:
     def fingerprint(self) -> str:
         """Computes the SHA-256 of the file."""
         return paths.sha256(self.path)
-
-    def begins_with_document(self, size: int) -> bool:
-        """Whether a splittable file has no blank line in the first ``size`` bytes."""
-        if self.needs_spool or not self.blank_lines_separate or self.size <= size:
-            return False
-        with self._open() as file:
-            lines = _read_lines(file, 0, self.path)
-            first = itertools.takewhile(lambda line: line[0] < size, lines)
-            return all(text for _, text in first)
 
     def split(self, size: int) -> list[Text]:
         """Splits into ranges of about ``size`` bytes, if possible."""
@@ -291,7 +270,7 @@ class Text:
         Raises ``ValueError`` if the file is damaged or not UTF-8.
         """
         limit = math.inf if self.is_packed else self.end
-        with self._open() as file:
+        with paths.open_unpacked(self.path) as file:
             # Start one line earlier: a document may start at the range's first line.
             lines = _read_lines(file, _line_start(file, self.start), self.path)
             document: list[str] = []
@@ -322,33 +301,18 @@ class Text:
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of all documents, with "" after each, in one read."""
-        with self._open() as file:
+        with paths.open_unpacked(self.path) as file:
             texts = (text for _, text in _read_lines(file, 0, self.path))
             for has_text, lines in itertools.groupby(texts, bool):
                 if has_text:
                     yield from lines
                     yield ""
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[BinaryIO]:
-        with paths.open_bytes(self.path) as file:
-            if not self.is_packed:
-                yield file
-                return
-            try:
-                with gzip.open(file) as unpacked:
-                    yield unpacked
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise UserError(
-                    f"{self.path}: not a whole gzip file ({error}). Compress it again, "
-                    "or give the uncompressed text."
-                ) from error
-
     def _is_over(self, text: str) -> bool:
         return self.blank_lines_separate and not text
 
     def _lines_from(self, position: int) -> Iterator[str]:
-        with self._open() as file:
+        with paths.open_unpacked(self.path) as file:
             for _, text in _read_lines(file, position, self.path):
                 if text:
                     yield text
@@ -359,7 +323,77 @@ class Text:
 Source = Text | Generated
 
 
-def _tfds(spec: str, data_dir: str | None) -> Generated:
+def _text_size(path: str) -> int:
+    """Returns the size of a file; estimates the text of a compressed one."""
+    size = paths.size(path)
+    if path.lower().endswith(".gz"):
+        with paths.open_bytes(path) as file:
+            file.seek(max(0, size - 4))
+            unpacked = int.from_bytes(file.read(4), "little")
+        # The field is the size modulo 2**32, and arbitrary in a damaged file.
+        return min(max(size, unpacked), 20 * size)
+    return _COMPRESSION * size if paths.is_packed(path) else size
+
+
+def _table(path: str, column: str | None) -> Generated:
+    """Returns a table; each row is a document."""
+    number_of = "row" if paths.suffix(path) == ".parquet" else "line"
+
+    def documents() -> Iterator[Document]:
+        with paths.open_unpacked(path) as file:
+            if number_of == "row":
+                rows = tables.parquet_rows(file, path, column)
+            else:
+                lines = _table_lines(file, path)
+                rows = tables.READERS[paths.suffix(path)](lines, path)
+            for number, row in rows:
+                where = f"{path}, {number_of} {number}"
+                if column is None:
+                    text = "\n".join(_strings(row))
+                elif column not in row:
+                    raise UserError(
+                        f"{where}: no column {column!r}. The columns are "
+                        f"{tables.listed(row)}: choose one with --text_column."
+                    )
+                elif not isinstance(text := row[column], str):
+                    raise UserError(
+                        f"{where}: column {column!r} must hold a text, "
+                        f"got {text!r:.60}."
+                    )
+                if document := _document(text):
+                    yield document
+
+    return Generated(
+        path, documents, lambda: f"{paths.sha256(path)} {column}", _text_size(path)
+    )
+
+
+def _table_lines(file: BinaryIO, path: str) -> Iterator[str]:
+    """Yields the decoded lines of a file, with their line breaks."""
+    position = 0
+    for raw in file:
+        text = raw.removeprefix(_BOM) if position == 0 else raw
+        yield _decoded(text, position + len(raw) - len(text), path)
+        position += len(raw)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yields the strings of nested dicts and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def _document(text: str) -> list[str]:
+    # JSON can escape half of a surrogate pair, which UTF-8 cannot encode.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    lines = text.replace("\r", "\n").split("\n")
+    return [stripped for line in lines if (stripped := line.strip())]
+
+
+def _tfds(spec: str) -> Generated:
     """Returns a split of a TensorFlow Dataset; each example is a document.
 
     FEATURE defaults to the only text feature, or ``text``.
@@ -372,7 +406,7 @@ def _tfds(spec: str, data_dir: str | None) -> Generated:
         raise UserError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
     dataset, split, feature = (*parts, "", "")[:3]
     split = split or "train"
-    opened = functools.partial(_tfds_builder, spec, dataset, data_dir)
+    opened = functools.partial(_tfds_builder, spec, dataset)
 
     def documents() -> Iterator[Document]:
         builder = opened()
@@ -391,14 +425,13 @@ def _tfds(spec: str, data_dir: str | None) -> Generated:
         examples = builder.as_dataset(split=split, shuffle_files=False)
         where = f"{spec}, feature {wanted}"
         for example in examples.as_numpy_iterator():
-            lines = example[wanted].replace(b"\r", b"\n").split(b"\n")
-            if document := [t for line in lines if (t := _decoded(line, 0, where))]:
+            if document := _document(_decoded(example[wanted], 0, where)):
                 yield document
 
     return Generated(spec, documents, lambda: opened().info.full_name)
 
 
-def _tfds_builder(spec: str, dataset: str, data_dir: str | None) -> Any:
+def _tfds_builder(spec: str, dataset: str) -> Any:
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -408,16 +441,16 @@ def _tfds_builder(spec: str, dataset: str, data_dir: str | None) -> Any:
             "instead."
         ) from error
     try:
-        builder = tfds.builder(dataset, data_dir=data_dir)
+        # TensorFlow Datasets reads the variable at import only.
+        builder = tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
         raise UserError(
-            f"{spec}: TensorFlow Datasets has no dataset {dataset!r} "
-            f"(data_dir={data_dir}): {error}"
+            f"{spec}: TensorFlow Datasets has no dataset {dataset!r}: {error}"
         ) from error
     if not builder.info.splits:
         raise UserError(
             f"{spec}: not prepared in {builder.data_dir}. Prepare it on a machine with "
-            f"network (tfds build {dataset}) and give its folder as tfds_data_dir, or "
+            f"network (tfds build {dataset}) and set TFDS_DATA_DIR to its folder, or "
             "give a text file instead."
         )
     return builder
@@ -442,7 +475,11 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
     Splits lines of more than 1 MiB at spaces, to bound the memory. Does not yield empty
     parts of a split line, which would count as blank lines.
     """
-    file.seek(position)
+    if file.seekable():
+        file.seek(position)
+    else:
+        for start in range(0, position, _BLOCK):
+            file.read(min(_BLOCK, position - start))
     rest, is_part = b"", False
     while raw := rest + file.readline(_LONG_LINE - len(rest)):
         rest, is_cut = b"", len(raw) == _LONG_LINE and not raw.endswith(b"\n")
@@ -453,21 +490,21 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
             raw, rest = raw[:end], raw[end:]
         end = position + len(raw)
         text = raw.removeprefix(_BOM) if position == 0 else raw
-        text = _decoded(text, end - len(text), name)
+        text = _decoded(text, end - len(text), name).strip()
         if text or not (is_cut or is_part):
             yield position, text
         position, is_part = end, is_cut
 
 
 def _decoded(raw: bytes, position: int, name: str) -> str:
-    """Decodes and strips the line at byte ``position`` of ``name``."""
+    """Decodes the text at byte ``position`` of ``name``."""
     if b"\0" in raw:
         raise UserError(
             f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}). "
             "Give plain UTF-8 text."
         )
     try:
-        return raw.decode("utf-8").strip()
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}: not UTF-8 at byte {position + error.start} ({error.reason}). "

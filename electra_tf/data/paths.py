@@ -1,23 +1,44 @@
 """File operations for local paths and paths with a scheme, such as ``gs://``.
 
-Paths with a scheme use ``tf.io.gfile``; local paths do not import TensorFlow.
+Schemes that TensorFlow registers (``gs://``) use ``tf.io.gfile``; others (``s3://``,
+``hf://``) are read with fsspec. Local paths do not import TensorFlow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
+import importlib
 import io
+import lzma
 import os
-from pathlib import Path
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from electra_tf import files
+from electra_tf.errors import UserError
+
+# Modules that decompress files, by suffix.
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "pyarrow"}
 
 
 def is_remote(path: files.AnyPath) -> bool:
     """Whether a path has a scheme, such as ``gs://``."""
     return "://" in str(path)
+
+
+def is_packed(path: files.AnyPath) -> bool:
+    """Whether the suffix is that of a compressed file, in any case."""
+    return str(path).lower().endswith(tuple(PACKED))
+
+
+def suffix(path: files.AnyPath) -> str:
+    """Returns the suffix in lower case, without that of the compression."""
+    name = PurePath(str(path).lower())
+    return PurePath(name.stem).suffix if is_packed(path) else name.suffix
 
 
 def _gfile() -> Any:
@@ -26,14 +47,30 @@ def _gfile() -> Any:
     return tf.io.gfile
 
 
+def _system(path: files.AnyPath) -> Any:
+    """Returns ``tf.io.gfile`` or a file system of fsspec, by scheme."""
+    scheme = str(path).partition("://")[0]
+    if scheme in _gfile().get_registered_schemes():
+        return _gfile()
+    import fsspec
+
+    try:
+        return fsspec.filesystem(scheme)
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"{path}: fsspec cannot open it: {error}. For s3:// the command is: "
+            "pip install s3fs"
+        ) from error
+
+
 def exists(path: files.AnyPath) -> bool:
     """Whether a file or folder exists."""
-    return _gfile().exists(str(path)) if is_remote(path) else os.path.exists(path)
+    return _system(path).exists(str(path)) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: files.AnyPath) -> bool:
     """Whether a folder exists."""
-    return _gfile().isdir(str(path)) if is_remote(path) else os.path.isdir(path)
+    return _system(path).isdir(str(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: files.AnyPath) -> bool:
@@ -43,8 +80,13 @@ def is_file(path: files.AnyPath) -> bool:
 
 def matching(pattern: files.AnyPath) -> list[str]:
     """Lists the paths that match a glob pattern, sorted."""
-    find = _gfile().glob if is_remote(pattern) else glob.glob
-    return sorted(find(str(pattern)))
+    if not is_remote(pattern):
+        return sorted(glob.glob(str(pattern), recursive=True))
+    system = _system(pattern)
+    matches = system.glob(str(pattern))
+    if not hasattr(system, "GFile"):
+        matches = map(system.unstrip_protocol, matches)
+    return sorted(matches)
 
 
 def inside(folder: files.AnyPath, pattern: str) -> list[str]:
@@ -68,7 +110,11 @@ def parent(path: files.AnyPath) -> str:
 
 def size(path: files.AnyPath) -> int:
     """Returns the size of a file in bytes."""
-    return _gfile().stat(str(path)).length if is_remote(path) else os.path.getsize(path)
+    if not is_remote(path):
+        return os.path.getsize(path)
+    system = _system(path)
+    is_gfile = hasattr(system, "GFile")
+    return system.stat(str(path)).length if is_gfile else system.size(str(path))
 
 
 def open_bytes(path: files.AnyPath) -> BinaryIO:
@@ -77,7 +123,37 @@ def open_bytes(path: files.AnyPath) -> BinaryIO:
         return open(path, "rb")
     if not is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
-    return io.BufferedReader(_Remote(str(path)), 1 << 20)
+    system = _system(path)
+    if not hasattr(system, "GFile"):
+        return system.open(str(path), "rb")
+    return io.BufferedReader(_Remote(system.GFile(str(path), "rb")), 1 << 20)
+
+
+@contextlib.contextmanager
+def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
+    """Opens a file for reading; decompresses it by its suffix (``PACKED``).
+
+    Raises ``UserError`` if the block reads a damaged or truncated compressed file.
+    """
+    with open_bytes(path) as file:
+        if not is_packed(path):
+            yield file
+            return
+        module = importlib.import_module(PACKED[PurePath(str(path).lower()).suffix])
+        try:
+            if module.__name__ == "pyarrow":
+                yield io.BufferedReader(module.CompressedInputStream(file, "zstd"))
+            else:
+                with module.open(file) as unpacked:
+                    yield unpacked
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            # Errors of the system have a number.
+            if getattr(error, "errno", None):
+                raise
+            raise UserError(
+                f"{path}: cannot be unpacked ({error}). Compress the file again, or "
+                "give it uncompressed."
+            ) from error
 
 
 def read_bytes(path: files.AnyPath) -> bytes:
@@ -95,10 +171,10 @@ def sha256(path: files.AnyPath) -> str:
 
 
 class _Remote(io.RawIOBase):
-    """A raw Python file on top of ``tf.io.gfile``."""
+    """A raw Python file on top of ``tf.io.gfile.GFile``."""
 
-    def __init__(self, path: str):
-        self._file = _gfile().GFile(path, "rb")
+    def __init__(self, file: Any):
+        self._file = file
 
     def readable(self) -> bool:
         return True
@@ -118,6 +194,11 @@ class _Remote(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def make_folder(path: str) -> None:
+    """Makes a remote folder; raises TensorFlow's error if it cannot be written."""
+    _gfile().makedirs(path)
 
 
 def publish(folder: Path, target: str, *, last: str, replaced: str) -> None:

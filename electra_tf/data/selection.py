@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data.corpora import Document
+from electra_tf.data.corpora import Document, open_corpus
 from electra_tf.errors import UserError
 
 # Reasons to drop a document; a verdict is an index of this tuple.
@@ -30,10 +30,13 @@ REASONS = (
     "repeated_lines",
     "duplicate",
     "near_duplicate",
+    "contaminated",
 )
 KEPT = 0
 HASHES = 128
 _WORDS_IN_A_SHINGLE = 5
+# Brown et al., 2020 (GPT-3), appendix C.
+_WORDS_OF_AN_OVERLAP = 13
 _WORDS_AT_ONCE = _LINES_AT_ONCE = 4096
 _LINES_REMEMBERED = 100_000
 _RECALL = 0.99
@@ -71,6 +74,12 @@ class Reader:
     def __init__(self, settings: RecordsConfig):
         self._settings = settings
         self._min_hash = _min_hash() if settings.dedup == "near" else None
+        self._evaluation = frozenset()
+        if settings.decontaminate:
+            sources = open_corpus(settings.decontaminate, text_column=None)
+            documents = itertools.chain.from_iterable(s.documents() for s in sources)
+            hashes = itertools.chain.from_iterable(map(_overlap_hashes, documents))
+            self._evaluation = frozenset(hashes)
 
     def __call__(self, document: Document) -> tuple[int, int, np.ndarray]:
         """Returns hash, verdict of the filters, and signature.
@@ -95,6 +104,9 @@ class Reader:
             return "few_letters"
         if most < 1 and _share_of_repeated_lines(document) > most:
             return "repeated_lines"
+        evaluation = self._evaluation
+        if evaluation and not evaluation.isdisjoint(_overlap_hashes(document)):
+            return "contaminated"
         return "kept"
 
     def _signature(self, document: Document) -> np.ndarray:
@@ -147,9 +159,13 @@ def _share_of_repeated_lines(document: Document) -> float:
     return repeated / total
 
 
-def shingles(document: Document) -> Iterator[bytes]:
-    """Yields lower-cased 5-grams of words; all words of a shorter document."""
-    size = _WORDS_IN_A_SHINGLE
+def _overlap_hashes(document: Document) -> Iterator[bytes]:
+    for words in shingles(document, _WORDS_OF_AN_OVERLAP):
+        yield hashlib.blake2b(words, digest_size=8).digest()
+
+
+def shingles(document: Document, size: int = _WORDS_IN_A_SHINGLE) -> Iterator[bytes]:
+    """Yields lower-cased n-grams of words; all words of a shorter document."""
     words: list[str] = []
     is_short = True
     for line in document:
@@ -159,7 +175,7 @@ def shingles(document: Document) -> Iterator[bytes]:
             for start in range(len(words) - size + 1):
                 yield " ".join(words[start : start + size]).encode()
             words = words[1 - size :]
-    if is_short:
+    if is_short and words:
         yield " ".join(words).encode()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ import numpy as np
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
+from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
-from electra_tf.tasks import tables
 from electra_tf.tasks.metrics import wilson
+from electra_tf.tasks.tables import read_text
 
 ALL = "all"
 # Accuracy of guessing, in percent.
@@ -109,8 +111,8 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"No file {path}: correct --data.")
-        _, rows = tables.json_lines(tables.read_text(str(path)), str(path))
-        for number, row in rows[:limit]:
+        rows = json_rows(read_text(str(path)).split("\n"), str(path))
+        for number, row in itertools.islice(rows, limit):
             sides = [row.get(f"sentence_{side}") for side in ("good", "bad")]
             if not all(isinstance(side, str) and side for side in sides):
                 raise UserError(

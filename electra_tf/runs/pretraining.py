@@ -304,7 +304,7 @@ def _open_corpus(config: PretrainConfig) -> list[Source]:
     return open_corpus(
         config.data.corpus,
         blank_lines_separate=config.data.blank_lines_separate,
-        tfds_data_dir=config.data.tfds_data_dir,
+        text_column=config.data.text_column,
     )
 
 

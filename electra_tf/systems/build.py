@@ -77,7 +77,7 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         eval_fraction=data.eval_fraction,
         seed=config.run.seed,
         num_processes=data.num_processes,
-        tfds_data_dir=data.tfds_data_dir,
+        text_column=data.text_column,
         **shared,
     )
 

@@ -18,8 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from electra_tf.data import paths
+from electra_tf.data.tables import READERS
 from electra_tf.errors import UserError
-from electra_tf.tasks.tables import READERS, read_table, read_text, require_columns
+from electra_tf.tasks.tables import read_table, read_text, require_columns
 
 CONLLU_COLUMNS = (
     *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
@@ -111,7 +113,7 @@ class SentenceSource:
         if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
         labeled = split not in self.unlabeled
-        if path.removesuffix(".gz").endswith(tuple(READERS)):
+        if paths.suffix(path) in READERS:
             return list(self._table(path, labeled))
         sentences = list(self._columns(path, labeled))
         if not sentences:
@@ -119,7 +121,7 @@ class SentenceSource:
         return sentences
 
     def _columns(self, path: str, labeled: bool) -> Iterator[Sentence]:
-        conllu = path.removesuffix(".gz").endswith(".conllu")
+        conllu = paths.suffix(path) == ".conllu"
         # Not splitlines: words may contain its other separators, such as U+2028.
         lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
         tabs = conllu or any("\t" in line.strip(_WHITE_SPACE) for line in lines)

@@ -1,37 +1,27 @@
-"""Readers of user tables (CSV, TSV, JSON Lines) and held-out splits.
-
-CSV follows RFC 4180 (quotes, line breaks in quotes). TSV has no quoting. JSON Lines
-have one object per line. Files with the suffix .gz are decompressed.
-"""
+"""Readers of user tables (CSV, TSV, JSON Lines) and held-out splits."""
 
 from __future__ import annotations
 
 import codecs
-import csv
 import dataclasses
 import difflib
 import functools
-import gzip
 import io
 import itertools
-import json
 import math
 import random
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from electra_tf import files
+from electra_tf.data import paths
+from electra_tf.data.tables import READERS, listed
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
-csv.field_size_limit(1 << 24)
 # Rejects gzip bombs: text compresses far less.
 _MOST_TIMES_UNPACKED, _SMALL_UNPACKED = 500, 1 << 28
 # (line number, cells by column name) of each row.
 Numbered = list[tuple[int, dict[str, Any]]]
-_SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +38,15 @@ def read_text(path: str) -> str:
 
     Raises ValueError if it is empty, binary or not UTF-8, OSError if unreadable.
     """
-    raw = Path(path).read_bytes()
-    if path.endswith(".gz"):
-        raw = _unpacked(raw, path)
+    packed = paths.size(path)
+    most = max(_SMALL_UNPACKED, _MOST_TIMES_UNPACKED * packed)
+    with paths.open_unpacked(path) as file:
+        raw = file.read(most + 1 if paths.is_packed(path) else -1)
+    if paths.is_packed(path) and len(raw) > most:
+        raise UserError(
+            f"{path}: {packed:,} bytes unpack to over {most:,}. Unpack the file "
+            "first if it holds text."
+        )
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
         raise UserError(
             f"{path}: it holds UTF-16 or binary data, not UTF-8. Save text as UTF-8, "
@@ -69,105 +65,21 @@ def read_text(path: str) -> str:
     return text
 
 
-def _unpacked(packed: bytes, path: str) -> bytes:
-    most = max(_SMALL_UNPACKED, _MOST_TIMES_UNPACKED * len(packed))
-    try:
-        with gzip.open(io.BytesIO(packed)) as file:
-            raw = file.read(most + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be unpacked ({error}).") from error
-    if len(raw) > most:
-        raise UserError(
-            f"{path}: {len(packed):,} bytes unpack to over {most:,}. Unpack the file "
-            "first if it holds text."
-        )
-    return raw
-
-
 def read_table(path: str) -> Table:
     """Reads a table in the format of its suffix."""
-    kind = Path(path.removesuffix(".gz")).suffix
+    kind = paths.suffix(path)
     if kind not in READERS:
         raise UserError(
             f"{path}: unknown kind of table {kind!r}; it must end in "
-            f"{', '.join(READERS)} (or that with .gz)."
+            f"{', '.join(READERS)} (or that with {', '.join(paths.PACKED)})."
         )
-    columns, rows = READERS[kind](read_text(path), path)
+    # A carriage return alone can end a line of CSV, but not of JSON.
+    lines = io.StringIO(read_text(path), newline="" if kind == ".csv" else "\n")
+    rows = list(READERS[kind](lines, path))
     if not rows:
         raise UserError(f"{path}: there is a header but not a single row.")
+    columns = dict.fromkeys(itertools.chain.from_iterable(row for _, row in rows))
     return Table(path, tuple(columns), rows)
-
-
-def _csv(text: str, path: str) -> tuple[list[str], Numbered]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    first = text.partition("\n")[0]
-    try:
-        # Checked before parsing, which fails on quotes with another separator.
-        _require_separator([first] if "," not in first else [], path)
-        header = next(reader)
-        rows = [(reader.line_num, cells) for cells in reader if cells]
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}.") from error
-    return header, _named(header, rows, path)
-
-
-def _tsv(text: str, path: str) -> tuple[list[str], Numbered]:
-    header, *lines = text.removesuffix("\n").split("\n")
-    header = header.removesuffix("\r").split("\t")
-    numbered = ((n, line) for n, line in enumerate(lines, 2) if line.strip())
-    rows = [(n, line.removesuffix("\r").split("\t")) for n, line in numbered]
-    return header, _named(header, rows, path)
-
-
-def _require_separator(header: list[str], path: str) -> None:
-    """Raises ValueError if the only column contains another separator."""
-    for separator, name in _SEPARATORS.items():
-        if len(header) == 1 and separator in header[0]:
-            raise UserError(
-                f"{path}: the header {header[0]!r} seems to be separated by {name}s, "
-                "but .csv files are read as separated by commas, .tsv files by tabs. "
-                "Convert the file, or rename it."
-            )
-
-
-def _named(header: list[str], rows: list[tuple[int, list[str]]], path: str) -> Numbered:
-    _require_separator(header, path)
-    doubled = {name for name in header if header.count(name) > 1}
-    if doubled:
-        raise UserError(f"{path}: the header names {sorted(doubled)} twice.")
-    for number, cells in rows:
-        if len(cells) != len(header):
-            raise UserError(
-                f"{path}, line {number}: {len(cells)} cells, but the header has "
-                f"{len(header)} columns ({_listed(header)}). A text that holds the "
-                "separator must be quoted (CSV), or use JSON Lines."
-            )
-    return [(number, dict(zip(header, cells, strict=True))) for number, cells in rows]
-
-
-def json_lines(text: str, path: str) -> tuple[list[str], Numbered]:
-    """Parses JSON Lines into column names and numbered rows.
-
-    Lines end with a line feed only, since strings may contain U+2028. Blank lines are
-    skipped. Raises ValueError with the line number if a line is not a JSON object.
-    """
-    columns: dict[str, None] = {}
-    rows = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        row = files.parse_json(line, f"{path}, line {number}")
-        if not isinstance(row, dict):
-            raise UserError(
-                f"{path}, line {number}: each line must be a JSON object such as "
-                '{"text": "...", "label": "..."}.'
-            )
-        columns.update(dict.fromkeys(row))
-        rows.append((number, row))
-    return list(columns), rows
-
-
-READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": json_lines, ".json": json_lines}
 
 
 def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
@@ -177,14 +89,9 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             hint = did_you_mean(name, table.columns)
             raise UserError(
                 f"{table.path} has no column {name!r}{hint}. Its columns are "
-                f"{_listed(table.columns)}: change --{flag}. The first line must name "
+                f"{listed(table.columns)}: change --{flag}. The first line must name "
                 "the columns."
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    # Escapes newlines in quoted names: an error message has one line.
-    return ", ".join(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

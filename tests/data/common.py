@@ -1,13 +1,20 @@
 """A synthetic corpus, its records, and helpers to read them."""
 
+import bz2
+import csv
+import gzip
 import io
+import json
+import lzma
 import os
 import pathlib
 import random
 import subprocess
 import sys
 
+import pyarrow
 import tensorflow as tf
+from pyarrow import parquet
 
 from electra_tf.data.building import build_records
 from electra_tf.data.pipeline import parse_batch
@@ -25,6 +32,35 @@ def text(documents, *, seed=0, lines=12, words=20):
         "\n".join(" ".join(rng.choices(WORDS, k=words)) for _ in range(lines))
         for _ in range(documents)
     )
+
+
+def packed(name, content):
+    """Compresses bytes by the suffix of a file's name."""
+    compress = {
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
+    }
+    suffix = pathlib.Path(name).suffix.lower()
+    return compress.get(suffix, bytes)(content)
+
+
+def table(name, rows):
+    """Returns the bytes of a table of dicts, in the format of its suffix."""
+    if ".parquet" in name:
+        file = io.BytesIO()
+        parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+        return file.getvalue()
+    if ".json" in name:
+        return "\n".join(map(json.dumps, rows)).encode()
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(
+        file, rows[0], dialect="excel-tab" if "tsv" in name else "excel"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return b"\xef\xbb\xbf" + file.getvalue().encode()
 
 
 def build(corpus, folder, **options):

@@ -21,6 +21,8 @@ from tests.data.common import (
     build,
     contents,
     examples,
+    packed,
+    table,
     text,
 )
 
@@ -84,6 +86,17 @@ def test_examples_are_those_of_older_versions(options, expected, tmp_path, monke
     monkeypatch.setattr(corpora, "_HELD", 100)
     build(folder, tmp_path / "b", **options)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_the_command_reads_a_column(tmp_path):
+    rows = [{"body": document} for document in text(50).split("\n\n")]
+    path = tmp_path / "a.csv"
+    path.write_bytes(table("a.csv", rows))
+    options = {"text_column": "body", "vocab_size": 200, "num_processes": 1}
+    folder = str(tmp_path / "out")
+    building.main(RecordsConfig(corpus=(str(path),), output_dir=folder, **options))
+    assert verify(folder).corpus["documents"] == 50
+    assert len(Vocabulary.load(tmp_path / "out" / "vocab.txt")) > 100
 
 
 def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
@@ -226,32 +239,19 @@ def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path)
     assert not (tmp_path / "records").exists()
 
 
-def test_compressed_files_give_the_records_of_plain_ones(tmp_path):
-    content = text(1500)
-    (tmp_path / "a.txt").write_text(content)
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
-    plain = build(tmp_path / "a.txt", tmp_path / "plain")
-    packed = build(tmp_path / "a.txt.gz", tmp_path / "packed", shard_megabytes=1)
-    assert len(packed.train) > 1, "a compressed file is shared between processes too"
-    assert plain.corpus["documents"] == packed.corpus["documents"] == 1500
-
-
-@pytest.mark.parametrize("suffix", ["", pytest.param(".gz", marks=pytest.mark.slow)])
-def test_long_documents_are_questioned(suffix, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "LONG_DOCUMENT", 3 << 20)
-    content = text(1, lines=45_000).encode()
-    path = tmp_path / f"corpus.txt{suffix}"
-    path.write_bytes(gzip.compress(content) if suffix else content)
-    options = {"eval_fraction": 0, "shard_megabytes": 1}
-    told = []
-    build(path, tmp_path / "a", log=told.append, **options)
-    (line,) = [line for line in told if "no blank line" in line]
-    assert f"the first 3 MB of {path}: check that it is one document" in line
-    (tmp_path / "two.txt").write_bytes(content[:2_000_000] + b"\n \n" + content)
-    told.clear()
-    build(tmp_path / "two.txt", tmp_path / "b", log=told.append, **options)
-    build(path, tmp_path / "c", log=told.append, blank_lines_separate=False, **options)
-    assert not [line for line in told if "no blank line" in line]
+@pytest.mark.parametrize(
+    "name", ["a.txt.gz", "a.txt.zst", "a.jsonl.xz", "a.csv.bz2", "a.parquet"]
+)
+def test_tables_and_compressed_files_give_the_records_of_plain_ones(name, tmp_path):
+    content = text(400)
+    (tmp_path / "a.txt").write_text(f"{content}\n\n")
+    rows = [{"text": document} for document in content.split("\n\n")]
+    data = content.encode() if ".txt" in name else table(name, rows)
+    (tmp_path / name).write_bytes(packed(name, data))
+    options = {"shard_megabytes": 0.02}
+    plain = build(tmp_path / "a.txt", tmp_path / "plain", **options)
+    assert len(plain.train) > 1
+    assert build(tmp_path / name, tmp_path / "other", **options).train == plain.train
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-import gzip
 import random
 import sys
 import tracemalloc
 import types
 
+import fsspec
 import pytest
 
 from electra_tf.data import corpora
 from electra_tf.data.corpora import open_corpus, spool
+from tests.data.common import packed, table
 
 
 def documents(*specs, **options):
@@ -21,7 +22,7 @@ def write(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = content.encode() if isinstance(content, str) else content
-        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        path.write_bytes(packed(name, data))
         return path
 
     return write
@@ -39,7 +40,7 @@ def test_byte_order_mark_and_windows_line_ends(write):
     assert len(documents(path)[0][0]) == 3
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
 @pytest.mark.parametrize("separate", [True, False])
 def test_a_long_document_is_read_again_instead_of_held(
     name, separate, write, monkeypatch
@@ -86,11 +87,20 @@ def test_reading_a_long_document_takes_no_memory(write, monkeypatch):
     tracemalloc.stop()
 
 
-def test_gzip_reads_as_the_plain_file(write):
-    text = "one\ntwo\n\nthree\n"
-    path = write("a.txt.gz", text)
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_compressed_text_reads_as_the_plain_file(suffix, write):
+    text = "one\ntwo\n\nthree\n" * 9
+    path = write(f"a.txt{suffix}", text)
     assert documents(path) == documents(write("b.txt", text))
-    assert open_corpus([str(path)])[0].size >= len(text)
+    if suffix == ".gz":
+        assert open_corpus([str(path)])[0].size >= len(text)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole)  # Compressed in two parts.
+    assert documents(path) == documents(write("b.txt", text * 2))
+    for content in (whole[:-12], whole[: len(whole) // 2], b"not compressed at all"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"a\.txt\{suffix}: cannot be unpacked"):
+            documents(path)
 
 
 def test_folder_is_recursive_and_sorted_by_relative_path(write, tmp_path):
@@ -104,9 +114,7 @@ def test_folder_is_recursive_and_sorted_by_relative_path(write, tmp_path):
 def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
     """Suffixes match in any case; hidden files are not listed."""
     for name in ("a.TXT", "b.Md", "c.txt.GZ", ".hidden.json", ".git/x.json"):
-        write(name, name) if name != "c.txt.GZ" else write(
-            name, gzip.compress(name.encode())
-        )
+        write(name, name)
     said = []
     sources = open_corpus([str(tmp_path)], log=said.append)
     found = [document for source in sources for document in source.documents()]
@@ -177,16 +185,6 @@ def test_unreadable_files_are_named(name, content, message, write):
         documents(write(name, content))
 
 
-def test_damaged_gzip_is_named(write):
-    path = write("a.txt.gz", "text\n" * 1000)
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(ValueError, match=r"a\.txt\.gz: not a whole gzip file"):
-        documents(path)
-    path.write_bytes(b"not gzip at all")
-    with pytest.raises(ValueError, match=r"a\.txt\.gz: not a whole gzip file"):
-        documents(path)
-
-
 def test_missing_sources(tmp_path):
     with pytest.raises(ValueError, match="not a file or folder"):
         documents(tmp_path / "nothing.txt")
@@ -243,21 +241,23 @@ def prepared_dataset(tmp_path_factory):
     return str(folder)
 
 
-def test_tfds_examples_are_documents(prepared_dataset):
-    found = documents("tfds:toy_corpus", tfds_data_dir=prepared_dataset)
+def test_tfds_examples_are_documents(prepared_dataset, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", prepared_dataset)
+    found = documents("tfds:toy_corpus")
     assert found == [["one", "two \u00e9"]]
-    titles = documents("tfds:toy_corpus:train:title", tfds_data_dir=prepared_dataset)
+    titles = documents("tfds:toy_corpus:train:title")
     assert titles == [["T"]]
     with pytest.raises(ValueError, match="text features are"):
-        documents("tfds:toy_corpus:train:label", tfds_data_dir=prepared_dataset)
+        documents("tfds:toy_corpus:train:label")
 
 
-def test_tfds_not_prepared_says_what_to_do(tmp_path):
+def test_tfds_not_prepared_says_what_to_do(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow_datasets")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(ValueError, match=r"not prepared in .* text file instead"):
-        documents("tfds:imdb_reviews", tfds_data_dir=str(tmp_path))
+        documents("tfds:imdb_reviews")
     with pytest.raises(ValueError, match="has no dataset"):
-        documents("tfds:no_such_dataset_anywhere", tfds_data_dir=str(tmp_path))
+        documents("tfds:no_such_dataset_anywhere")
 
 
 def test_tfds_spec(monkeypatch):
@@ -269,6 +269,93 @@ def test_tfds_spec(monkeypatch):
     (source,) = open_corpus(["tfds:wiki40b/en:1.3.0:test:text"])
     with pytest.raises(AttributeError):
         source.fingerprint()
-    assert found == [(source.name, "wiki40b/en:1.3.0", None)]
+    assert found == [(source.name, "wiki40b/en:1.3.0")]
     with pytest.raises(ValueError, match="must be tfds:"):
         open_corpus(["tfds:"])
+
+
+# Tables: a document per row.
+
+ROWS = ["one\ntwo", 'a "quote", \u00e9', " ", "x\ty\r\nz"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.jsonl", "a.json.gz", "a.jsonl.zst", "a.CSV", "a.csv.xz", "a.tsv", "a.parquet"],
+)
+def test_rows_of_a_table_are_documents(name, write, tmp_path):
+    rows = ROWS if "tsv" not in name else [" one ", "two, three"]
+    rows = [{"id": number, "body": text} for number, text in enumerate(rows)]
+    path = write(name, table(name, rows))
+    lines = [[line.strip() for line in row["body"].splitlines()] for row in rows]
+    expected = [document for document in lines if any(document)]
+    assert documents(path, text_column="body") == expected
+    assert documents(tmp_path, text_column="body") == expected
+    with pytest.raises(
+        ValueError, match=rf"{name}, (line|row) [123]: no column 'text'"
+    ):
+        documents(path)
+    first, other = (
+        open_corpus([str(path)], text_column=column)[0].fingerprint()
+        for column in ("body", "id")
+    )
+    assert first != other
+    write("b.txt", "texts come first")
+    assert documents(tmp_path) == [["texts come first"]]
+
+
+def test_remote_patterns_of_tables():
+    memory = fsspec.filesystem("memory")
+    for name in ("a.jsonl", "b.jsonl.gz", "c.parquet"):
+        memory.pipe(f"/tables/{name}", packed(name, table(name, [{"text": name}])))
+    assert documents("memory://tables/*") == [
+        ["a.jsonl"],
+        ["b.jsonl.gz"],
+        ["c.parquet"],
+    ]
+    with pytest.raises(ValueError, match="not a file or folder"):
+        documents("memory://tables/*.csv")
+    with pytest.raises(ValueError, match=r"nowhere://a.*pip install"):
+        documents("nowhere://a")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "a"}\n\n{"text": 3}',
+            "line 3: column 'text' must hold a text, got 3",
+        ),
+        ("a.jsonl", '{"text": "a"}\n{"text": null}', "line 2: .*, got None"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"body": "b"}',
+            "line 2: no column .* are body: choose",
+        ),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b', "line 2: Unterminated string"),
+        ("a.jsonl", "[\n", "line 1: "),
+        ("a.jsonl", b"\x00\x01", "looks binary"),
+        ("a.csv", b"text\ncaf\xe9", "not UTF-8 at byte 8"),
+        ("a.csv", "text,id\na,1\nb", "line 3: 1 cells, but the header has 2"),
+        ("a.csv", "", "the file is empty"),
+        (
+            "a.parquet",
+            table("a.parquet", [{"text": "a"}])[:-9],
+            "not a whole Parquet file",
+        ),
+        (
+            "a.parquet",
+            table("a.parquet", [{"text": "a"}, {"text": None}]),
+            "row 2: .*, got None",
+        ),
+        ("a.parquet", table("a.parquet", [{"text": 3}]), "row 1: .*, got 3"),
+    ],
+)
+def test_unreadable_tables_are_named(name, content, message, write):
+    with pytest.raises(ValueError, match=rf"a\.\w+[,:] {message}"):
+        documents(write(name, content))
+
+
+def test_half_a_surrogate_pair_in_json_is_replaced(write):
+    assert documents(write("a.jsonl", '{"text": "a \\ud83d b"}')) == [["a ? b"]]

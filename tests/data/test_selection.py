@@ -1,5 +1,6 @@
 """Document filters and deduplication."""
 
+import json
 import random
 import shutil
 import sys
@@ -19,7 +20,7 @@ from electra_tf.data.selection import (
     rows_in_a_band,
     shingles,
 )
-from tests.data.common import WORDS, build, contents, examples, text
+from tests.data.common import WORDS, build, contents, examples, packed, table, text
 from tests.data.test_building import killed_after
 
 
@@ -73,6 +74,32 @@ def test_shingles():
     ]
     assert [*shingles(["a", "b-c"])] == [b"a b c"]
     assert len([*shingles(["\u4e2d\u6587" * 5])]) == 6
+
+
+def test_evaluation_text_is_found_in_any_format(tmp_path):
+    words = WORDS[:13]
+    (tmp_path / "a.tsv").write_text(f"id\ttext\n1\t{' '.join(WORDS[20:40])}\tragged")
+    nested = {"data": [{"question": " ".join(words).upper() + "?", "answers": []}]}
+    (tmp_path / "b.json").write_text(json.dumps(nested))
+    (tmp_path / "c.txt.gz").write_bytes(packed("c.gz", b"A short text."))
+    documents = [
+        ["before", " ".join(words[:6]) + ",", " ".join(words[6:]) + " after"],
+        [" ".join(words[:12])],
+        [" ".join(WORDS[15:50])],
+        ["a SHORT text"],
+        ["a short text", "in another one"],
+        ["--"],
+    ]
+    found = verdicts(documents, decontaminate=(str(tmp_path / "*"),), min_characters=3)
+    kinds = [
+        "contaminated",
+        "kept",
+        "contaminated",
+        "contaminated",
+        "kept",
+        "too_short",
+    ]
+    assert found == kinds
 
 
 def jaccard(one, other):
@@ -167,6 +194,20 @@ def test_records_are_those_of_the_text_that_is_kept(corpus, tmp_path):
         build(corpus, tmp_path / "a")
 
 
+def test_records_without_evaluation_text(corpus, tmp_path):
+    evaluation = tmp_path / "evaluation.txt"
+    evaluation.write_text(text(300).split("\n\n")[7].splitlines()[3])
+    told = []
+    options = {"decontaminate": [str(evaluation)], "log": told.append}
+    manifest = build(corpus, tmp_path / "a", **options)
+    assert manifest.corpus["contaminated"] == 2, "the document and its copy"
+    assert any("2 contaminated" in line for line in told)
+    assert build(corpus, tmp_path / "a", **options) == manifest
+    evaluation.write_text("another evaluation text")
+    with pytest.raises(ValueError, match="decontaminate is '"):
+        build(corpus, tmp_path / "a", **options)
+
+
 def test_near_duplicates_go_across_files_and_units(corpus, tmp_path):
     pytest.importorskip("datasketch")
     options = {"dedup": "near", "shard_megabytes": 0.02}
@@ -206,8 +247,15 @@ def test_beam_builds_the_same_records(corpus, tmp_path):
     for flags, dedup in (("", "none"), (apart, "near")):
         options = {"dedup": dedup, "shard_megabytes": 0.02}
         local, piped = tmp_path / f"local{flags}", tmp_path / f"beam{flags}"
-        build(corpus, local, **options)
-        build(corpus, piped, beam=f"--runner=DirectRunner {flags}", **options)
+        source = corpus
+        if not flags:
+            source = tmp_path / "table.jsonl.zst"
+            texts = [path.read_text() for path in sorted(corpus.iterdir())]
+            rows = [{"text": text} for text in "\n\n".join(texts).split("\n\n")]
+            source.write_bytes(packed(source, table(source.name, rows)))
+            options["decontaminate"] = [str(corpus / "b.txt")]
+        build(source, local, **options)
+        build(source, piped, beam=f"--runner=DirectRunner {flags}", **options)
         assert contents(local) == contents(piped)
 
 
