@@ -9,18 +9,15 @@ examples have one segment. In the others, the first has at most about half the t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from electra_tf.errors import UserError
 
 Line = Sequence[int]
-# (queued lines, budget of the first segment, max_seq_length, rng) -> (first segment,
-# second segment, lines that stay queued).
-Splitter = Callable[
-    [list[Line], int, int, random.Random], tuple[np.ndarray, np.ndarray, list[Line]]
-]
+# First segment, second segment, lines that stay queued.
+Split = tuple[np.ndarray, np.ndarray, list[Line]]
 
 SINGLE_SEGMENT_RATE = 0.1
 SHORT_TARGET_RATE = 0.05
@@ -64,9 +61,9 @@ class ExampleBuilder:
         rng: random.Random,
         segmenting: str = "carry",
     ):
-        if segmenting not in SEGMENTING:
+        if segmenting not in ("carry", "original"):
             raise UserError(
-                f"segmenting must be one of {sorted(SEGMENTING)}, got {segmenting!r}"
+                f"segmenting must be 'carry' or 'original', got {segmenting!r}"
             )
         if max_seq_length < MIN_TARGET:
             raise UserError(
@@ -75,7 +72,7 @@ class ExampleBuilder:
         self._max_seq_length = max_seq_length
         self._cls, self._sep = np.array([[cls_id], [sep_id]], np.int32)
         self._rng = rng
-        self._split = SEGMENTING[segmenting]
+        self._split = split_carry if segmenting == "carry" else split_original
         self._queue: list[Line] = []
         self._queued = 0
         self._target = max_seq_length
@@ -120,7 +117,7 @@ class ExampleBuilder:
 
 def split_original(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
-) -> tuple[np.ndarray, np.ndarray, list[Line]]:
+) -> Split:
     """Assigns each line to a segment, then truncates both, as the original does.
 
     A line joins the first segment if that is empty or stays below its budget. With
@@ -145,7 +142,7 @@ def split_original(
 
 def split_carry(
     lines: list[Line], budget: int, max_seq_length: int, rng: random.Random
-) -> tuple[np.ndarray, np.ndarray, list[Line]]:
+) -> Split:
     """Splits in text order; the rest stays queued.
 
     Deviation: the first segment takes leading lines by the original's conditions, the
@@ -168,6 +165,3 @@ def split_carry(
     end = min(len(tokens), max(cut, max_seq_length - 3))
     rest = tokens[end:]
     return tokens[:cut], tokens[cut:end], [rest] if len(rest) else []
-
-
-SEGMENTING: dict[str, Splitter] = {"carry": split_carry, "original": split_original}

@@ -25,6 +25,8 @@ _POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 # Geometric distribution of the words in a span (SpanBERT).
 _SPAN_P, _MAX_SPAN = 0.2, 10
 
+_RARITY_POWER = 0.5  # A token that occurs n times has the weight (n + 1)^-0.5.
+
 _ONE_BEFORE = [[0, 0], [1, 0]]  # Prepends one False (or 0) to each row.
 
 # SplitMix64. Unlike ``tf.random.stateless_*`` it takes one key per row in a single
@@ -298,7 +300,6 @@ class Masking:
         continuation: [V] booleans, True for pieces that continue a word ("##ing");
             required for ``"whole_words"`` and ``"spans"``.
         token_counts: [V] token frequencies; required for ``"rare_tokens"``.
-        rarity_power: exponent p of the ``"rare_tokens"`` weight (count + 1)^-p.
 
     Raises ``ValueError`` if ``rule`` or ``select`` is unknown or lacks an argument, the
     rate is out of range, or P is too small for the rate.
@@ -330,7 +331,6 @@ class Masking:
         select: str = "tokens",
         continuation: Sequence[bool] | None = None,
         token_counts: Sequence[int] | None = None,
-        rarity_power: float = 0.5,
     ):
         if not isinstance(mask_rate, LinearMaskRate):
             mask_rate = LinearMaskRate(mask_rate, mask_rate)
@@ -376,7 +376,7 @@ class Masking:
                     "frequencies of the training text."
                 )
             counts = tf.constant(list(token_counts), tf.float64)
-            self._log_weights = -rarity_power * tf.math.log(counts + 1.0)
+            self._log_weights = -_RARITY_POWER * tf.math.log(counts + 1.0)
 
     def __call__(
         self,

@@ -178,22 +178,20 @@ def train_vocabulary(
     *,
     lower_case: bool = True,
     strip_accents: bool = True,
-    limit_alphabet: int | None = None,
 ) -> list[str]:
     """Trains a WordPiece vocabulary with Hugging Face ``tokenizers``.
 
     The result is deterministic and does not depend on the order of the lines, because
-    the trainer starts from a sorted alphabet. Tokens have at most 64 characters.
+    the trainer starts from a sorted alphabet. Tokens have at most 64 characters. The
+    alphabet has the ``size // 16`` most frequent characters, between 64 and 1000. CJK
+    characters and punctuation join it until it covers 99.9 % of the text, up to half of
+    ``size``. Other characters become [UNK].
 
     Args:
         lines: text; read twice, so an iterator is copied to a list.
         size: number of tokens; fewer are returned if the text has no more pairs.
         lower_case: lower-cases the text.
         strip_accents: removes accents if ``lower_case``.
-        limit_alphabet: number of most frequent characters to keep; others become
-            [UNK]. Defaults to ``size // 16``, between 64 and 1000. The default then
-            adds CJK characters and punctuation until the alphabet covers 99.9 % of the
-            text, up to half of ``size``.
 
     Returns:
         Special tokens, ``[PAD]`` first; characters, then characters inside words
@@ -218,10 +216,7 @@ def train_vocabulary(
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     counts = _counted_characters(lines, tokenizer.normalizer)
-    alphabet = list(counts)[:limit_alphabet]
-    if limit_alphabet is None:
-        alphabet = _default_alphabet(counts, size)
-    alphabet.sort()
+    alphabet = sorted(_alphabet(counts, size))
     inside = [f"##{part}" for part in alphabet if not _stands_alone(part)]
     fixed = [*SPECIAL_TOKENS, *alphabet, *inside]
     if not alphabet:
@@ -260,7 +255,7 @@ def _counted_characters(lines: Iterable[str], normalizer: Any) -> dict[str, int]
     return {part: counts[part] for part in order if counts[part] >= _MIN_FREQUENCY}
 
 
-def _default_alphabet(counts: dict[str, int], size: int) -> list[str]:
+def _alphabet(counts: dict[str, int], size: int) -> list[str]:
     order = list(counts)
     limit = min(1000, max(64, size // 16))
     alphabet, others = order[:limit], filter(_stands_alone, order[limit:])

@@ -72,12 +72,6 @@ def test_cased_keeps_case_and_accents():
     assert {"C", "\u00e9", "\u00c9"} <= set(tokens)
 
 
-def test_alphabet_is_limited_to_the_most_frequent():
-    text = ["aaaa bbb cc d"] * 2
-    tokens = train_vocabulary(text, 9, limit_alphabet=2)
-    assert tokens == [*SPECIAL_TOKENS, "a", "b", "##a", "##b"]
-
-
 def unknown_share(text, tokens):
     """Returns the share of characters that are not tokens."""
     known = set(tokens)
