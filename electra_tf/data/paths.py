@@ -58,8 +58,7 @@ def _system(path: files.AnyPath) -> Any:
         return fsspec.filesystem(scheme)
     except (ImportError, ValueError) as error:
         raise UserError(
-            f"{path}: fsspec cannot open it: {error}. For s3:// the command is: "
-            "pip install s3fs"
+            f"{path}: {error}. Install its file system, such as: pip install s3fs"
         ) from error
 
 

@@ -10,12 +10,14 @@ import pytest
 import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.config.pretraining import DataConfig, PretrainConfig
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import building, corpora, installed, paths, records, units
 from electra_tf.data.building import prepare_vocabulary
 from electra_tf.data.records import MANIFEST, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.systems.build import pretraining_data
 from tests.data.common import (
     VOCABULARY,
     build,
@@ -88,7 +90,7 @@ def test_examples_are_those_of_older_versions(options, expected, tmp_path, monke
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_the_command_reads_a_column(tmp_path):
+def test_the_commands_read_a_column(tmp_path):
     rows = [{"body": document} for document in text(50).split("\n\n")]
     path = tmp_path / "a.csv"
     path.write_bytes(table("a.csv", rows))
@@ -97,6 +99,9 @@ def test_the_command_reads_a_column(tmp_path):
     building.main(RecordsConfig(corpus=(str(path),), output_dir=folder, **options))
     assert verify(folder).corpus["documents"] == 50
     assert len(Vocabulary.load(tmp_path / "out" / "vocab.txt")) > 100
+    data = DataConfig(corpus=(str(path),), data_dir=str(tmp_path / "other"), **options)
+    found = pretraining_data(PretrainConfig(data=data), log=lambda message: None)
+    assert found.manifest.corpus["documents"] == 50
 
 
 def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
