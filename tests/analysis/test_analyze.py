@@ -1,9 +1,16 @@
 """The analyze command: report.html, report.json and one-line errors."""
 
+import contextlib
+import io
 import json
+import os
 import re
+import shutil
+import signal
+import subprocess
 import sys
 
+import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +27,9 @@ from tests.analysis.test_output import Document
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+HOSTILE = "<script>x()</script>"
 TEXT = (
     "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book was not good\n"
 )
@@ -31,26 +41,12 @@ def data(tmp_path_factory):
     (folder / "text.txt").write_text(TEXT * 3)
     edit = "A 1 2|||<kind>|||x|||R|||-|||0\n\n"
     (folder / "errors.m2").write_text(f"S a books was bad\n{edit}" * 8)
-    words = ["The/DT", "movie/NN", "was/VBD", "good/JJ", "to/IN", "the/DT", "song/NN"]
-    lines = "".join("\t".join(word.split("/")) + "\n" for word in words)
-    (folder / "tagged.txt").write_text(f"{lines}\n" * 8)
     return folder
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return tiny_run.save(tmp_path_factory.mktemp("run"), mask_rate=0.5)
-
-
-@pytest.fixture(scope="module")
-def flags(data):
-    """Flags that enable every section."""
-    return (
-        f"--text={data / 'text.txt'}",
-        f"--errors={data / 'errors.m2'}",
-        f"--tagged={data / 'tagged.txt'}",
-        "--sentences=8",
-    )
 
 
 def run(model, output, *flags):
@@ -65,20 +61,20 @@ def check_page(output):
     sources = [value for tag, name, value in document.attributes if name == "src"]
     assert sources
     assert all(value.startswith("data:image/png;base64,") for value in sources)
-    assert not re.search(r"https?:|url\(|@import|<script|<link", source)
-    assert "<kind>" not in source
-    assert "<kind>" in "".join(document.text)
+    assert not re.search(r"https?:|url\(|@import|<script|<link|<kind>", source)
     assert {path.name for path in output.iterdir()} == {"report.html", "report.json"}
-    return json.loads((output / "report.json").read_text())
+    return "".join(document.text), json.loads((output / "report.json").read_text())
 
 
-def test_page_and_numbers(model, flags, tmp_path, capsys):
+def test_page_and_numbers(model, data, tmp_path, capsys):
     output = tmp_path / "report"
-    assert run(model, output, *flags, "--only=errors") == 0
+    flags = (f"--text={data / 'text.txt'}", f"--errors={data / 'errors.m2'}")
+    assert run(model, output, *flags, "--only=errors", "--sentences=8") == 0
     shown = capsys.readouterr()
     assert "Does it find real errors?" in shown.out
     assert "part 1 of 1: errors" in shown.err
-    numbers = check_page(output)
+    text, numbers = check_page(output)
+    assert "<kind>" in text
     assert [*numbers] == ["model", "errors"]
     (rows, *_) = numbers["errors"].values()
     scorers = ["discriminator", "generator", "frequency", "random"]
@@ -89,15 +85,25 @@ def test_page_and_numbers(model, flags, tmp_path, capsys):
         run(model, output, *flags)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The report of mini without data, and the output of the command."""
+    output = tmp_path_factory.mktemp("mini") / "report"
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert run("mini", output, f"--inspect={HOSTILE}") == 0
+    return output, out.getvalue(), err.getvalue()
+
+
 @pytest.mark.slow
-def test_all_parts(model, flags, tmp_path, capsys):
-    output = tmp_path / "report"
-    assert run(model, output, *flags) == 0
-    shown = capsys.readouterr()
+def test_all_parts_of_mini_need_no_data(whole):
+    output, out, err = whole
     for number, name in enumerate(PARTS, 1):
-        assert f"part {number} of {len(PARTS)}: {name}" in shown.err
-    assert "left out" not in shown.err
-    numbers = check_page(output)
+        assert f"part {number} of {len(PARTS)}: {name}" in err
+    assert "left out" not in err
+    assert "nan" not in out
+    assert "439 words of the sample" in out
+    _, numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
     rows, *_ = numbers["errors"].values()
     precisions = {row["scorer"]: row["average precision"] for row in rows}
@@ -109,6 +115,49 @@ def test_all_parts(model, flags, tmp_path, capsys):
     kinds = [row["corruption"] for row in rows if row["stage"] == "scaled"]
     assert kinds == ["own generator", "unigram", "uniform"]
     assert all(0 <= row["ECE"] <= 1 for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(NAMES)} on the PATH")
+def test_a_browser_shows_the_page_from_disk(whole, tmp_path):
+    # This script counts the pictures; the page itself has no script.
+    counting = (
+        "<script>onload = () => { console.log(`${document.images.length} "
+        "pictures, ${[...document.images].filter(i => !i.naturalWidth).length} "
+        "broken, ${performance.getEntriesByType('resource').filter(e => "
+        "!e.name.startsWith('data:')).length} fetched`); }</script>"
+    )
+    page, target = tmp_path / "counted.html", tmp_path / "page.png"
+    source = (whole[0] / "report.html").read_text()
+    assert source.count("<section>") == len(PARTS)
+    page.write_text(source.replace("</head>", f"{counting}</head>"))
+    command = [
+        *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
+        *("--enable-logging=stderr", "--host-resolver-rules=MAP * ~NOTFOUND"),
+        *(f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1000,1400"),
+        *(f"--screenshot={target}", page.as_uri()),
+    ]
+    # A process group, so that one signal ends all processes of the browser.
+    with subprocess.Popen(
+        command, start_new_session=True, stderr=subprocess.PIPE, text=True
+    ) as browser:
+        try:
+            _, err = browser.communicate(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(browser.pid, signal.SIGKILL)
+    assert browser.returncode == 0, err
+    pictures = source.count("<img ")
+    assert pictures > len(PARTS)
+    # The console has the line of the script, and no error.
+    (line,) = [line for line in err.splitlines() if ":CONSOLE:" in line]
+    assert f'"{pictures} pictures, 0 broken, 0 fetched"' in line
+    pixels = matplotlib.image.imread(target)[..., :3]
+    assert pixels.shape[1] == 1000
+    colors = np.unique((pixels.reshape(-1, 3) * 255).astype(int), axis=0)
+    assert len(colors) > 100
+    # Some pixels are dark (text and pictures); most are white.
+    assert 0.01 < (pixels.min(axis=-1) < 0.9).mean() < 0.6
 
 
 def test_texts_are_escaped_and_numbers_are_plain():
@@ -177,17 +226,6 @@ def test_samples_of_the_package(model, capsys):
     assert (len(tagged), sum(len(each.words) for each in tagged)) == (40, 439)
     assert {"NOUN", "VERB", "PUNCT"} < {tag for each in tagged for tag in each.tags}
     assert "no --tagged: taking the 40 sentences" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_report_of_mini_needs_no_data(tmp_path, capsys):
-    assert run("mini", tmp_path / "report") == 0
-    shown = capsys.readouterr()
-    assert "left out" not in shown.err
-    assert "nan" not in shown.out
-    assert "439 words of the sample" in shown.out
-    numbers = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert [*numbers] == ["model", *PARTS]
 
 
 def test_models_that_cannot_be_asked(data, tmp_path):

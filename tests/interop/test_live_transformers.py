@@ -177,37 +177,27 @@ def test_pretraining_loss_and_gradients(models):
             strict=True,
         )
     )
-    count = compare_encoder(
-        pair[0], imported.discriminator, built["encoder"], gradients
-    )
-    generator = built["generator"]
-    count += compare_encoder(pair[1], imported.generator, generator.encoder, gradients)
-    for role, half, head in (
-        ("discriminator", pair[0], model.objective.head),
-        ("generator", pair[1], generator.head),
+    count = 0
+    for half, role, text_encoder, head in (
+        (pair[0], "discriminator", built["encoder"], model.objective.head),
+        (pair[1], "generator", model.generator.encoder, model.generator.head),
     ):
-        count += compare_head(half, imported.towers[role], role, head, gradients)
+        sizes = imported.towers[role].sizes
+        for rows, variables in (
+            (
+                HUGGING_FACE.encoder(sizes, "electra.", "electra."),
+                networks.encoder_variables(text_encoder),
+            ),
+            (HUGGING_FACE.head(role, sizes), networks.head_variables(head)),
+        ):
+            count += compare(half, rows, variables, gradients)
     # The five shared embedding variables were compared twice.
     assert count == len(gradients) + 5
 
 
-def torch_gradients(half):
-    named = dict(half.named_parameters())
-    return Tensors({name: p.grad.numpy() for name, p in named.items()}, "gradients")
-
-
-def compare_encoder(half, tower, encoder, gradients):
-    rows = HUGGING_FACE.encoder(tower.sizes, "electra.", "electra.")
-    wanted = torch_gradients(half).read(rows)
-    return compare(wanted, networks.encoder_variables(encoder), gradients)
-
-
-def compare_head(half, tower, role, head, gradients):
-    wanted = torch_gradients(half).read(HUGGING_FACE.head(role, tower.sizes))
-    return compare(wanted, networks.head_variables(head), gradients)
-
-
-def compare(wanted, variables, gradients):
+def compare(half, rows, variables, gradients):
+    theirs = {name: p.grad.numpy() for name, p in half.named_parameters()}
+    wanted = Tensors(theirs, "gradients").read(rows)
     assert wanted.keys() == variables.keys()
     largest = max(np.abs(value).max() for value in wanted.values())
     for name, value in wanted.items():

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from electra_tf.__main__ import main as command
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders import models
@@ -18,6 +17,7 @@ from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression, Tagging
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import TagSet
+from tests.interop.test_convert import refused, run
 from tests.tasks import common
 
 LABELS = ("neg", "n\u00e9utral", "pos")
@@ -51,7 +51,7 @@ TEXTS = {
 
 def saved(folder, task, **changes):
     """Writes a fine-tuning run of a task, with random weights."""
-    model = task.build_model(common.encoder(dropout=0.0))
+    model = task.build_model(common.encoder(dropout=0.0, layers=1))
     rng = np.random.default_rng(4)
     for variable in model.trainable_variables:
         variable.assign(variable + rng.normal(0, 0.3, variable.shape))
@@ -62,15 +62,11 @@ def saved(folder, task, **changes):
     return model
 
 
-def run(source, to, *flags):
-    assert command(["convert", f"--from={source}", f"--to={to}", *flags]) == 0
-
-
-def refused(*arguments):
-    with pytest.raises(SystemExit) as stopped:
-        run(*arguments)
-    assert "\n" not in stopped.value.code
-    return stopped.value.code
+@pytest.fixture(scope="module")
+def mood(tmp_path_factory):
+    """A classifier's run and model."""
+    folder = tmp_path_factory.mktemp("mood") / "run"
+    return folder, saved(folder, TASKS["classification"])
 
 
 def batch():
@@ -242,12 +238,12 @@ def test_heads_without_a_counterpart_are_refused_by_name(task, message, tmp_path
     assert not to.exists()
 
 
-def test_other_formats_and_the_encoder_alone(tmp_path):
-    model = saved(tmp_path / "run", TASKS["classification"])
+def test_other_formats_and_the_encoder_alone(mood, tmp_path):
+    folder, model = mood
     for flags in (["--format=keras_hub"], [], ["--format=google_tf1"]):
-        message = refused(tmp_path / "run", tmp_path / "to", *flags)
+        message = refused(folder, tmp_path / "to", *flags)
         assert "--only=discriminator" in message
-    run(tmp_path / "run", tmp_path / "encoder", "--only=discriminator")
+    run(folder, tmp_path / "encoder", "--only=discriminator")
     chosen = fields.from_flat({"encoder": str(tmp_path / "encoder")}, FinetuneConfig)
     encoder = finetuning.pretrained(chosen, lambda line: None).encoder
     for ours, other in zip(
@@ -256,9 +252,9 @@ def test_other_formats_and_the_encoder_alone(tmp_path):
         np.testing.assert_array_equal(ours, other)
 
 
-def test_configs_that_do_not_fit_their_head_are_refused(tmp_path):
-    saved(tmp_path / "run", TASKS["classification"])
-    run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
+def test_configs_that_do_not_fit_their_head_are_refused(mood, tmp_path):
+    folder, _ = mood
+    run(folder, tmp_path / "hf", "--format=hugging_face")
     path = tmp_path / "hf" / "config.json"
     config = json.loads(path.read_text())
     for change, said in (
@@ -271,4 +267,4 @@ def test_configs_that_do_not_fit_their_head_are_refused(tmp_path):
         path.write_text(json.dumps(config | change))
         assert said in refused(tmp_path / "hf", tmp_path / "in")
     path.write_text(json.dumps(config))
-    assert "--pair" in refused(tmp_path / "run", tmp_path / "in", "--pair")
+    assert "--pair" in refused(folder, tmp_path / "in", "--pair")
