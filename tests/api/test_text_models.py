@@ -1,6 +1,5 @@
 """Text models: the contract of KerasHub task classes, and additions to it."""
 
-import json
 import warnings
 
 import keras
@@ -9,20 +8,16 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.tasks import saved
+from electra_tf.tasks import Example, Question, Sentence, saved
 from electra_tf.tasks.batching import make_batch
 from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
 from tests.layers.helpers import check_config
 
-
-def data(name):
-    return {
-        "TextClassifier": (WORDS, LABELS),
-        "TokenClassifier": (WORDS, TAGS),
-        "QuestionAnswering": (QUESTIONS, ANSWERS),
-    }[name]
+DATA = {
+    "TextClassifier": (WORDS, LABELS),
+    "TokenClassifier": (WORDS, TAGS),
+    "QuestionAnswering": (QUESTIONS, ANSWERS),
+}
 
 
 @pytest.mark.slow
@@ -33,24 +28,21 @@ def test_contract(name, preset, tmp_path):
     check_config(model)
     assert model.built
     assert len(model.variables) > 10
-    (inputs, *_), *_ = model.preprocess(*data(name))
+    (inputs, *_), *_ = model.preprocess(*DATA[name])
     ids = {k: inputs[k] for k in ("input_ids", "input_mask", "segment_ids")}
     eager = model(ids)
-    symbolic = model(
-        {
-            k: keras.Input(x.shape[1:], batch_size=len(x), dtype="int32")
-            for k, x in ids.items()
-        }
-    )
-    for one, other in zip(
-        tf.nest.flatten(eager), tf.nest.flatten(symbolic), strict=True
-    ):
+    symbols = {
+        k: keras.Input(x.shape[1:], batch_size=len(x), dtype="int32")
+        for k, x in ids.items()
+    }
+    flat = map(tf.nest.flatten, (eager, model(symbols)))
+    for one, other in zip(*flat, strict=True):
         # Sizes that depend on the sequence length are unknown symbolically.
         assert len(one.shape) == len(other.shape)
         pairs = zip(one.shape, other.shape, strict=True)
         assert all(known in (None, size) for size, known in pairs)
     before = [w.copy() for w in model.get_weights()]
-    history = model.fit(*data(name), epochs=2, batch_size=2, verbose=0).history
+    history = model.fit(*DATA[name], epochs=2, batch_size=2, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert int(model.optimizer.iterations.numpy()) == 4
     changed = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
@@ -60,14 +52,13 @@ def test_contract(name, preset, tmp_path):
     assert type(loaded) is type(model)
     for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
-    texts = data(name)[0]
+    texts, exact = DATA[name][0], {"label", "tags", "words", "answer", "start"}
     found, expected = loaded.predict(texts), model.predict(texts, batch_size=3)
     assert len(found) == 4
     for one, other in zip(found, expected, strict=True):
         assert one.keys() == other.keys()
-        for key, value in one.items():
-            if key in ("label", "tags", "words", "answer", "start"):
-                assert value == other[key]
+        for key in exact & one.keys():
+            assert one[key] == other[key]
 
 
 @pytest.mark.slow
@@ -124,10 +115,10 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
     strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
     peak = 3e-4
     for arguments, options, steps in (
-        ((WORDS, LABELS, 2), {"epochs": 10}, 20),
+        ((WORDS, LABELS, 2), {"epochs": 5}, 10),
         ((WORDS, LABELS, 2), {"epochs": 10, "initial_epoch": 5}, 10),
         ((strings,), {"epochs": 5}, 10),
-        ((strings.repeat(),), {"epochs": 2, "steps_per_epoch": 15}, 30),
+        ((strings.repeat(),), {"epochs": 2, "steps_per_epoch": 10}, 20),
     ):
         before = int(optimizer.iterations.numpy())
         warmup = steps // 10
@@ -168,7 +159,7 @@ def test_a_rate_of_the_user_wins(preset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "is_global"), [*((name, False) for name in CLASSES), (CLASSES[0], True)]
+    ("name", "is_global"), [("QuestionAnswering", False), ("TextClassifier", True)]
 )
 def test_mixed_precision(name, is_global, preset):
     policy = keras.config.dtype_policy()
@@ -180,9 +171,9 @@ def test_mixed_precision(name, is_global, preset):
         keras.config.set_dtype_policy(policy)
     assert model.backbone.compute_dtype == "bfloat16"
     assert model.backbone.variable_dtype == "float32"
-    history = model.fit(*data(name), batch_size=4, verbose=0).history
+    history = model.fit(*DATA[name], batch_size=4, verbose=0).history
     assert np.isfinite(history["loss"]).all()
-    (inputs, *_), *_ = model.preprocess(*data(name))
+    (inputs, *_), *_ = model.preprocess(*DATA[name])
     assert {x.dtype for x in tf.nest.flatten(model(inputs))} <= {tf.float32, tf.int32}
 
 
@@ -207,9 +198,7 @@ def test_the_loss_is_the_mean_of_kerass(models):
 def test_batches_are_those_of_fine_tuning_runs(name, preset):
     """``preprocess`` equals ``featurize`` on the task's examples."""
     model = make(name, preset)
-    from electra_tf.tasks import Example, Question, Sentence
-
-    task, texts, labels = saved.from_json(model.task), *data(name)
+    task, texts, labels = saved.from_json(model.task), *DATA[name]
     if name == "TextClassifier":
         pairs = zip(texts, labels, strict=True)
         examples = [Example("0", (text,), label) for text, label in pairs]
@@ -341,7 +330,7 @@ def test_exports_take_raw_strings(preset, tmp_path):
         ({"kind": "regression"}, "A regression has no labels"),
         *(
             ({"labels": None, "kind": "regression", "label_range": x}, "label_range mu")
-            for x in ((5, 0), (1, 1), 3, ("a", 1), (0, float("nan")))
+            for x in ((1, 1), 3, ("a", 1), (0, float("nan")))
         ),
         ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
         ({"rate": 1}, "Unknown option 'rate'; known are dropout"),
@@ -351,68 +340,3 @@ def test_exports_take_raw_strings(preset, tmp_path):
 def test_settings_that_are_not_allowed_are_named(preset, arguments, message):
     with pytest.raises(ValueError, match=message):
         et.TextClassifier.from_preset(preset, **{"labels": ["a", "b"], **arguments})
-
-
-def tagged(path):
-    lines = []
-    for text, tags in zip(WORDS, TAGS, strict=True):
-        pairs = zip(text.split(), tags.split(), strict=True)
-        lines += [*(f"{word} {tag}" for word, tag in pairs), ""]
-    path.write_text("\n".join(lines))
-
-
-def squad(path):
-    paragraphs = [
-        {
-            "context": context,
-            "qas": [
-                {
-                    "id": str(number),
-                    "question": "is it good ?",
-                    "answers": [{"text": answer, "answer_start": start}],
-                }
-            ],
-        }
-        for number, (context, answer, start) in enumerate(
-            zip(WORDS, ANSWERS["answer"], ANSWERS["start"], strict=True)
-        )
-    ]
-    path.write_text(
-        json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]})
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "file", "write", "column"),
-    [("ner", "a.conll", tagged, "tags"), ("squad1", "a.json", squad, "answer")],
-)
-def test_runs_of_other_kinds_are_loaded(preset, tmp_path, task, file, write, column):
-    """Scores equal the run's report, and predictions equal its SavedModel's."""
-    from electra_tf.runs import finetuning
-
-    path = tmp_path / file
-    write(path)
-    options = {"max_query_length": 8} if task == "squad1" else {"tag_encoding": "bioes"}
-    run = fields.from_flat(
-        {
-            "task": task,
-            "encoder": str(preset),
-            "train": str(path),
-            "eval": str(path),
-            "epochs": 10.0,
-            "learning_rate": 3e-3,
-            "train_batch_size": 2,
-            "output_dir": str(tmp_path / "run"),
-            **options,
-        },
-        FinetuneConfig,
-    )
-    report = finetuning.run(run, lambda line: None)
-    model = et.load(tmp_path / "run")
-    expected = report["seeds"][0]["scores"]["dev"]
-    assert model.evaluate(path) == pytest.approx(expected)
-    texts = list(WORDS) if task == "ner" else QUESTIONS
-    exported = et.load(tmp_path / "run" / "saved_model")
-    one, other = model.predict(texts), exported.predict(texts)
-    assert [row[column] for row in one] == [row[column] for row in other]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import electra_tf as et
 from electra_tf.__main__ import main as command
 from electra_tf.runs import finetuning, finetuning_tasks
 from tests.runs import common
@@ -136,6 +137,22 @@ def test_the_saved_models_serve_what_python_predicted(tagged, answered):
     )
     assert found["answer"] == list(predictions.values())
     np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_runs_are_loaded(tagged, answered):
+    """Scores equal the run's report, and predictions equal its SavedModel's."""
+    tags, answers = list(SENTENCES), [("how is it?", text) for text in SENTENCES]
+    for (folder, report), table, column, texts in (
+        (tagged, "b.txt", "tags", tags),
+        (answered, "dev.json", "answer", answers),
+    ):
+        model, exported = et.load(folder), et.load(folder / "saved_model")
+        expected = report["seeds"][0]["scores"]["dev"]
+        assert model.evaluate(folder.parent / table) == pytest.approx(expected)
+        found = [[row[column] for row in m.predict(texts)] for m in (model, exported)]
+        assert found[0] == found[1]
+    assert report["summary"]["dev"]["best_f1"]["median"] > 60
 
 
 @pytest.mark.slow
