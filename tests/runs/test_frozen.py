@@ -93,8 +93,8 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
         task="pos",
         word_column="0",
         tag_column="-1",
-        train=write("train.txt", 60),
-        eval=write("dev.txt", 15),
+        train=write("train.txt", 30),
+        eval=write("dev.txt", 10),
     )
     found = report["probes"][0]
     assert [*found] == ["words mixture", "words 0", "words 1", "words 2"]
