@@ -9,9 +9,7 @@ logs: forward, backward, clip, AdamW, metrics. The peer is ``ElectraForMaskedLM`
 ``ElectraForPreTraining`` with tied embeddings, vocabulary logits at the masked
 positions only, SDPA, fused AdamW, and no metrics but the loss. Its weights are float32
 like ours; it computes in bfloat16 by autocast or with bfloat16 copies of them,
-whichever is faster. A further row has bfloat16 weights and moments, which train
-differently: rounding discards most updates of a small rate. Both sides get the same
-batches in memory and all cores.
+whichever is faster. Both sides get the same batches in memory and all cores.
 
 With --ablate the peers are our own step with one fused operation at a time replaced by
 plain TensorFlow (``layers/fused.py`` against ``layers/plain.py``).
@@ -71,7 +69,6 @@ BARS = {"tiny": 3.0, "mini": 3.0, "small": 2.2}
 PEERS = {
     "autocast": "autocast",
     "copies": "bfloat16 copies of float32 weights",
-    "weights": "bfloat16 weights and moments",
 }
 
 
@@ -197,7 +194,6 @@ def peer(
     updated = weights
     if mode == "copies":
         updated = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
-    if mode in ("copies", "weights"):
         both.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(updated, 5e-4, eps=1e-6, fused=True)
     given = [{n: torch.from_numpy(v) for n, v in b.items()} for b in batches(size)]
@@ -325,11 +321,9 @@ def measure(
         modes = ["float32"] if precision == "float32" else list(PEERS)
         peers = {mode: peer(size, mode) for mode in modes}
         first_look = seconds_each(peers)
-        same = {mode: value for mode, value in first_look.items() if mode != "weights"}
-        chosen = [min(same, key=same.get), *(set(peers) & {"weights"})]
-        names = {mode: f"PyTorch, {PEERS.get(mode, mode)}" for mode in chosen}
-        for mode, label in names.items():
-            sides[label] = rate(peers[mode], tokens, arguments.seconds)
+        mode = min(first_look, key=first_look.get)
+        names = {mode: f"PyTorch, {PEERS.get(mode, mode)}"}
+        sides[names[mode]] = rate(peers[mode], tokens, arguments.seconds)
     if arguments.ablate:
         for operation in ("attention", "bias_activation", "bias_drop_add_norm"):
             names[operation] = f"plain {operation}"
@@ -346,18 +340,15 @@ def measure(
         100 * speed * flops / matmul
         for speed, matmul in zip(figures[OURS], figures["products"], strict=True)
     ]
-    bars = BARS if precision == "bfloat16" else {}
+    is_barred = precision == "bfloat16" and not arguments.ablate
+    bar = BARS.get(name) if is_barred else None
     rows = []
-    for mode, label in names.items():
-        # The bar is for the peer with the same training precision.
-        bar = bars.get(name) if mode in ("autocast", "copies") else None
+    for label in names.values():
         sides = {"ours": OURS, "peer": label}
         rows.append(harness.row(what, figures, unit="tokens/s", bar=bar, **sides))
     share = {"what": f"{what}: share of the matmul rate", "unit": "%"}
     share |= {"ours": statistics.median(shares), "range": [min(shares), max(shares)]}
-    products_rate = statistics.median(figures["products"]) / 1e9
-    whole = {"what": f"{what}: the matmul rate", "unit": "GFLOP/s"}
-    rows += [share, whole | {"ours": products_rate}]
+    rows.append(share)
     if names and not arguments.ablate:
         mode, label = next(iter(names.items()))
         peaks = {
