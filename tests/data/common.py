@@ -6,11 +6,8 @@ import gzip
 import io
 import json
 import lzma
-import os
 import pathlib
 import random
-import subprocess
-import sys
 
 import pyarrow
 import tensorflow as tf
@@ -87,25 +84,6 @@ def save_manifest(folder, vocabulary, shards, *, max_seq_length):
     ).save(folder)
 
 
-def failing_open(number, successes):
-    """Returns an `open` that fails after a total number of writes."""
-    left = [successes]
-
-    def opened(*arguments):
-        file = io.FileIO(*arguments)
-
-        class Failing(io.BufferedWriter):
-            def write(self, data):
-                left[0] -= 1
-                if left[0] < 0:
-                    raise OSError(number, os.strerror(number))
-                return super().write(data)
-
-        return Failing(file)
-
-    return opened
-
-
 def contents(folder):
     return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
 
@@ -130,15 +108,4 @@ def original_record(ids, length, sep=3):
         for name, values in columns.items()
     }
     example = tf.train.Example(features=tf.train.Features(feature=feature))
-    return example.SerializeToString(), columns
-
-
-def command(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "electra_tf", "records", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
+    return example.SerializeToString()

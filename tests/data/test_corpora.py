@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from electra_tf.data import corpora
-from electra_tf.data.corpora import open_corpus, spool
+from electra_tf.data.corpora import open_corpus
 from tests.data.common import packed, table
 
 
@@ -28,16 +28,14 @@ def write(tmp_path):
     return write
 
 
-def test_blank_lines_separate_documents(write):
-    path = write("a.txt", "\n one \ntwo\n\n \t\n\nthree")
+@pytest.mark.parametrize(
+    "text",
+    ["\n one \ntwo\n\n \t\n\nthree", "\ufeffone\r\ntwo\r\n\r\nthree\r\n"],
+)
+def test_blank_lines_separate_documents(text, write):
+    path = write("a.txt", text)
     assert documents(path) == [["one", "two"], ["three"]]
     assert documents(path, blank_lines_separate=False) == [["one", "two", "three"]]
-
-
-def test_byte_order_mark_and_windows_line_ends(write):
-    path = write("a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n\r\nthree\r\n")
-    assert documents(path) == [["one", "two"], ["three"]]
-    assert len(documents(path)[0][0]) == 3
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
@@ -60,7 +58,7 @@ def test_a_long_document_is_read_again_instead_of_held(
         assert list(source.lines()) == [x for d in whole for x in [*d, ""]]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_long_line_is_cut_at_spaces(seed, write, monkeypatch):
     rng = random.Random(seed)
     characters = "ab\u00e9\u4e2d\U0001f600" + "  " * rng.randrange(3)
@@ -79,10 +77,10 @@ def test_a_long_line_is_cut_at_spaces(seed, write, monkeypatch):
 
 def test_reading_a_long_document_takes_no_memory(write, monkeypatch):
     monkeypatch.setattr(corpora, "_HELD", 1 << 16)
-    path = write("a.txt", "seven words and a line break, forever\n" * 60_000)
+    path = write("a.txt", "seven words and a line break, forever\n" * 20_000)
     tracemalloc.start()
     (document,) = documents(path)
-    assert sum(map(len, document)) == 60_000 * 37
+    assert sum(map(len, document)) == 20_000 * 37
     assert tracemalloc.get_traced_memory()[1] < 500_000
     tracemalloc.stop()
 
@@ -145,7 +143,7 @@ def random_text(rng):
     return "".join(lines).encode()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_ranges_hold_every_document_exactly_once(seed, write):
     rng = random.Random(seed)
     path = write("a.txt", random_text(rng) or b"a")
@@ -162,12 +160,6 @@ def test_ranges_look_back_over_long_lines(write):
     (source,) = open_corpus([str(write("a.txt", text))])
     parts = [list(part.documents()) for part in source.split(60_000)]
     assert [len(document) for part in parts for document in part] == [2, 1]
-
-
-def test_a_file_that_is_one_document_is_not_split(write):
-    path = write("a.txt", "a\n\nb\n")
-    (source,) = open_corpus([str(path)], blank_lines_separate=False)
-    assert source.split(1) == [source]
 
 
 @pytest.mark.parametrize(
@@ -194,20 +186,8 @@ def test_missing_sources(tmp_path):
         documents()
     with pytest.raises(ValueError, match="must be a list"):
         open_corpus("installed")
-
-
-def test_spool_is_the_same_text_in_a_plain_file(write, tmp_path):
-    (source,) = open_corpus([str(write("a.txt.gz", "a\nb\n\n\nc\n"))])
-    plain = spool(source, tmp_path / "plain", lambda message: None)
-    assert list(plain.documents()) == [["a", "b"], ["c"]]
-    assert not plain.needs_spool
-    assert len(plain.split(2)) > 1
-
-
-def test_fingerprint_follows_the_content(write):
-    first = open_corpus([str(write("a.txt", "one"))])[0].fingerprint()
-    assert open_corpus([str(write("b.txt", "one"))])[0].fingerprint() == first
-    assert open_corpus([str(write("a.txt", "two"))])[0].fingerprint() != first
+    with pytest.raises(ValueError, match="must be tfds:"):
+        open_corpus(["tfds:"])
 
 
 @pytest.fixture(scope="module")
@@ -258,20 +238,6 @@ def test_tfds_not_prepared_says_what_to_do(tmp_path, monkeypatch):
         documents("tfds:imdb_reviews")
     with pytest.raises(ValueError, match="has no dataset"):
         documents("tfds:no_such_dataset_anywhere")
-
-
-def test_tfds_spec(monkeypatch):
-    """The name includes the version."""
-    found = []
-    monkeypatch.setattr(
-        corpora, "_tfds_builder", lambda *options: found.append(options)
-    )
-    (source,) = open_corpus(["tfds:wiki40b/en:1.3.0:test:text"])
-    with pytest.raises(AttributeError):
-        source.fingerprint()
-    assert found == [(source.name, "wiki40b/en:1.3.0")]
-    with pytest.raises(ValueError, match="must be tfds:"):
-        open_corpus(["tfds:"])
 
 
 # Tables: a document per row.

@@ -1,5 +1,3 @@
-import collections
-import itertools
 import random
 
 import numpy as np
@@ -152,15 +150,6 @@ def test_budget_of_the_first_segment(segmenting, target, lengths, first):
     assert len(segments(example)[0]) == first
 
 
-@pytest.mark.parametrize("segmenting", ["original", "carry"])
-def test_single_segment_by_choice(segmenting):
-    # 0.05 < 0.1: a single segment, cut at 128 - 2.
-    build = builder(Scripted([0.05]), segmenting)
-    (example,) = [e for line in lines_of(60, 68) for e in build.add_line(line)]
-    assert example.count(SEP) == 1
-    assert len(example) == 128
-
-
 def test_shares_of_segments_in_sentence_like_text():
     """Segments: about 10 % single by choice, about 83 % with two.
 
@@ -203,17 +192,6 @@ def test_carry_keeps_every_token_in_order(length, seed):
     assert found == [token for lines in documents for line in lines for token in line]
 
 
-@pytest.mark.parametrize("segmenting", ["original", "carry"])
-def test_examples_have_the_type_of_the_lines(segmenting):
-    build = ExampleBuilder(
-        16, cls_id=CLS, sep_id=SEP, rng=random.Random(0), segmenting=segmenting
-    )
-    lines = np.arange(600, dtype=np.int32).reshape(-1, 5)
-    examples = list(build.build([lines, lines[:1]]))
-    assert {example.dtype for example in examples} == {np.dtype(np.int32)}
-    assert len(examples) > 20
-
-
 def test_the_rest_of_a_long_line_is_not_copied():
     """A line of n tokens gives n / 125 examples, so copies take quadratic time."""
     line = np.arange(400_000)
@@ -222,20 +200,6 @@ def test_the_rest_of_a_long_line_is_not_copied():
         _, _, rest = split_carry(rest, 62, 128, random.Random(0))
         assert np.shares_memory(rest[0], line)
     assert len(rest[0]) == len(line) - 3 * 125
-
-
-def test_original_loses_tokens_and_order():
-    rng = random.Random(0)
-    documents = list(random_documents(rng))
-    total = sum(len(line) for lines in documents for line in lines)
-    examples = list(builder(rng, "original").build(documents))
-    tokens = [
-        [token for token in example if token not in (CLS, SEP)] for example in examples
-    ]
-    kept = sum(map(len, tokens))
-    assert 0.7 * total < kept < 0.95 * total
-    assert any(row != sorted(row) for row in tokens)
-    assert max(collections.Counter(itertools.chain(*tokens)).values()) == 1
 
 
 def test_the_end_of_a_document_gives_an_example_however_short():
@@ -251,20 +215,6 @@ def test_the_end_of_a_document_gives_an_example_however_short():
 
 def test_empty_lines_and_documents_give_nothing():
     assert list(builder(Scripted()).build([[], [[]], [[], []]])) == []
-
-
-def test_targets():
-    rng = random.Random(0)
-    build = builder(rng)
-    targets = []
-    for _ in range(20_000):
-        # A line of the maximum length ends the example, so a new target is drawn.
-        build.add_line([100] * 128)
-        targets.append(build._target)
-    short = [target for target in targets if target < 128]
-    assert 0.04 < len(short) / len(targets) < 0.06
-    assert set(short) <= set(range(5, 128))
-    assert {5, 127} <= set(short)
 
 
 def test_errors():

@@ -9,13 +9,10 @@ import pytest
 
 from electra_tf.data import installed
 from electra_tf.data.corpora import open_corpus
+from electra_tf.data.installed import prose
 
 SENTENCE = "This sentence is long enough to count as prose in anyone's documentation."
 OTHER = "Another sentence of the documentation follows here, in plain English words."
-
-
-def prose(text):
-    return installed.prose(text)
 
 
 def test_wrapped_lines_are_joined_and_paragraphs_kept_apart():
@@ -36,7 +33,6 @@ def test_bullets_are_paragraphs_and_markup_is_removed():
         f"Args:\n  name: {SENTENCE}",
         f"Parameters\n----------\nname : int\n    {SENTENCE}\n",
         f"Example::\n\n    {SENTENCE}\n",
-        f":param name: {SENTENCE}",
         f"| {SENTENCE} | {SENTENCE} |",
         f"Copyright 2020 by someone. {SENTENCE}",
         "Short text.",

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.data import masking as rules
 from electra_tf.data.masking import (
     LinearMaskRate,
     Masking,
     max_predictions,
-    mix,
     row_keys,
     row_noise,
-    uniform,
 )
 from electra_tf.features import scatter_positions
 
@@ -72,36 +69,14 @@ def test_noise_is_splitmix64():
     assert noise.tolist() == expected
 
 
-def test_noise_is_uniform_and_streams_differ():
-    keys = row_keys(tf.range(2000, dtype=tf.int64), tf.zeros([2000], tf.int64))
-    values = uniform(row_noise(keys, 0, 50)).numpy()
-    counts, _ = np.histogram(values, bins=20, range=(0, 1))
-    expected = values.size / 20
-    chi_square = ((counts - expected) ** 2 / expected).sum()
-    assert chi_square < 43.8  # 0.1 % point of chi-square with 19 degrees
-    other = uniform(row_noise(keys, 1, 50)).numpy()
-    assert abs(np.corrcoef(values.ravel(), other.ravel())[0, 1]) < 0.015
-    # Neighboring positions and neighboring rows are uncorrelated too.
-    assert abs(np.corrcoef(values[:, :-1].ravel(), values[:, 1:].ravel())[0, 1]) < 0.015
-    assert abs(np.corrcoef(values[:-1].ravel(), values[1:].ravel())[0, 1]) < 0.015
-
-
-def test_mix_is_a_bijection_on_a_sample():
-    out = mix(tf.cast(tf.range(100_000), tf.uint64)).numpy()
-    assert len(np.unique(out)) == 100_000
-
-
-@pytest.mark.parametrize(
-    ("length", "count"), [(128, 19), (3, 1), (10, 2), (30, 4), (2, 0), (100, 15)]
-)
-def test_number_of_positions(length, count):
+def test_number_of_positions():
     """Masked positions: half-to-even count of all tokens, at least 1.
 
     Without words there are none (pitfall 9 of docs/fidelity.md).
     """
-    ids, mask = rows([length])
+    ids, mask = rows([128, 100, 30, 10, 3, 2])
     out = apply(make(), ids, mask)
-    assert out["masked_lm_weights"].sum() == count
+    assert out["masked_lm_weights"].sum(1).tolist() == [19, 15, 4, 2, 1, 0]
 
 
 def test_number_of_positions_at_512():
@@ -229,17 +204,6 @@ def test_duplicate_slots_take_one_of_the_values():
     assert out[[0, 1, 3]].tolist() == [7, 7, 7]
 
 
-def test_masks_are_a_function_of_record_seed_and_variant():
-    ids, mask = rows([128] * 8)
-    masking = make()
-    first = apply(masking, ids, mask)["masked_lm_positions"]
-    again = apply(masking, ids, mask)["masked_lm_positions"]
-    np.testing.assert_array_equal(first, again)
-    for change in ({"seed": 1}, {"variant": 1}):
-        other = apply(masking, ids, mask, **change)["masked_lm_positions"]
-        assert (np.sort(first) != np.sort(other)).any(axis=1).all()
-
-
 def test_whole_words_are_all_or_nothing_and_fill_the_count():
     continuation = np.zeros(VOCAB, bool)
     continuation[500:] = True
@@ -294,17 +258,6 @@ def masked_positions(out, length):
     for row, slot in np.argwhere(out["masked_lm_weights"] > 0):
         found[row, out["masked_lm_positions"][row, slot]] = True
     return found
-
-
-def test_span_lengths_are_those_of_spanbert():
-    """Truncated geometric with mean 3.8: section 3.1 of the SpanBERT paper."""
-    keys = row_keys(tf.range(2000, dtype=tf.int64), tf.zeros([2000], tf.int64))
-    lengths = rules._span_lengths(row_noise(keys, 0, 50)).numpy().ravel()
-    expected = 0.8 ** np.arange(10)
-    expected = expected / expected.sum() * lengths.size
-    counts = np.bincount(lengths, minlength=11)[1:]
-    assert ((counts - expected) ** 2 / expected).sum() < 27.9  # 0.1 %, 9 degrees
-    assert abs(lengths.mean() - 3.8) < 0.03
 
 
 def test_spans_match_a_simulation():
@@ -396,12 +349,11 @@ def test_rare_tokens_match_a_simulation():
     assert ours[0] > 2 * ours[-1], "the rarest is masked far more often"
 
 
-@pytest.mark.parametrize("select", ["tokens", "spans", "rare_tokens"])
+@pytest.mark.parametrize("select", ["tokens", "spans"])
 def test_eager_graph_and_batching_agree(select):
-    """The mask depends on the row alone."""
+    """The mask depends on the row, the seed and the variant alone."""
     ids, mask = rows([128, 60, 7, 128])
-    counted = {"continuation": CONTINUATION, "token_counts": np.arange(VOCAB)}
-    masking = make(select=select, rule="bert", **counted)
+    masking = make(select=select, rule="bert", continuation=CONTINUATION)
     whole = apply(masking, ids, mask)
     graph = apply(tf.function(masking), ids, mask)
     for name in whole:
@@ -409,8 +361,11 @@ def test_eager_graph_and_batching_agree(select):
     alone = apply(masking, ids[:1], mask[:1])
     for name in whole:
         np.testing.assert_array_equal(whole[name][:1], alone[name])
-    other = apply(masking, ids, mask, variant=1)["masked_lm_positions"]
-    assert (np.sort(other) != np.sort(whole["masked_lm_positions"])).any()
+    first = np.sort(whole["masked_lm_positions"])
+    for change in ({"seed": 1}, {"variant": 1}):
+        other = np.sort(apply(masking, ids, mask, **change)["masked_lm_positions"])
+        # The third row has one masked position.
+        assert (first != other)[[0, 1, 3]].any(axis=1).all()
 
 
 @pytest.mark.parametrize("select", ["tokens", "spans", "with_replacement"])
@@ -442,29 +397,15 @@ def test_a_falling_rate_keeps_a_part_of_the_same_positions():
     assert (few <= many).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_bad_arguments_are_named():
+    for options, message in (
         ({"mask_rate": 0.0}, "mask_rate must be in"),
         ({"rule": "roberta"}, r"choose one of \['bert', 'electra'\]"),
         ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "needs 32 slots"),
-        ({"select": "whole_words"}, "continuation"),
         ({"select": "spans"}, "continuation"),
         ({"select": "rare_tokens"}, "token_counts"),
-    ],
-)
-def test_bad_arguments_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0.1, 1.5), "mask_rate must be in"),
-        ((0.1, 0.2, 0), "steps must be at least 1"),
-    ],
-)
-def test_bad_schedules_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        LinearMaskRate(*arguments)
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(**options)
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        LinearMaskRate(0.1, 0.2, 0)

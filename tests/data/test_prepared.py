@@ -135,6 +135,11 @@ def test_records_with_a_scheme(tmp_path):
         path.replace(str(tmp_path), "ram://prepared") for path in here.train_files
     )
     assert data.eval_files == ("ram://prepared/a/eval-00000-of-00001.tfrecord",)
+    files = pipeline.expand_files("ram://prepared/a/train-*.tfrecord")
+    assert files == [*data.train_files]
+    assert sum(map(records.count_records, files)) == manifest.num_records
+    with pytest.raises(ValueError, match="No TFRecord file matches 'ram://nothing/x"):
+        pipeline.expand_files("ram://nothing/x-*")
     assert (data.token_counts == here.token_counts).all()
     tf.io.gfile.copy(here.eval_files[0], data.train_files[0], overwrite=True)
     with pytest.raises(ValueError, match=r"ram://.* bytes, the manifest lists"):

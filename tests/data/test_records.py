@@ -1,7 +1,5 @@
 import dataclasses
-import errno
 import json
-import os
 
 import numpy as np
 import pytest
@@ -31,22 +29,12 @@ def test_written_examples_are_read_back(tmp_path):
     shard = write_shard(tmp_path / "a.tfrecord", iter(EXAMPLES))
     assert (shard.name, shard.records, shard.tokens) == ("a.tfrecord", 3, 11)
     assert shard.size == (tmp_path / "a.tfrecord").stat().st_size
-    rows = parse_batch(tf.constant(read(tmp_path / "a.tfrecord")))
-    assert rows.to_list() == EXAMPLES
+    assert count_records(tmp_path / "a.tfrecord") == 3
+    original = common.original_record([2, 0, 3], 8)
+    rows = parse_batch(tf.constant([original, *read(tmp_path / "a.tfrecord")]))
+    assert rows.to_list() == [[2, 0, 3], *EXAMPLES]
     assert rows.dtype == tf.int32
-    assert rows.shape.as_list() == [3, None]
-
-
-def test_original_and_own_records_in_one_batch(tmp_path):
-    write_shard(tmp_path / "a", [[2, 5, 6, 3]])
-    batch = [common.original_record([2, 0, 3], 8)[0], *read(tmp_path / "a")]
-    assert parse_batch(tf.constant(batch)).to_list() == [[2, 0, 3], [2, 5, 6, 3]]
-
-
-def test_records_are_counted_by_their_headers(tmp_path):
-    path = tmp_path / "a"
-    write_shard(path, EXAMPLES * 5)
-    assert count_records(path) == len(read(path)) == 15
+    assert rows.shape.as_list() == [4, None]
 
 
 def test_counting_names_the_place_of_the_damage(tmp_path):
@@ -77,23 +65,15 @@ def test_an_empty_example_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_errors_of_the_disk_name_the_file(number, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 2)
-    monkeypatch.setattr(records, "open", common.failing_open(number, 1), raising=False)
-    with pytest.raises(OSError, match=f"{os.strerror(number)}: .*a'$") as caught:
-        write_shard(tmp_path / "a", EXAMPLES)
-    assert caught.value.errno == number
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("length", [1, 7, 125, 512, 5000])
-@pytest.mark.parametrize("largest", [1, 127, 128, 30_521, 2**21, 2**31 - 1])
+@pytest.mark.parametrize(
+    ("length", "largest"),
+    [(1, 1), (125, 127), (7, 128), (512, 30_521), (125, 2**21), (5000, 2**31 - 1)],
+)
 def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatch):
     """Equals `tf.train.Example` and `TFRecordWriter` for many lengths."""
     monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 4)
     rng = np.random.default_rng(length)
-    rows = [rng.integers(0, largest, n, endpoint=True) for n in range(1, length, 97)]
+    rows = [rng.integers(0, largest, n, endpoint=True) for n in range(1, length, 397)]
     rows += [rng.integers(0, largest, n, endpoint=True) for n in (length, 3, length)]
     rows += [np.full(4, largest), np.zeros(2, np.int32)]
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
@@ -157,12 +137,6 @@ def test_broken_manifests(folder):
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "format_version": 99}))
     with pytest.raises(ValueError, match="format 99"):
-        read_manifest(folder)
-    path.write_text(json.dumps({**content, "unheard": 1}))
-    with pytest.raises(ValueError, match="damaged"):
-        read_manifest(folder)
-    path.write_text("{")
-    with pytest.raises(ValueError, match="damaged"):
         read_manifest(folder)
     path.unlink()
     with pytest.raises(ValueError, match=r"manifest\.json does not exist"):

@@ -130,41 +130,6 @@ def test_mixed_batches_keep_their_order(vocabulary):
     assert tokenizer.encode([]) == []
 
 
-def test_same_ids_in_tf_data(vocabulary):
-    tokenizer = WordPiece(vocabulary)
-    dataset = tf.data.Dataset.from_tensor_slices(HARD).batch(5).map(tokenizer.tokenize)
-    rows = [row for batch in dataset for row in batch.to_list()]
-    assert rows == [ids.tolist() for ids in tokenizer.encode(HARD)]
-
-
-SERVE = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-model = tf.saved_model.load(sys.argv[1])
-print(json.dumps(model.ids(tf.constant(json.loads(sys.argv[2]))).to_list()))
-"""
-
-
-@pytest.mark.slow
-def test_same_ids_in_a_saved_model_in_another_process(vocabulary, tmp_path):
-    tokenizer = WordPiece(vocabulary)
-    module = tf.Module()
-    module.tokenizer = tokenizer
-    module.ids = tf.function(
-        tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-    tf.saved_model.save(module, str(tmp_path))
-    served = subprocess.run(
-        [sys.executable, "-c", SERVE, str(tmp_path), json.dumps(HARD)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )
-    expected = [ids.tolist() for ids in tokenizer.encode(HARD)]
-    assert json.loads(served.stdout) == expected
-
-
 NORMALIZE = """
 import json, sys
 import tensorflow as tf
