@@ -14,7 +14,6 @@ FROZEN = ["--freeze_generator", "--sharing=nes", "--generator_init_from=runs/x"]
     "arguments",
     [
         ["--training=two_stage", *SAME],
-        ["--training=two_stage", "--notwo_stage_copy", "--sharing=nes"],
         ["--training=reinforce", "--adversarial_start=3", "--adversarial_steps=4"],
         ["--training=gumbel", "--gumbel_temperature=0.5"],
         FROZEN,
@@ -30,10 +29,8 @@ FROZEN = ["--freeze_generator", "--sharing=nes", "--generator_init_from=runs/x"]
         ["--objective=electric", "--generator=two_tower", "--sharing=gdes"],
         ["--objective=electric", "--mask_select=with_replacement"],
         ["--generator=two_tower", "--objective=electra_15", "--temperature=2"],
-        ["--generator=two_tower", "--nosampling_dropout", "--sentence_weight=1"],
         ["--generator=two_tower", *FROZEN],
         ["--generator=unigram", "--objective=all_tokens_mlm", "--sentence_weight=1"],
-        ["--objective=mlm", "--mask_select=spans", "--final_mask_rate=0.3"],
     ],
 )
 def test_what_fits_is_allowed(arguments):
@@ -45,12 +42,10 @@ def test_what_fits_is_allowed(arguments):
     [
         (["--objective=mlm", "--training=reinforce"], "trains one network"),
         (["--objective=mlm", "--generator=unigram"], "trains one network"),
-        (["--objective=mlm", "--generator_learning_rate=1"], "trains one network"),
         (["--generator=unigram", "--training=gumbel"], "has no network"),
         (["--generator=uniform", "--sharing=nes"], "has no network"),
         (["--generator=uniform", "--generator_learning_rate=1"], "has no network"),
         (["--generator_steps=5"], "setting of --training=two_stage"),
-        (["--notwo_stage_copy"], "setting of --training=two_stage"),
         (["--adversarial_steps=5"], "setting of --training=reinforce or gumbel"),
         (["--gumbel_temperature=2"], "setting of --training=gumbel"),
         (["--training=two_stage", *SAME[:2]], "Add --sharing=nes"),
@@ -102,12 +97,8 @@ def test_what_fits_is_allowed(arguments):
         (["--file_sharding"], "setting of --distribution=multi_worker"),
         (["--adversarial_weight=2"], r"must be in \[0, 1\]"),
         (["--adversarial_start=-1"], "must not be negative"),
-        (["--training=gumbel", "--gumbel_temperature=0"], "must be positive"),
         (["--final_temperature=1"], "a schedule needs both"),
-        (["--temperature_steps=5"], "a schedule needs both"),
         (["--temperature=0"], "--temperature must be positive"),
-        (["--final_temperature=1", "--temperature_steps=0"], "at least 1"),
-        (["--generator_learning_rate=0"], "--generator_learning_rate must be positive"),
     ],
 )
 def test_impossible_combinations_are_refused(arguments, message):

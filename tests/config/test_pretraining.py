@@ -14,7 +14,6 @@ from electra_tf.config.pretraining import (
     EncoderConfig,
     GeneratorConfig,
     PretrainConfig,
-    RunConfig,
 )
 from electra_tf.config.records import RecordsConfig
 from tests.flag_parsing import parse
@@ -30,36 +29,8 @@ def test_flag_names_are_unique_and_explained():
     )
 
 
-def test_flags_reach_the_config_and_defaults_agree():
-    assert parse() == PretrainConfig()
-    config = parse(
-        "--mask_rate=0.25",
-        "--corpus=a,b",
-        "--jit_compile",
-        "--noadam_bias_correction",
-        "--max_predictions_per_seq=40",
-        "--distribution=tpu",
-    )
-    assert config.masking.mask_rate == 0.25
-    assert config.data.corpus == ("a", "b")
-    assert config.run.jit_compile
-    assert config.masking.max_predictions_per_seq == 40
-    assert config.run.distribution == "tpu"
-
-
-def test_later_flags_override_the_flagfile():
-    config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--num_train_steps=7")
-    assert config.run.num_train_steps == 7
-    assert config.encoder.hidden_size == 768
-
-
 def any_limit(leaf):
     return any(limit is not None for limit in leaf.metadata["limits"])
-
-
-def test_a_typo_is_answered_with_a_suggestion():
-    with pytest.raises(ValueError, match="Did you mean --learning_rate"):
-        parse("--learning_rat=1")
 
 
 def test_flat_round_trip():
@@ -129,15 +100,15 @@ def test_generator_formula():
     assert small.generator_encoder.num_heads == 1
 
 
-def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
-    # Flagfiles include each other by path, relative to the repository root.
-    monkeypatch.chdir(CONFIGS.parent)
+def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
+    """Also from another folder, by the name that the file and others use."""
+    monkeypatch.chdir(tmp_path)
     files = sorted([*CONFIGS.glob("*.cfg"), *CONFIGS.glob("objectives/*.cfg")])
     assert len(files) >= 37
     for path in files:
-        parse(f"--flagfile={path}")
-        header = path.read_text()
-        assert f"--flagfile=configs/{path.relative_to(CONFIGS)}" in header, path
+        flag = f"--flagfile=configs/{path.relative_to(CONFIGS)}"
+        assert parse(flag) == parse(f"--flagfile={path}")
+        assert flag in path.read_text(), path
 
 
 @pytest.mark.parametrize(
@@ -150,39 +121,22 @@ def test_every_flagfile_parses_and_says_how_to_run_it(monkeypatch):
         (["--steps_per_execution=2", "--distribution=mirrored"], "Use 1"),
         (["--distribution=multi_worker"], "needs --records"),
         (["--hidden_size=100", "--num_heads=3"], "not divisible"),
-        (["--initializer_range=0"], "--initializer_range must be positive, got 0"),
         (["--position_init=sinusoidal", "--embedding_size=7"], "even .*got 7"),
         (["--max_seq_length=1024"], "exceeds --max_positions"),
-        (["--num_train_steps=0"], "at least 1"),
         (["--num_train_steps=" + "9" * 400], "--num_train_steps must fit into 64 bit"),
-        (["--warmup_steps=" + "9" * 30], "--warmup_steps must fit into 64 bits"),
         (["--eval_fraction=1"], r"--eval_fraction must be in \[0, 0.999\], got 1"),
         (["--learning_rate=0"], "must be positive"),
-        (["--generator_hidden_size=2"], r"must be in \(0, 1\]"),
-        (["--sharing=all"], "--generator_hidden_size=0.25 .* set both to 1"),
-        (["--sentence_weight=-1"], "must not be negative"),
-        (["--sentence_weight=1", "--objective=mlm"], "trains one network"),
-        (["--sharing=gdes", "--objective=mlm"], "trains one network"),
         (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
         (["--mask_rate_steps=9"], "needs --final_mask_rate"),
         (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
         (["--seed=-1"], r"--seed must be in \[0, 2147483647\], got -1"),
         (["--seed=2147483648"], r"--seed must be in \[0, 2147483647\], got 21"),
         (["--num_layers=-1"], "--num_layers must be at least 1, got -1"),
-        (["--num_heads=0"], "--num_heads must be at least 1, got 0"),
-        (["--hidden_size=0"], "--hidden_size must be at least 1, got 0"),
-        (["--embedding_size=0"], "--embedding_size must be at least 1, got 0"),
-        (["--shuffle_buffer=0"], "--shuffle_buffer must be at least 1, got 0"),
         (["--discriminator_weight=-50"], "--discriminator_weight must not be neg"),
         (["--discriminator_weight=nan"], "--discriminator_weight must be a finite"),
-        (["--generator_weight=-1"], "--generator_weight must not be negative"),
         (["--dropout=1"], r"--dropout must be in \[0, 1\), got 1"),
-        (["--adam_beta_2=1.5"], r"--adam_beta_2 must be in \[0, 1\), got 1.5"),
-        (["--weight_decay=-1"], "--weight_decay must not be negative, got -1"),
         (["--learning_rate=inf"], "--learning_rate must be a finite number, got inf"),
         (["--clip_norm=0"], "--clip_norm must be positive, got 0"),
-        (["--clip_norm=nan"], "--clip_norm must be a finite number, got nan"),
-        (["--max_predictions_per_seq=0"], "--max_predictions_per_seq must be at least"),
         (["--training=two_stage", "--generator_steps=0"], "at least 1, got 0"),
         (
             ["--lr_schedule=sequential", "--warmup_steps=10", "--num_train_steps=6"],
@@ -275,8 +229,3 @@ def test_flags_do_not_grow():
     assert counts["pretrain"] <= 93
     assert counts["finetune"] <= 72
     assert sum(counts.values()) <= 300
-
-
-def test_run_config_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        RunConfig().seed = 1

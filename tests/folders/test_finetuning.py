@@ -63,17 +63,10 @@ def test_results_that_no_run_has_written(mood, tmp_path):
     hostile = {"<b>x</b>|\x1b[31m`": row}
     path.write_text(json.dumps(good | {"classes": hostile, "calibration_error": 0.0}))
     assert "| `<b>x</b>\\|\\u001b[31m'` | 100.0 |" in task_facts(home)
-    for change in (
-        {"seeds": 3},
-        {"exported_seed": 1},
-        {"summary": {}},
-        {"intervals": {"accuracy": [1.0]}},
-        {"classes": {"a": {}}},
-    ):
-        path.write_text(json.dumps(good | change))
-        with pytest.raises(ValueError, match="is damaged: ") as refused:
-            task_facts(home)
-        assert str(refused.value).startswith(str(path))
+    # tests/fuzz damages the other values.
+    path.write_text(json.dumps(good | {"exported_seed": 1}))
+    with pytest.raises(ValueError, match=r"results\.json is damaged: "):
+        task_facts(home)
 
 
 def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch):

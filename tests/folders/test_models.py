@@ -22,7 +22,7 @@ def test_models_of_another_class_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds a MaskedLM, not a TextEncoder\. G"):
         models.load(path, TextEncoder, "Give x")
     whole = path.read_bytes()
-    for size in (0, 100, len(whole) // 2, len(whole) - 1):
+    for size in (0, len(whole) - 1):
         path.write_bytes(whole[:size])
         message = r"generator\.keras cannot be loaded .*not a zip file.*\. Give x"
         with pytest.raises(ValueError, match=message):
@@ -31,11 +31,8 @@ def test_models_of_another_class_are_refused(tmp_path):
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(
-        ValueError, match=r"generator\.keras cannot be loaded"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"^.*generator\.keras cannot be loaded.*$"):
         models.load(path, MaskedLM)
-    assert "\n" not in str(caught.value)
 
 
 def rewritten(path, change, *, compress=zipfile.ZIP_STORED):
@@ -74,11 +71,10 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
         refused(larger(name, 10**8), "too small for the sizes")
     # Layers take time even if they are narrow; padding does not count as weights.
     refused(larger("num_layers", 20_000), "too small for the sizes")
-    padding = {"padding": bytes(10**7)}
 
     def padded(contents):
         larger("num_segments", 10**6)(contents)
-        contents.update(padding)
+        contents["padding"] = bytes(10**7)
 
     refused(padded, "too small for the sizes")
 
@@ -91,13 +87,11 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
         contents["config.json"] = json.dumps(config).encode()
 
     refused(hidden, "too small for the sizes")
-    bomb = {"bomb": bytes(10**8)}
-    refused(lambda x: x.update(bomb), "unpack to 1", compress=zipfile.ZIP_DEFLATED)
-    for name in ("../up", "assets/../../up", "/root"):
-        outside = {name: b"x"}
-        refused(lambda x, o=outside: x.update(o), "outside of its folder")
-    deep = {"config.json": b"[" * 100_000}
-    refused(lambda x: x.update(deep), "nested too deep")
+    options = {"compress": zipfile.ZIP_DEFLATED}
+    refused(lambda x: x.update({"bomb": bytes(10**8)}), "unpack to 1", **options)
+    refused(lambda x: x.update({"assets/../../up": b"x"}), "outside of its folder")
+    refused(lambda x: x.update({"/root": b"x"}), "outside of its folder")
+    refused(lambda x: x.update({"config.json": b"[" * 100_000}), "nested too deep")
 
 
 def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):
@@ -173,11 +167,6 @@ def test_halves_are_rounded_and_built_anew(tmp_path):
         np.testing.assert_array_equal(mine, theirs.astype(np.float16))
     encoder = models.load(path, TextEncoder)
     assert encoder.count_params() == model.encoder.count_params()
-
-
-def test_halves_are_bounded_by_their_tensors(tmp_path):
-    path, model = tmp_path / "generator.safetensors", tiny.electra().generator
-    models.save(model, path)
     tensors = safetensors.numpy.load_file(path)
     with safetensors.safe_open(path, "numpy") as file:
         said = file.metadata()["description"]
@@ -187,14 +176,11 @@ def test_halves_are_bounded_by_their_tensors(tmp_path):
         safetensors.numpy.save_file(tensors, path, metadata)
         with pytest.raises(ValueError, match="too small for the sizes"):
             models.load(path, MaskedLM)
-
-
-def test_what_halves_cannot_hold_or_are_is_one_error(tmp_path):
-    path, encoder = tmp_path / "encoder.safetensors", tiny.electra().discriminator
+    path.write_bytes(b"x" * 100)
+    with pytest.raises(ValueError, match=r"generator\.safetensors cannot be loaded"):
+        models.load(path, TextEncoder)
+    path.unlink()
     encoder.weights[0].assign(1e5 * np.ones(encoder.weights[0].shape))
     with pytest.raises(ValueError, match="that float16 cannot hold"):
         models.save(encoder, path)
     assert not path.exists()
-    path.write_bytes(b"x" * 100)
-    with pytest.raises(ValueError, match=r"encoder\.safetensors cannot be loaded"):
-        models.load(path, TextEncoder)

@@ -50,17 +50,9 @@ def test_flags_win_and_assumptions_are_said(tmp_path):
     assert len(said) == 1
 
 
-def test_no_config_is_no_error_and_a_damaged_one_is(tmp_path):
-    folder = PretrainingFolder(tmp_path)
-    assert folder.settings == {}
-    for text in ("{", "[1]", '"x"'):
-        (tmp_path / "config.json").write_text(text)
-        with pytest.raises(ValueError, match="is damaged"):
-            _ = folder.settings
-
-
 def test_no_vocabulary_is_an_error(tmp_path):
     folder = PretrainingFolder(tmp_path)
+    assert folder.settings == {}
     assert folder.vocabulary() is None
     with pytest.raises(FileNotFoundError, match="--vocab_file"):
         folder.tokenizer(print)
@@ -79,14 +71,6 @@ def test_the_last_held_out_numbers(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(f'{lines}{{"step": 4, "eval_l')
     assert folder.metrics() == rows
     assert folder.held_out() == {"eval_loss": 2.0}
-
-
-def test_a_description_is_copied(tmp_path):
-    folder = write(tmp_path, {"config": {"seed": 1}})
-    other = PretrainingFolder(tmp_path / "a" / "b")
-    folder.copy_description(other)
-    assert other.flags == {"seed": 1}
-    assert other.vocabulary() == folder.vocabulary()
 
 
 def test_records_elsewhere_are_kept(tmp_path):

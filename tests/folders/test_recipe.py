@@ -27,7 +27,7 @@ def test_other_encoders_have_none(tmp_path):
         assert recommended(encoder) == {}
 
 
-@pytest.mark.parametrize("flags", [{"rate": 1}, {"dropout": 2.0}, {"dropout": "0"}, []])
+@pytest.mark.parametrize("flags", [{"rate": 1}, {"dropout": 2.0}, []])
 def test_a_damaged_recipe_is_an_error_that_names_the_file(tmp_path, flags):
     (tmp_path / RECIPE).write_text(json.dumps(flags))
     with pytest.raises(ValueError, match=RECIPE):

@@ -29,7 +29,6 @@ from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.serving import predictor
 from electra_tf.tasks import (
     Classification,
-    MultiLabel,
     QuestionAnswering,
     Tagging,
     saved,
@@ -66,10 +65,8 @@ def refusal(read):
 @pytest.fixture
 def golden(tmp_path):
     folder = Path(shutil.copytree(GOLDEN / "classifier", tmp_path / "model"))
-    files.write_json(
-        folder / "added_tokens.json",
-        {"one_more": len(read_tokenizer(folder).vocabulary)},
-    )
+    added = {"one_more": len(read_tokenizer(folder).vocabulary)}
+    files.write_json(folder / "added_tokens.json", added)
     special = {"pad_token": "[PAD]", "cls_token": {"content": "[CLS]"}}
     files.write_json(folder / "special_tokens_map.json", special)
     return folder
@@ -161,21 +158,13 @@ def test_manifests(tmp_path):
     save_manifest(tmp_path, VOCABULARY, [shard], max_seq_length=8)
 
     def read():
-        given = prepared.given_data(
-            [str(tmp_path)], max_seq_length=8, log=lambda _: None
-        )
+        given = prepared.given_data([str(tmp_path)], max_seq_length=8, log=print)
         pipeline.masking_for(given.manifest)
         records.verify(tmp_path)
 
     read()
-    assert (
-        survive(
-            read,
-            tmp_path / records.MANIFEST,
-            files.read_json(tmp_path / records.MANIFEST),
-        )
-        > 300
-    )
+    path = tmp_path / records.MANIFEST
+    assert survive(read, path, files.read_json(path)) > 300
 
 
 def test_how_a_vocabulary_was_trained(tmp_path):
@@ -208,13 +197,12 @@ def test_a_row_that_lacks_a_column_of_others(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classification", "multilabel", "tagging", "squad"])
+@pytest.mark.parametrize("kind", ["classification", "tagging", "squad"])
 def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     """Read by the loader of a fine-tuned model and by the converter."""
     given = {"name": "mine", "source": None}
     task = {
         "classification": lambda: Classification(labels=("a", "b"), **given),
-        "multilabel": lambda: MultiLabel(labels=("a", "b"), **given),
         "tagging": lambda: Tagging(tags=TagSet(("O", "B-X"), "O"), **given),
         "squad": lambda: QuestionAnswering(span_head="independent", **given),
     }[kind]()
