@@ -102,7 +102,10 @@ def symbols(values):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_files_and_a_step(name, tmp_path):
-    """Eager and symbolic calls agree; a copy has equal outputs; a step trains."""
+    """Eager and symbolic calls agree; a copy has equal outputs; a step trains.
+
+    Mixed precision has finite outputs of the same shapes.
+    """
     part, arguments, named, eager = called(name)
     assert part.built
     assert all(np.isfinite(np.array(x, np.float64)).all() for x in eager)
@@ -121,6 +124,16 @@ def test_calls_files_and_a_step(name, tmp_path):
         for one_, other in zip(found, eager, strict=True):
             np.testing.assert_array_equal(one_, other)
     check_step(name, part, arguments, named)
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        part, *_, mixed = called(name)
+        assert all(v.dtype != "bfloat16" for v in part.variables)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    for found, wanted in zip(mixed, eager, strict=True):
+        assert found.shape == wanted.shape
+        assert np.isfinite(np.array(tf.cast(found, tf.float32))).all()
 
 
 def saved_and_loaded(part, arguments, named, path):
@@ -159,19 +172,3 @@ def check_step(name, part, arguments, named):
     ]
     assert np.mean(moved) > 0.5
     assert all(np.isfinite(v.numpy()).all() for _, v in pairs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
-def test_mixed_precision(name):
-    *_, whole = called(name)
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        part, *_, mixed = called(name)
-        assert all(v.dtype != "bfloat16" for v in part.variables)
-    finally:
-        keras.config.set_dtype_policy(policy)
-    for found, wanted in zip(mixed, whole, strict=True):
-        assert found.shape == wanted.shape
-        assert np.isfinite(np.array(tf.cast(found, tf.float32))).all()

@@ -27,10 +27,3 @@ def test_every_deviation_is_listed():
     assert collections.Counter(name for name, _, _ in listed) == deviations()
     assert all(len(what) > 30 and len(why) > 20 for _, what, why in listed)
     assert len(set(listed)) == len(listed)
-
-
-def test_rows_of_other_sections_do_not_count():
-    text = "\n## Deviations\n\n| `electra_tf/a.py` | x | y |\n\n## Other\n\n"
-    assert rows(text + "| `electra_tf/b.py` | x | y |\n") == [
-        ("electra_tf/a.py", "x", "y")
-    ]
