@@ -15,8 +15,6 @@ from electra_tf.training.callbacks import named_callbacks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
-from tests import tiny
-from tests.layers.helpers import randomize
 from tests.strategy import two_cpus
 
 
@@ -53,12 +51,13 @@ class Counting(keras.Model):
         return {"loss": self.mean.result()}
 
 
-def make_model(strategy=None, **kwargs):
+def make_model(strategy=None, run_eagerly=True, **kwargs):
+    """Returns a compiled model; without a graph, which none of the callbacks see."""
     with (strategy or tf.distribute.get_strategy()).scope():
         model = Counting()
         optimizer = AdamW(WarmupPolynomialDecay(0.1, 100))
         optimizer.build(model.trainable_variables)
-        model.compile(optimizer, **kwargs)
+        model.compile(optimizer, run_eagerly=run_eagerly, **kwargs)
     return model
 
 
@@ -81,24 +80,21 @@ def losses(rows):
 
 
 def test_windows_are_means_since_the_last_report():
-    rows = []
-    fit(make_model(), numbered(1, 8), [cb.StepLogger(3, [record(rows)])])
+    rows, store = [], Store()
+    logger = cb.StepLogger(3, [record(rows)])
+    fit(make_model(), numbered(1, 8), [logger, cb.CheckpointEvery(store, 5)])
     assert losses(rows) == [(1, 1.0), (3, 2.5), (6, 5.0), (8, 7.5)]
+    assert store.saved == [5, 8]
 
 
 def test_steps_continue_over_epochs_and_from_first_step():
-    rows = []
+    rows, store = [], Store()
     logger = cb.StepLogger(4, [record(rows)], first_step=10)
-    fit(make_model(), numbered(1, 5), [logger], epochs=2)
+    checkpoints = cb.CheckpointEvery(store, 6, first_step=10)
+    fit(make_model(), numbered(1, 5), [logger, checkpoints], epochs=2)
     # Steps 11 to 20; the epoch ends at step 15, where Keras starts a new window.
     assert losses(rows) == [(12, 1.5), (16, 1.0), (20, 3.5)]
-
-
-def test_steps_per_execution_jumps():
-    rows = []
-    logger = cb.StepLogger(4, [record(rows)])
-    fit(make_model(steps_per_execution=3), numbered(1, 12), [logger])
-    assert losses(rows) == [(3, 2.0), (6, 5.0), (9, 8.0), (12, 11.0)]
+    assert store.saved == [12, 18, 20]
 
 
 @pytest.mark.parametrize("known_length", [True, False])
@@ -106,7 +102,7 @@ def test_a_last_execution_that_is_not_full(known_length):
     rows, store = [], Store()
     data = numbered(1, 9) if known_length else numbered(1, 9).filter(lambda x: True)
     callbacks = [cb.StepLogger(3, [record(rows)]), cb.CheckpointEvery(store, 5)]
-    model = make_model(steps_per_execution=4)
+    model = make_model(steps_per_execution=4, run_eagerly=False)
     fit(model, data.take(6), callbacks, steps_per_epoch=6)
     assert losses(rows) == [(4, 2.5), (6, 5.5)]
     assert store.saved == [6]
@@ -148,7 +144,6 @@ def test_a_plain_model_and_optimizer_work():
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", loss="mse")
     x = np.ones((8, 1), "float32")
-    fit(model, tf.data.Dataset.from_tensor_slices((x, x)).batch(2), [])
     callbacks = [cb.NonFiniteGuard(), cb.StepLogger(2, [record(rows)])]
     fit(model, tf.data.Dataset.from_tensor_slices((x, x)).batch(2), callbacks)
     assert set(rows[-1][1]) == {"loss", "learning_rate", "steps_per_second"}
@@ -159,16 +154,13 @@ def test_intervals_below_one_are_refused():
         cb.StepLogger(0, [])
 
 
-@pytest.fixture(scope="module")
-def strategy():
-    return two_cpus()
-
-
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_evaluation_disturbs_neither_window_nor_step(mirrored, strategy):
+@pytest.mark.parametrize(
+    "mirrored", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_evaluation_disturbs_neither_window_nor_step(mirrored):
     rows = []
     sinks = [record(rows)]
-    model = make_model(strategy if mirrored else None)
+    model = make_model(two_cpus(), False) if mirrored else make_model()
     callbacks = [
         cb.StepLogger(6, sinks),
         cb.EvaluateEvery(numbered(100, 101), 2, sinks),
@@ -244,30 +236,6 @@ def test_early_stopping_ends_the_run_with_the_best_weights():
         np.testing.assert_array_equal(weight, expected)
 
 
-@pytest.mark.slow
-def test_rows_count_the_same_on_every_replica(strategy):
-    """Replica 0 gets the long rows; evaluations do not change training metrics."""
-    lengths = (24, 24, 7, 5)
-
-    def windows(scope, callbacks=()):
-        rows = []
-        with scope.scope():
-            model = tiny.electra().generator
-            randomize(model.trainable_variables)
-            # Learning rate 0: only metrics could differ.
-            model.compile(AdamW(WarmupPolynomialDecay(0.1, 1, warmup_steps=99)))
-            model.optimizer.build(model.trainable_variables)
-        logger = cb.StepLogger(3, [record(rows)])
-        fit(model, tiny.dataset(5, lengths), [logger, *callbacks])
-        return [(step, values["masked_lm_loss"]) for step, values in rows]
-
-    held_out = tiny.dataset(1, lengths)
-    evaluating = cb.EvaluateEvery(held_out, 2, [lambda *_: None])
-    expected = windows(tf.distribute.get_strategy())
-    assert [step for step, _ in expected] == [1, 3, 5]
-    np.testing.assert_allclose(windows(strategy, [evaluating]), expected, rtol=1e-5)
-
-
 class Store:
     """Records the saved steps."""
 
@@ -280,15 +248,6 @@ class Store:
 
     def steps(self):
         return self.saved
-
-
-def test_checkpoints_at_multiples_and_at_the_end():
-    store = Store()
-    fit(make_model(), numbered(1, 7), [cb.CheckpointEvery(store, 5, first_step=8)])
-    assert store.saved == [10, 15]
-    store = Store()
-    fit(make_model(), numbered(1, 7), [cb.CheckpointEvery(store, 5)])
-    assert store.saved == [5, 7]
 
 
 class SendSignal(keras.callbacks.Callback):
@@ -333,16 +292,9 @@ def test_second_signal_acts_as_before():
 
 def test_signals_are_given_back_after_an_error_too():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(FloatingPointError), cb.GracefulStop():
+    with pytest.raises(FloatingPointError), cb.GracefulStop() as stop:
         fit(make_model(), with_nan_at(1), [cb.NonFiniteGuard()])
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_no_signal_leaves_handlers_alone():
-    before = signal.getsignal(signal.SIGTERM)
-    checkpoints = cb.CheckpointEvery(Store(), 100)
-    fit(make_model(), numbered(1, 2), [checkpoints])
-    assert checkpoints.stopped_by_signal is None
+    assert stop.requested is None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -377,7 +329,7 @@ def test_guard_catches_a_gradient_behind_a_finite_loss():
             return {"loss": loss}
 
     model = Root()
-    model.compile(AdamW(0.1))
+    model.compile(AdamW(0.1), run_eagerly=True)
     model.optimizer.build(model.trainable_variables)
     with pytest.raises(
         FloatingPointError,
@@ -428,26 +380,17 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     names = ["keras.callbacks:TerminateOnNaN", "mine_to_watch:Watch"]
     makers = named_callbacks([*names, "mine_to_watch:make"])
     found = [make() for make in makers]
-    assert [type(each).__name__ for each in found] == [
-        "TerminateOnNaN",
-        "Watch",
-        "CSVLogger",
-    ]
+    kinds = [type(each).__name__ for each in found]
+    assert kinds == ["TerminateOnNaN", "Watch", "CSVLogger"]
     assert makers[1]() is not found[1]
     for name, message in {
-        "keras.callbacks": "not a Keras callback class",
-        "no_such_module:X": "cannot be imported",
         "..:X": "cannot be imported",
         "mine_to_watch:None_such": "cannot be imported",
         "keras.layers:Dense": "not a Keras callback class",
-        "keras:__version__": "not a Keras callback class",
     }.items():
         with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{message}"):
             named_callbacks([name])
-    for name, message in {
-        "Wants": "Name a function",
-        "number": "returned a int",
-    }.items():
+    for name, message in (("Wants", "Name a function"), ("number", "returned a int")):
         (make,) = named_callbacks([f"mine_to_watch:{name}"])
         with pytest.raises(ValueError, match=message):
             make()

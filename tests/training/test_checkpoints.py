@@ -1,5 +1,6 @@
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,15 +40,20 @@ def contents(variables):
     return {float(np.ravel(np.array(v))[0]) for v in variables.values()}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Three checkpoints, 1, 2 and 3, filled with their step."""
-    variables = make_variables()
-    store = CheckpointStore(tmp_path, variables)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    variables, path = make_variables(), tmp_path_factory.mktemp("saved")
+    store = CheckpointStore(path, variables)
     for step in (1, 2, 3):
         fill(variables, step)
         store.save(step)
-    return tmp_path
+    return path
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    """Three checkpoints, 1, 2 and 3, filled with their step."""
+    return shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
 
 
 def reopen(folder, **kwargs):
@@ -68,10 +74,6 @@ def test_nothing_is_said_of_a_whole_folder(folder, monkeypatch):
     store, _ = reopen(folder)
     assert store.restore_latest() == 3
     assert messages == []
-
-
-def test_empty_folder(tmp_path):
-    assert CheckpointStore(tmp_path, make_variables()).restore_latest() is None
 
 
 def flip(path, position=0.5):
@@ -100,7 +102,7 @@ def test_damaged_newest_is_reported_and_the_previous_used(folder, damage):
     assert messages[0].split("not used: ")[1]
 
 
-@pytest.mark.parametrize("state", [b"", b"\xff\xfe{", None])
+@pytest.mark.parametrize("state", [b"\xff\xfe{", None])
 def test_the_list_of_the_manager_is_not_needed(folder, state):
     path = folder / "checkpoint"
     path.unlink() if state is None else path.write_bytes(state)
@@ -108,6 +110,7 @@ def test_the_list_of_the_manager_is_not_needed(folder, state):
     assert store.restore_latest() == 3
     store.save(4)
     assert store.steps() == [3, 4]
+    assert len(list(folder.glob("*.data-*"))) == 2
     assert contents(variables) == {3.0}
 
 
@@ -118,21 +121,13 @@ def test_all_damaged_is_an_error_that_names_them(folder):
         reopen(folder)[0].restore_latest()
 
 
-def test_keeps_only_the_newest_across_restarts(folder):
-    store, _ = reopen(folder, keep=2)
-    store.save(4)
-    assert store.steps() == [3, 4]
-    assert len(list(folder.glob("*.data-*"))) == 2
-
-
 def test_other_variables_are_refused_by_name(folder):
     variables = make_variables()
     variables["model/a/kernel"] = tf.Variable(tf.zeros([64, 9]))
     variables["model/new"] = tf.Variable(1.0)
-    with pytest.raises(ValueError, match=r"a/kernel: is \[64, 8\], model has \[64, 9"):
+    with pytest.raises(ValueError, match=r"a/kernel: is \[64, 8\].*") as error:
         CheckpointStore(folder, variables).restore_latest()
-    with pytest.raises(ValueError, match=r"model/new: is \(absent\), model has \[\]"):
-        CheckpointStore(folder, variables).restore_latest()
+    assert "model/new: is (absent), model has []" in str(error.value)
 
 
 def test_full_disk_keeps_the_previous_and_leaves_nothing_behind(folder):
@@ -153,11 +148,14 @@ def test_full_disk_keeps_the_previous_and_leaves_nothing_behind(folder):
 
 
 def test_leftovers_of_a_killed_save_are_removed(folder):
+    """A save that was killed at its very end is kept."""
     (folder / "ckpt-4_temp").mkdir()
     (folder / "ckpt-4_temp" / "part-00000").write_bytes(b"x")
     (folder / "ckpt-4.data-00000-of-00001").write_bytes(b"x")
+    (folder / "ckpt-3_temp").mkdir()
     store, _ = reopen(folder)
     assert not list(folder.glob("ckpt-4*"))
+    assert not (folder / "ckpt-3_temp").exists()
     assert store.restore_latest() == 3
 
 
@@ -173,13 +171,6 @@ def test_a_first_save_killed_in_its_index_is_no_damage(tmp_path):
         assert messages == []
         store.save(1)
         assert store.restore_latest() == 1
-
-
-def test_a_save_that_was_killed_at_its_very_end_is_kept(folder):
-    (folder / "ckpt-3_temp").mkdir()
-    store, _ = reopen(folder)
-    assert store.restore_latest() == 3
-    assert not (folder / "ckpt-3_temp").exists()
 
 
 def test_a_worker_that_is_not_chief_writes_elsewhere(folder, monkeypatch):
@@ -226,7 +217,7 @@ def test_killed_while_saving(tmp_path):
     script = KILLED.format(root=str(ROOT), folder=str(tmp_path))
     variables = {str(i): tf.Variable(tf.zeros([500_000])) for i in range(8)}
     last = 0
-    for seconds in (0.31, 0.47, 0.64):
+    for seconds in (0.31, 0.64):
         with subprocess.Popen(
             [sys.executable, "-c", script],
             stdout=subprocess.PIPE,
@@ -287,16 +278,11 @@ def test_names_do_not_depend_on_what_was_built_before():
     } <= set(names)
     assert any("seed_generator" in name for name in names)
     assert len(names) == len(first.variables) + len(first.optimizer.variables)
-    assert names["model/layer_7/dense/kernel"] is first.layers[2].one.kernel
-
-
-def test_slots_belong_to_their_weights():
-    model = make_model()
-    names = named_variables(model, model.optimizer)
-    for index, variable in enumerate(model.trainable_variables):
+    for index, variable in enumerate(first.trainable_variables):
         name = next(n for n, v in names.items() if v is variable)
         slot = names[name.replace("model/", "optimizer/velocity/")]
-        assert slot is model.optimizer._velocities[index]
+        assert slot is first.optimizer._velocities[index]
+    assert names["model/layer_7/dense/kernel"] is first.layers[2].one.kernel
 
 
 def test_loss_scaling_state_is_named_too():

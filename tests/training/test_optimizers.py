@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
@@ -39,12 +38,14 @@ def assert_close(left, right, atol=1e-6):
         np.testing.assert_allclose(a, b, atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize("bias_correction", [False, True])
-@pytest.mark.parametrize("clip_norm", [None, 1.0, 100.0])
-def test_trajectory_equals_reference(bias_correction, clip_norm):
+@pytest.mark.parametrize(
+    ("bias_correction", "clip_norm", "jit_compile"),
+    [(False, 1.0, None), (True, 100.0, False), (False, None, True), (True, 1.0, True)],
+)
+def test_trajectory_equals_reference(bias_correction, clip_norm, jit_compile):
     """Adam of the original: bias, epsilon, decay, joint clip, in three steps.
 
-    (pitfalls 29 and 32 of docs/fidelity.md)
+    Step 0 has learning rate 0 (pitfalls 29, 30 and 32 of docs/fidelity.md).
     """
     options = {"bias_correction": bias_correction, "clip_norm": clip_norm}
     variables = make_variables()
@@ -53,12 +54,18 @@ def test_trajectory_equals_reference(bias_correction, clip_norm):
         WarmupPolynomialDecay(0.03, 10, warmup_steps=2), weight_decay=0.3, **options
     )
     optimizer.build(variables)
+
+    def apply(gradients):
+        optimizer.apply(gradients, variables)
+
+    if jit_compile is not None:
+        apply = tf.function(apply, jit_compile=jit_compile)
     oracle = reference.AdamW(DECAYED, weight_decay=0.3, **options)
     for step, gradients in enumerate(make_gradients(3)):
-        optimizer.apply([tf.constant(g) for g in gradients], variables)
+        apply([tf.constant(g) for g in gradients])
         rate = reference.learning_rate(step, 0.03, 10, 2)
         weights = oracle.apply(gradients, weights, rate)
-        assert_close(values(variables), weights)
+        assert_close(values(variables), weights, atol=1e-6 if step else 0)
         np.testing.assert_allclose(
             optimizer.gradient_norm.numpy(), oracle.norm, rtol=1e-6
         )
@@ -66,28 +73,7 @@ def test_trajectory_equals_reference(bias_correction, clip_norm):
     assert optimizer.nonfinite_variable() is None
 
 
-def test_an_update_needs_no_variable_that_a_gpu_cannot_hold():
-    # TensorFlow keeps other dtypes on the host, where XLA cannot use them.
-    weight = keras.Variable([1.0], name="kernel")
-    optimizer = AdamW(0.1)
-    optimizer.build([weight])
-    update = tf.function(lambda: optimizer.apply([tf.constant([0.5])], [weight]))
-    kernels = get_registered_kernels_for_op("AssignVariableOp").kernel
-    on_gpu = {
-        tf.dtypes.as_dtype(constraint.allowed_values.list.type[0])
-        for kernel in kernels
-        if kernel.device_type == "GPU"
-        for constraint in kernel.constraint
-    }
-    assert tf.int32 not in on_gpu
-    used = update.get_concrete_function().graph.variables
-    assert optimizer.first_nonfinite.ref() in {variable.ref() for variable in used}
-    assert {variable.dtype for variable in used} <= on_gpu
-
-
-@pytest.mark.parametrize(
-    ("gradient", "share"), [(1.0, 1.0), (1e-4, 0.760), (1e-6, 0.0307)]
-)
+@pytest.mark.parametrize(("gradient", "share"), [(1.0, 1.0), (1e-4, 0.760)])
 def test_bias_correction_leaves_epsilon_as_it_is(gradient, share):
     """First update in learning rates: g / (g + epsilon / sqrt(1 - beta_2))."""
     weight = keras.Variable([0.0], name="kernel")
@@ -95,16 +81,6 @@ def test_bias_correction_leaves_epsilon_as_it_is(gradient, share):
         [tf.constant([gradient])], [weight]
     )
     assert -float(weight[0]) / 0.1 == pytest.approx(share, abs=5e-4)
-
-
-def test_first_step_of_a_warm_up_leaves_weights_but_fills_slots():
-    """Step 0 has learning rate 0 (pitfall 30 of docs/fidelity.md)."""
-    variables = make_variables()
-    before = values(variables)
-    optimizer = AdamW(WarmupPolynomialDecay(0.1, 10, warmup_steps=2))
-    optimizer.apply([tf.constant(g) for g in make_gradients(1)[0]], variables)
-    assert_close(before, values(variables), atol=0)
-    assert all(np.any(np.array(m)) for m in optimizer._momentums)
 
 
 def test_zero_gradients_shrink_exactly_the_decayed_variables():
@@ -184,7 +160,8 @@ def test_variables_with_multipliers_may_be_frozen(tmp_path):
     hidden = keras.layers.Dense(5, name="below")
     model = keras.Model(inputs, keras.layers.Dense(3, name="dense")(hidden(inputs)))
     factors = [(hidden.variables, 0.5), ([model.layers[2].kernel], 0.25)]
-    model.compile(AdamW(0.05, learning_rate_multipliers=factors), loss="mse")
+    optimizer = AdamW(0.05, learning_rate_multipliers=factors)
+    model.compile(optimizer, loss="mse", run_eagerly=True)
     hidden.trainable = False
     frozen, kernel = hidden.get_weights(), values([model.layers[2].kernel])
     model.fit(make_data(), verbose=0)
@@ -195,8 +172,7 @@ def test_variables_with_multipliers_may_be_frozen(tmp_path):
     keras.saving.load_model(tmp_path / "model.keras").fit(make_data(), verbose=0)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("clip_norm", [None, 1.0])
+@pytest.mark.parametrize(("bad", "clip_norm"), [(np.nan, None), (-np.inf, 1.0)])
 def test_nonfinite_gradient_is_named_and_leaves_everything_finite(bad, clip_norm):
     variables = make_variables()
     optimizer = AdamW(0.1, clip_norm=clip_norm)
@@ -225,24 +201,6 @@ def test_index_counts_variables_without_gradient():
     assert optimizer.nonfinite_variable() == "gamma"
 
 
-@pytest.mark.parametrize("bias_correction", [False, True])
-def test_compiled_equals_eager(bias_correction):
-    def run(jit_compile):
-        variables = make_variables()
-        optimizer = AdamW(0.1, bias_correction=bias_correction)
-        optimizer.build(variables)
-
-        @tf.function(jit_compile=jit_compile)
-        def step(gradients):
-            optimizer.apply(gradients, variables)
-
-        for gradients in make_gradients(3):
-            step([tf.constant(g) for g in gradients])
-        return values(variables)
-
-    assert_close(run(False), run(True))
-
-
 def test_errors():
     with pytest.raises(ValueError, match="after_reduction, per_replica"):
         AdamW(clipping="before")
@@ -250,71 +208,11 @@ def test_errors():
         AdamW(clip_norm=0.0)
 
 
-class Regression(keras.Model):
-    """Linear model with a global loss denominator, as the library's models."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.dense = keras.layers.Dense(3, name="dense")
-        self.build((None, 4))
-
-    def build(self, shape):
-        self.dense.build(shape)
-        self.built = True
-
-    def call(self, x):
-        return self.dense(x)
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        pass
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            # The factor keeps clipping active.
-            loss = 100.0 * tf.reduce_sum(tf.square(self(x) - y)) / 8.0
-            scaled = self.optimizer.scale_loss(loss)
-        grads = tape.gradient(scaled, self.trainable_variables)
-        self.optimizer.apply(grads, self.trainable_variables)
-        return {"loss": loss}
-
-
 def make_data(steps=4, batch=8):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(steps * batch, 4)).astype("float32")
     y = rng.normal(size=(steps * batch, 3)).astype("float32")
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
-
-
-@pytest.fixture(scope="module")
-def strategy():
-    return two_cpus()
-
-
-def train(scope=None, clipping="after_reduction", **compile_kwargs):
-    keras.utils.set_random_seed(1)
-    with scope.scope() if scope else tf.distribute.get_strategy().scope():
-        model = Regression()
-        optimizer = AdamW(0.05, weight_decay=0.1, clipping=clipping)
-        optimizer.build(model.trainable_variables)
-        model.compile(optimizer, **compile_kwargs)
-    model.fit(make_data(), epochs=2, verbose=0, shuffle=False)
-    return model
-
-
-def test_steps_per_execution_changes_nothing():
-    one, four = train(), train(steps_per_execution=4)
-    assert_close(values(one.weights), values(four.weights), atol=0)
-
-
-def run_replicas(strategy, optimizer, variable, per_replica):
-    @tf.function
-    def step():
-        context = tf.distribute.get_replica_context()
-        index = context.replica_id_in_sync_group
-        optimizer.apply([tf.constant(per_replica)[index]], [variable])
-
-    strategy.run(step)
 
 
 @pytest.mark.parametrize(
@@ -326,59 +224,47 @@ def run_replicas(strategy, optimizer, variable, per_replica):
         ("per_replica", 0.5**0.5, [0.5, 0.5]),
     ],
 )
-def test_where_the_clip_happens(strategy, clipping, expected_norm, expected):
-    """Joint clip of gradients of known norm (pitfall 32 of docs/fidelity.md)."""
+def test_where_the_clip_happens(clipping, expected_norm, expected):
+    """Joint clip of gradients of known norm (pitfall 32 of docs/fidelity.md).
+
+    Infinity on one replica stops the update on both.
+    """
+    strategy = two_cpus()
     with strategy.scope():
         variable = keras.Variable([0.0, 0.0], name="kernel")
         optimizer = AdamW(1.0, weight_decay=0.0, clipping=clipping)
         optimizer.build([variable])
-    run_replicas(strategy, optimizer, variable, [[10.0, 0.0], [0.0, 10.0]])
+
+    @tf.function
+    def step(gradients):
+        context = tf.distribute.get_replica_context()
+        gradient = gradients[context.replica_id_in_sync_group]
+        optimizer.apply([gradient], [variable])
+
+    strategy.run(step, [tf.constant([[10.0, 0.0], [0.0, 10.0]])])
     momentum = np.array(optimizer._momentums[0])
     np.testing.assert_allclose(momentum, 0.1 * np.array(expected), rtol=1e-6)
     np.testing.assert_allclose(
         optimizer.gradient_norm.numpy(), expected_norm, rtol=1e-6
     )
-
-
-@pytest.mark.parametrize("clipping", ["after_reduction", "per_replica"])
-def test_nonfinite_on_one_replica_stops_no_weight(strategy, clipping):
-    with strategy.scope():
-        variable = keras.Variable([1.0, 2.0], name="kernel")
-        optimizer = AdamW(1.0, clipping=clipping)
-        optimizer.build([variable])
-    run_replicas(strategy, optimizer, variable, [[1.0, 0.0], [np.inf, 1.0]])
+    assert optimizer.nonfinite_variable() is None
+    strategy.run(step, [tf.constant([[1.0, 0.0], [np.inf, 1.0]])])
     assert optimizer.nonfinite_variable() == "kernel"
     assert np.all(np.isfinite(np.array(variable)))
-    assert np.all(np.array(optimizer._momentums[0]) == 0)
+    np.testing.assert_allclose(optimizer._momentums[0], 0.9 * momentum, rtol=1e-6)
 
 
 def test_loss_scaling():
     """Clip after unscaling, not before (pitfall 32 of docs/fidelity.md)."""
-    plain = train()
-    keras.utils.set_random_seed(1)
-    model = Regression()
-    inner = AdamW(0.05, weight_decay=0.1)
-    scaled = keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**10)
-    scaled.build(model.trainable_variables)
-    model.compile(scaled)
-    model.fit(make_data(), epochs=2, verbose=0, shuffle=False)
-    assert_close(values(plain.weights), values(model.weights))
-    np.testing.assert_allclose(
-        float(inner.gradient_norm), float(plain.optimizer.gradient_norm), rtol=1e-5
-    )
-
-
-def test_mixed_float16_fit_wraps_the_optimizer():
-    inputs = keras.Input((4,))
-    dense = keras.layers.Dense(3, dtype="mixed_float16")
-    model = keras.Model(inputs, dense(inputs))
-    model.compile(
-        keras.optimizers.LossScaleOptimizer(AdamW(0.05), initial_scale=8.0), loss="mse"
-    )
-    before = values(model.weights)
-    model.fit(make_data(), verbose=0, shuffle=False)
-    assert not np.array_equal(before[0], np.array(model.weights[0]))
-    assert all(np.all(np.isfinite(w)) for w in values(model.weights))
+    variables, inner = make_variables(), AdamW(0.05, weight_decay=0.3)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**10)
+    optimizer.build(variables)
+    oracle, weights = reference.AdamW(DECAYED, weight_decay=0.3), values(variables)
+    for gradients in make_gradients(3):
+        optimizer.apply([tf.constant(2.0**10 * g) for g in gradients], variables)
+        weights = oracle.apply(gradients, weights, 0.05)
+        assert_close(values(variables), weights)
+        assert float(inner.gradient_norm) == pytest.approx(oracle.norm, rel=1e-5)
 
 
 def test_save_and_load_keep_state_and_options(tmp_path):
@@ -392,6 +278,7 @@ def test_save_and_load_keep_state_and_options(tmp_path):
             learning_rate_multipliers=[([model.layers[1].kernel], 0.5)],
         ),
         loss="mse",
+        run_eagerly=True,
     )
     model.fit(make_data(), verbose=0, shuffle=False)
     model.save(tmp_path / "model.keras")

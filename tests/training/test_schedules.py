@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -46,17 +45,6 @@ def test_no_warmup_is_finite_in_a_compiled_function():
     schedule = WarmupPolynomialDecay(1.0, 10)
     compiled = tf.function(schedule, jit_compile=True)
     assert float(compiled(tf.constant(0))) == 1.0
-
-
-def test_round_trip():
-    schedule = WarmupPolynomialDecay(
-        1e-3, 50, warmup_steps=5, power=2.0, end_learning_rate=1e-5
-    )
-    copy = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(schedule)
-    )
-    assert copy.get_config() == schedule.get_config()
-    assert float(copy(17)) == float(schedule(17))
 
 
 @pytest.mark.parametrize(
