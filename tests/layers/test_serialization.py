@@ -5,11 +5,10 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.layers.serialization import Serializable, number_shared_objects
+from electra_tf.layers.serialization import Serializable
 from tests import tiny
 
 
@@ -98,16 +97,6 @@ def test_ties_are_kept_inside_of_one_object():
     assert Both(Both(other, Part(4)), other).get_config() == config
 
 
-def test_shared_objects_are_numbered_in_their_order():
-    config = {"a": [{"shared_object_id": 9**9}, {"shared_object_id": 7}], "b": (7,)}
-    config["c"] = {"shared_object_id": 9**9}
-    assert number_shared_objects(config) == {
-        "a": [{"shared_object_id": 1}, {"shared_object_id": 2}],
-        "b": [7],
-        "c": {"shared_object_id": 1},
-    }
-
-
 def functional(*encoders):
     """A functional model of the [CLS] vectors of encoders."""
     ids = keras.Input([None], dtype="int32", name="input_ids")
@@ -136,6 +125,7 @@ def test_training_the_clone_of_a_functional_model_leaves_the_original_alone():
         assert not {id(v) for v in copy.variables} & {id(v) for v in model.variables}
         copy.compile("sgd", "mse")
         copy.fit(inputs, np.array([[9.0]]), epochs=2, verbose=0)
+        assert np.abs(copy.predict(inputs, verbose=0) - before).max() > 0.1
     np.testing.assert_array_equal(model.predict(inputs, verbose=0), before)
     for value, old in zip(model.get_weights(), values, strict=True):
         np.testing.assert_array_equal(value, old)
@@ -167,15 +157,3 @@ def test_variables_of_the_constructor_are_not_created_again():
     assert layer.built_with == (1, 2)
     layer.build_from_config({"input_shape": (3, 4)})
     assert layer.built_with == (1, 2)
-
-
-def test_a_schedule_of_keras_has_no_arguments_of_its_own():
-    class Rate(Serializable, keras.optimizers.schedules.LearningRateSchedule):
-        def __init__(self, rate):
-            self.rate = rate
-
-        def __call__(self, step):
-            return tf.constant(self.rate)
-
-    assert Rate(0.5).get_config() == {"rate": 0.5}
-    assert Rate.from_config({"rate": 0.5}).rate == 0.5
