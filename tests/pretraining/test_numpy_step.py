@@ -49,24 +49,6 @@ def test_masking_bookkeeping():
     assert (masked != batch["input_ids"]).sum() > 10
 
 
-def test_corruption_bookkeeping():
-    """NumPy derives the same input and labels from the samples."""
-    model, _ = make()
-    batch = tiny.batch(LENGTHS)
-    sampled = model.sampler(model.generator(batch), None, None).numpy()
-    plain = numpy(batch)
-    ids, is_replaced = reference.corrupt(
-        plain["input_ids"],
-        plain["masked_lm_positions"],
-        plain["masked_lm_weights"] > 0,
-        sampled,
-    )
-    examined = numpy(model.examine(batch, seed=tf.constant([0, 0])))
-    np.testing.assert_array_equal(examined["corrupted_ids"], ids)
-    np.testing.assert_array_equal(examined["is_replaced"], is_replaced)
-    assert is_replaced.any()
-
-
 def test_decayed_variables_by_name():
     """Only tables and kernels are decayed (pitfall 29 of docs/fidelity.md)."""
     model, networks = make()
@@ -92,18 +74,23 @@ def test_decayed_variables_by_name():
     assert [bool(rate) for rate in optimizer._decays] == networks.decayed()
 
 
-def test_gradient_of_the_numpy_losses():
-    """The gradient matches finite differences of the NumPy loss with fixed samples.
+def test_losses_and_their_gradient():
+    """NumPy computes the losses, and the gradient by finite differences.
 
-    The samples carry no gradient (pitfall 15 of
-    docs/fidelity.md).
+    Means over all tokens of the batch, [CLS] and [SEP] included, without padding; the
+    samples carry no gradient (pitfalls 15, 26 and 28 of docs/fidelity.md).
     """
     model, networks = make()
     batch = tiny.batch(LENGTHS)
     plain, start = numpy(batch), weights(model)
-    *_, sampled = reference.losses(networks, start, plain)
+    generator, discriminator, sampled = reference.losses(networks, start, plain)
+    logs = tiny.scores(model, [batch])
+    assert logs["generator_loss"] == pytest.approx(generator, rel=1e-5)
+    assert logs["discriminator_loss"] == pytest.approx(discriminator, rel=1e-5)
     rng = np.random.default_rng(0)
-    found = gradients(model, batch)
+    loss_value, found = tiny.gradients(model, batch)
+    assert float(loss_value) == pytest.approx(generator + 50 * discriminator, rel=1e-5)
+    found = [tf.convert_to_tensor(gradient).numpy() for gradient in found]
     # Directions within the shared tables, then within all weights.
     for part in ("embeddings/", ""):
         direction = [

@@ -32,18 +32,14 @@ def phase(name, steps, done, called):
     ],
 )
 def test_remaining_phases_and_their_hand_overs(done, of_each, spans, handed_over):
-    called = []
+    called, found = [], []
     phases = [phase("one", 3, of_each[0], called), phase("two", 4, of_each[1], called)]
-    assert [(p.name, a, b) for p, a, b in remaining(phases, done)] == spans
+    for each, first, last in remaining(phases, done):
+        # A hand-over waits for the training of the phase before.
+        assert called[-1:] in ([], [each.name])
+        found.append((each.name, first, last))
+    assert found == spans
     assert called == handed_over
-
-
-def test_the_hand_over_waits_for_the_phase_before():
-    order = []
-    phases = [phase("one", 1, 1, order), phase("two", 1, 0, order)]
-    for current, _, _ in remaining(phases, 0):
-        order.append(f"train {current.name}")
-    assert order == ["train one", "two", "train two"]
 
 
 def equal_pair():
@@ -53,23 +49,10 @@ def equal_pair():
         embeddings = et.layers.TextEmbedding(
             tiny.VOCAB, 12, max_positions=32, name=table
         )
-        return tiny.encoder(embeddings, name=name)
+        return tiny.encoder(embeddings, num_layers=1, name=name)
 
     generator = et.MaskedLM(one("generator", "generator_embeddings"), name="masked_lm")
     return et.Electra(generator, one("discriminator", "embeddings"))
-
-
-def test_copied_encoders_compute_the_same():
-    model = equal_pair()
-    batch = tiny.batch()
-    assert np.any(model.generator.encoder(batch) != model.discriminator(batch))
-    copy_weights(model.generator.encoder, model.discriminator)
-    np.testing.assert_array_equal(
-        model.generator.encoder(batch), model.discriminator(batch)
-    )
-    theirs = model.generator.encoder.trainable_variables
-    for own in model.discriminator.trainable_variables:
-        assert all(own is not variable for variable in theirs)
 
 
 def test_copying_between_sizes_is_refused_by_name():
@@ -82,16 +65,15 @@ def test_frozen_generator_stays_and_only_the_discriminator_learns():
     model = equal_pair()
     phase = Phase("second", model, 2, frozen=model.generator)
     phase.set_trainable()
-    model.compile(optimizer=et.training.AdamW(1e-2))
+    model.compile(optimizer=et.training.AdamW(1e-2), run_eagerly=True)
     model.optimizer.build(model.trainable_variables)
     before = [v.numpy() for v in model.generator.weights]
     own = {id(v) for v in model.generator.weights}
     assert not own & {id(v) for v in model.trainable_variables}
     first = [v.numpy() for v in model.discriminator.trainable_variables]
     history = model.fit(tiny.dataset(2), verbose=0, shuffle=False).history
-    assert (
-        history["generator_loss"][0] > 1
-    )  # the frozen generator's loss is still logged
+    # The frozen generator's loss is still logged.
+    assert history["generator_loss"][0] > 1
     for variable, value in zip(model.generator.weights, before, strict=True):
         np.testing.assert_array_equal(variable, value, err_msg=variable.path)
     moved = [

@@ -20,11 +20,11 @@ SEED = tf.constant([3, 4])
 
 
 def test_corruption_restores_originals_and_never_leaks_mask():
-    """Discriminator input: originals at unmasked positions, without [MASK].
+    """Samples at all masked positions, visible ones too, originals elsewhere.
 
-    (pitfall 13 of docs/fidelity.md)
+    (pitfalls 13 and 14 of docs/fidelity.md)
     """
-    batch = tiny.batch((24, 9, 17, 5))
+    batch = tiny.batch([24] * 40, mask_rate=0.3)
     sampled = tf.fill(batch["masked_lm_ids"].shape, 50)
     out = corrupt(batch, sampled)
     ids = out.inputs["input_ids"].numpy()
@@ -34,20 +34,9 @@ def test_corruption_restores_originals_and_never_leaks_mask():
     chosen = out.is_masked.numpy()
     np.testing.assert_array_equal(ids[~chosen], original[~chosen])
     assert chosen.sum() == batch["masked_lm_weights"].numpy().sum()
-
-
-def test_visible_slots_are_replaced_too():
-    """Visible slots receive samples as masked slots do.
-
-    (pitfall 14 of docs/fidelity.md)
-    """
-    batch = tiny.batch([24] * 40, mask_rate=0.3)
-    sampled = tf.fill(batch["masked_lm_ids"].shape, 50)
-    out = corrupt(batch, sampled)
-    chosen = out.is_masked.numpy()
+    assert (ids[chosen] == 50).all()
     visible = chosen & (batch["masked_input_ids"].numpy() != tiny.MASK)
     assert visible.sum() > 10
-    assert (out.inputs["input_ids"].numpy()[chosen] == 50).all()
 
 
 def test_a_correct_sample_counts_as_real():
@@ -66,18 +55,18 @@ def test_position_zero_is_never_written():
     assert not out.is_masked.numpy()[:, 0].any()
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_samples_follow_the_softmax(temperature):
-    """Sampling noise: chi-square of 10^6 draws from a skewed 50-way distribution.
+    """Sampling noise: chi-square of 400,000 draws from a skewed 50-way distribution.
 
     (pitfall 16 of docs/fidelity.md)
     """
     rng = np.random.default_rng(0)
     logits = (rng.normal(size=50) * 2).astype(np.float32)
-    draws = 1_000_000
-    batched = tf.broadcast_to(logits, [1000, 1000, 50])
+    draws = 400_000
+    batched = tf.broadcast_to(logits, [400, 1000, 50])
     sampler = CategoricalSampler(temperature)
-    ids = tf.zeros([1000, 1000], tf.int32)
+    ids = tf.zeros([400, 1000], tf.int32)
     drawn = sampler(batched, ids, SEED).numpy().ravel()
     counts = np.bincount(drawn, minlength=50)
     scaled = logits.astype(np.float64) / temperature
@@ -137,7 +126,7 @@ def test_low_temperature_is_greedy():
     )
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 1000.0])
+@pytest.mark.parametrize("temperature", [0.5, 1000.0])
 def test_disallow_correct_never_draws_the_original(temperature):
     """The original token is not drawn, even with nearly all the mass.
 
@@ -149,15 +138,6 @@ def test_disallow_correct_never_draws_the_original(temperature):
     assert not np.any(drawn.numpy() == ids.numpy())
     counts = np.bincount((drawn.numpy() - ids.numpy()).ravel() % 20, minlength=20)
     assert counts[1:].min() > 0.9 * 100_000 / 19  # the other tokens stay uniform
-
-
-def test_draws_are_a_function_of_the_seed():
-    logits = tf.random.stateless_normal([2, 30, 40], SEED)
-    ids = tf.zeros([2, 30], tf.int32)
-    sampler = CategoricalSampler()
-    first, again = sampler(logits, ids, SEED), sampler(logits, ids, SEED)
-    np.testing.assert_array_equal(first, again)
-    assert np.any(sampler(logits, ids, SEED + 1).numpy() != first.numpy())
 
 
 @pytest.mark.parametrize("size", [1, 97, 256, 512, 700])
@@ -178,10 +158,11 @@ def test_tokens_are_those_of_the_inverse_distribution(size):
     assert np.take_along_axis(shares, found[:, None], 1).min() > 0
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_tokens_are_in_the_table_whatever_the_logits(value):
-    logits = tf.constant([[value] * 300, [0.0] * 299 + [value]], tf.float32)
-    found = token_at(logits, tf.constant([0.5, 0.999], tf.float64)).numpy()
+def test_tokens_are_in_the_table_whatever_the_logits():
+    bad = (np.nan, np.inf, -np.inf)
+    rows = [row for x in bad for row in ([x] * 300, [0.0] * 299 + [x])]
+    draws = tf.constant([0.5, 0.999] * 3, tf.float64)
+    found = token_at(tf.constant(rows, tf.float32), draws).numpy()
     assert ((found >= 0) & (found < 300)).all()
 
 
@@ -193,6 +174,7 @@ def test_rows_draw_the_same_in_every_cut(sampler):
     ids = tf.zeros([8, 5], tf.int32)
     whole = sampler(logits, ids, SEED).numpy()
     assert len(np.unique(whole)) > 1
+    assert np.any(sampler(logits, ids, SEED + 1).numpy() != whole)
     for first, last in ((0, 8), (0, 3), (3, 4), (4, 8)):
         piece = sampler(logits[first:last], ids[first:last], at_row(SEED, first))
         np.testing.assert_array_equal(piece, whole[first:last])
