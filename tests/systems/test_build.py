@@ -27,6 +27,9 @@ def test_settings_of_the_flagfiles_arrive(monkeypatch):
     mixture = build.adversarial_weight(annealed)
     shares = [float(mixture(step)) for step in (0, 650, 1300, 1950, 2600)]
     assert shares == [0, 0, 0.5, 1, 1]
+    at_once = parse("--training=reinforce", "--adversarial_start=3")
+    mixture = build.adversarial_weight(at_once)
+    assert [float(mixture(step)) for step in (0, 2, 3, 4)] == [0, 0, 1, 1]
     fast = config_of("fast_electra", monkeypatch=monkeypatch)
     temperature = build.sampler(fast).temperature
     expected = [1 + np.exp(-step / 260) for step in (0, 260, 2600)]
@@ -37,12 +40,6 @@ def test_settings_of_the_flagfiles_arrive(monkeypatch):
     clean = config_of("sampling_without_dropout", monkeypatch=monkeypatch)
     assert clean.samples_apart
     assert not fast.samples_apart
-
-
-def test_an_adversarial_part_that_begins_at_once():
-    config = parse("--training=reinforce", "--adversarial_start=3")
-    mixture = build.adversarial_weight(config)
-    assert [float(mixture(step)) for step in (0, 2, 3, 4)] == [0, 0, 1, 1]
 
 
 def test_two_stages_have_a_schedule_each_and_the_last_freezes():

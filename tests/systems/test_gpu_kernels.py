@@ -83,9 +83,15 @@ def step_of(precision, **flags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["none", "bfloat16"])
-@pytest.mark.parametrize("flags", [{}, {"objective": "mlm"}, {"training": "reinforce"}])
-def test_the_training_step(flags, precision):
+@pytest.mark.parametrize(
+    ("precision", "flags"),
+    [
+        ("none", {}),
+        ("bfloat16", {"objective": "mlm"}),
+        ("bfloat16", {"training": "reinforce"}),
+    ],
+)
+def test_the_training_step(precision, flags):
     step = tf.function(step_of(precision, **flags))
     assert without_gpu_kernel(step.get_concrete_function(tiny.batch())) == set()
 

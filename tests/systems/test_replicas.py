@@ -106,7 +106,7 @@ def assert_same(name, cut, steps, lengths=LENGTHS):
     devices, micro_batches, precision = cut
     one = trained(1, 1, precision, steps, lengths, **choices)
     many = trained(devices, micro_batches, precision, steps, lengths, **choices)
-    # Other samples would change weights by up to learning rate * steps = 0.02.
+    # Other samples would change weights by up to learning rate * steps = 0.005.
     tolerance = {"none": 2e-6, "bfloat16": 2e-3}[precision]
     assert max(one[1]) > 0.1  # Clipping is active.
     near = {"rtol": 10 * tolerance, "atol": 10 * tolerance}
@@ -144,5 +144,5 @@ def test_devices_with_unequal_numbers_of_rows_equal_one():
 )
 def test_every_system_on_several_devices_equals_one(name, cut):
     """Denominators over all replicas (pitfall 27 of docs/fidelity.md)."""
-    # A rounding difference may change a sample, in bfloat16 after a few steps.
-    assert_same(name, cut, steps=5 if cut[2] == "bfloat16" else 10)
+    # After more steps, a rounding difference may change a sample.
+    assert_same(name, cut, steps=5)

@@ -52,22 +52,6 @@ def test_initial_values_follow_the_config(sharing):
         assert 0.15 < np.abs(table.word_embeddings).max() <= 0.2
 
 
-def test_counts_by_hand():
-    """V = 97, E = 12, D = 32 and 16, 40 positions, 2 segments."""
-    tables = (97 + 40 + 2 + 2) * 12
-    tied = count(make("tied").trainable_variables)
-    assert count(make("token").trainable_variables) - tied == (40 + 2 + 2) * 12
-    assert count(make("nes").trainable_variables) - tied == tables
-    assert count(make("gdes").trainable_variables) - tied == tables
-    # Tables of width 16, a 16-to-16 head instead of 16-to-12, no 12-to-16 projection.
-    untied = (97 + 40 + 2 + 2) * 16 + (16 + 3) * (16 - 12) - (12 + 1) * 16
-    assert count(make("untied").trainable_variables) - tied == untied
-    one = make("all")
-    head = (32 + 3) * 12 + 97
-    detector = count(one.detector().trainable_variables)
-    assert count(one.trainable_variables) == detector + head
-
-
 def test_what_is_shared():
     """Only these tables are shared, by identity (pitfall 19 of docs/fidelity.md)."""
     for sharing in SHARINGS:
@@ -93,50 +77,60 @@ def test_what_is_shared():
     assert make("nes").generator.encoder.embeddings.size == 12
 
 
-def reached(model, batch):
-    """Paths of variables with a nonzero gradient."""
-    _, gradients = tiny.gradients(model, batch)
-    found = zip(model.trainable_variables, gradients, strict=True)
-    return {
-        v.path for v, g in found if g is not None and np.any(tf.convert_to_tensor(g))
-    }
+def test_counts_by_hand():
+    """V = 97, E = 12, D = 32 and 16, 40 positions, 2 segments."""
+    models = {sharing: make(sharing) for sharing in SHARINGS}
+    counts = {name: count(x.trainable_variables) for name, x in models.items()}
+    tables, tied = (97 + 40 + 2 + 2) * 12, counts["tied"]
+    assert counts["token"] - tied == (40 + 2 + 2) * 12
+    assert counts["nes"] - tied == counts["gdes"] - tied == tables
+    # Tables of width 16, a 16-to-16 head instead of 16-to-12, no 12-to-16 projection.
+    untied = (97 + 40 + 2 + 2) * 16 + (16 + 3) * (16 - 12) - (12 + 1) * 16
+    assert counts["untied"] - tied == untied
+    head = (32 + 3) * 12 + 97
+    detector = count(models["all"].detector().trainable_variables)
+    assert counts["all"] == detector + head
+    optimizer = et.training.AdamW()
+    optimizer.build(models["gdes"].trainable_variables)
+    pairs = zip(models["gdes"].trainable_variables, optimizer._decays, strict=True)
+    decayed = {v.path for v, rate in pairs if rate}
+    assert "discriminator_embeddings/word_embeddings_delta" in decayed
+    assert not any("layer_norm" in path or "bias" in path for path in decayed)
 
 
-TABLES = {f"{name}_embeddings" for name in ("word", "position", "segment")}
-OWN = {
-    "untied": ({"generator_embeddings"}, {"embeddings"}, ""),
-    "nes": ({"generator_embeddings"}, {"embeddings"}, ""),
-    "gdes": ({"embeddings"}, {"discriminator_embeddings"}, "_delta"),
-}
+@pytest.mark.parametrize(
+    ("sharing", "objective"),
+    [*((sharing, "electra") for sharing in SHARINGS), ("gdes", "all_tokens_mlm")],
+)
+def test_each_loss_reaches_its_tables_only(sharing, objective):
+    """Shared tables learn from both losses, others from one; "gdes" trains deltas.
 
-
-@pytest.mark.parametrize("objective", ["electra", "all_tokens_mlm"])
-@pytest.mark.parametrize("sharing", OWN)
-def test_each_loss_reaches_its_own_tables_only(sharing, objective):
-    """Other tables have zero gradient; "gdes" trains deltas, not shared tables."""
-    (generators,), (discriminators,), suffix = OWN[sharing]
-    batch = tiny.batch()
-
-    def trained_by(name):
-        weights = {"generator_weight": 0.0, "discriminator_weight": 0.0, name: 1.0}
-        return reached(make(sharing, objective, **weights), batch)
-
-    paths = trained_by("discriminator_weight")
-    assert not any(path.startswith(f"{generators}/") for path in paths)
-    assert {f"{discriminators}/{name}{suffix}" for name in TABLES} <= paths
-    paths = trained_by("generator_weight")
-    assert not any(path.startswith(f"{discriminators}/") for path in paths)
-    assert {f"{generators}/{name}" for name in TABLES} <= paths
-
-
-def test_shared_tables_learn_from_both():
-    """Gradients come from both networks (pitfall 19 of docs/fidelity.md)."""
-    batch = tiny.batch()
-    for sharing in ("tied", "token", "all"):
-        for weights in ((1.0, 0.0), (0.0, 1.0)):
-            names = ("generator_weight", "discriminator_weight")
-            model = make(sharing, **dict(zip(names, weights, strict=True)))
-            assert "embeddings/word_embeddings" in reached(model, batch), sharing
+    (pitfall 19 of docs/fidelity.md)
+    """
+    model, batch = make(sharing, objective), tiny.batch()
+    variables = model.trainable_variables
+    with tf.GradientTape(persistent=True) as tape:
+        terms = model.compute_losses(
+            batch, model.loss_totals(batch), seed=tf.constant([1, 2]), training=False
+        )
+    names = ["embeddings/{}_embeddings"] * 2
+    if sharing in ("token", "nes", "untied"):
+        names[0] = f"generator_{names[0]}"
+    if sharing == "gdes":
+        names[1] = f"discriminator_{names[1]}_delta"
+    tables = {v.path for v in variables if "_embeddings" in v.path.split("/")[-1]}
+    for term, name in zip(terms, names, strict=True):
+        pairs = zip(variables, tape.gradient(term, variables), strict=True)
+        reached = {
+            v.path
+            for v, gradient in pairs
+            if gradient is not None and np.any(tf.convert_to_tensor(gradient))
+        }
+        expected = {name.format(x) for x in ("word", "position", "segment")}
+        if sharing == "token":
+            expected.discard("generator_embeddings/word_embeddings")
+            expected.add("embeddings/word_embeddings")
+        assert reached & tables == expected
 
 
 def trained(sharing, objective="electra"):
@@ -147,21 +141,8 @@ def trained(sharing, objective="electra"):
 
 
 @pytest.mark.slow
-def test_gdes_begins_as_tied_and_drifts_apart():
-    """Deltas are initially zero; the discriminator's table is shared + delta."""
-    model = make("gdes")
-    lender, own = model.generator.encoder.embeddings, model.discriminator.embeddings
-    np.testing.assert_array_equal(own.word_table(), lender.word_embeddings)
-    model = trained("gdes")
-    lender, own = model.generator.encoder.embeddings, model.discriminator.embeddings
-    assert np.abs(own.word_embeddings_delta).max() > 1e-3
-    expected = lender.word_embeddings.numpy() + own.word_embeddings_delta.numpy()
-    np.testing.assert_allclose(own.word_table(), expected)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["token", "gdes", "all"])
-def test_save_load_and_standalone_parts(sharing, tmp_path):
+def test_files_checkpoints_and_standalone_parts(sharing, tmp_path):
     """Loaded models stay tied; saved parts have plain embeddings."""
     model = trained(sharing, "replace_mlm" if sharing == "gdes" else "electra")
     batch = tiny.batch()
@@ -169,10 +150,6 @@ def test_save_load_and_standalone_parts(sharing, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
     np.testing.assert_array_equal(loaded(batch), model(batch))
     np.testing.assert_array_equal(loaded.generator(batch), model.generator(batch))
-    for each in (model, loaded):
-        each.fit(tiny.dataset(2), verbose=0, shuffle=False)
-    for a, b in zip(model.trainable_variables, loaded.trainable_variables, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6, err_msg=a.path)
 
     parts = model.artifacts()
     expected = {
@@ -190,25 +167,7 @@ def test_save_load_and_standalone_parts(sharing, tmp_path):
     groups = [v for group in parts["encoder"].variables_by_depth() for v in group]
     assert count(groups) == count(parts["encoder"].trainable_variables)
 
-
-def test_weight_decay_of_deltas_and_not_of_norms():
-    model = make("gdes")
-    optimizer = et.training.AdamW()
-    optimizer.build(model.trainable_variables)
-    decayed = {
-        v.path
-        for v, rate in zip(model.trainable_variables, optimizer._decays, strict=True)
-        if rate
-    }
-    assert "discriminator_embeddings/word_embeddings_delta" in decayed
-    assert not any("layer_norm" in path or "bias" in path for path in decayed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sharing", SHARINGS)
-def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
-    model = trained(sharing)
-    store = CheckpointStore(tmp_path / sharing, named_variables(model, model.optimizer))
+    store = CheckpointStore(tmp_path / "run", named_variables(model, model.optimizer))
     store.save(3)
     before = [v.numpy() for v in model.trainable_variables]
     for variable in model.trainable_variables:
@@ -216,13 +175,19 @@ def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
     assert store.restore_latest() == 3
     for variable, value in zip(model.trainable_variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
+    for each in (model, loaded):
+        each.fit(tiny.dataset(2), verbose=0, shuffle=False)
+    for a, b in zip(model.trainable_variables, loaded.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6, err_msg=a.path)
 
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_starting_from_a_tied_run(sharing, tmp_path):
     tied = make("tied")
     tied.discriminator.embeddings.word_embeddings.assign_add(
         tf.ones_like(tied.discriminator.embeddings.word_embeddings)
     )
-    other = CheckpointStore(tmp_path / "tied_run", named_variables(tied))
-    other.save(1)
+    CheckpointStore(tmp_path, named_variables(tied)).save(1)
     model = make(sharing)
     weights = {n: v for n, v in named_variables(model).items() if v.trainable}
     if sharing in ("all", "untied"):  # generator parts of another width
@@ -231,7 +196,7 @@ def test_checkpoints_and_starting_from_a_tied_run(sharing, tmp_path):
             for n, v in weights.items()
             if "/discriminator" in n or "/embeddings/" in n
         }
-    load_weights(tmp_path / "tied_run", weights)
+    load_weights(tmp_path, weights)
     np.testing.assert_array_equal(
         model.discriminator.embeddings.word_table(),
         tied.discriminator.embeddings.word_embeddings,
