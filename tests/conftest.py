@@ -1,7 +1,11 @@
-"""Four logical CPU devices, XLA cache, TensorFlow log level and fixed seeds."""
+"""Four logical CPU devices, XLA cache, fixed seeds, and the installed library."""
 
 import gc
 import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 # Two test workers share two cores, where waiting NumPy threads would spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -22,10 +26,37 @@ tf.config.set_logical_device_configuration(
     _CPU, [tf.config.LogicalDeviceConfiguration()] * 4
 )
 
+ROOT = Path(__file__).parent.parent
+# Inputs of a build.
+SOURCES = ("electra_tf", "configs", "pyproject.toml", "requirements.txt")
+SOURCES += ("README.md", "LICENSE")
+
 
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """A folder with the library after `pip install`, built from a copy."""
+    work = tmp_path_factory.mktemp("packaging")
+    (work / "source").mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, work / "source" / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, work / "source")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    build = ["wheel", ".", "--no-deps", "--no-build-isolation", "-w", str(work)]
+    subprocess.run([*pip, *build], cwd=work / "source", check=True)
+    (wheel,) = work.glob("*.whl")
+    target = work / "site"
+    install = ["install", "--no-deps", "--no-compile", "--target", str(target)]
+    subprocess.run([*pip, *install, str(wheel)], check=True)
+    shutil.rmtree(work / "source")
+    return target
 
 
 @pytest.hookimpl(wrapper=True)

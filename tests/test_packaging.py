@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -26,9 +25,6 @@ SETUPTOOLS = PROJECT["tool"]["setuptools"]
 FLAGFILES = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").glob("**/*.cfg")
 )
-# Inputs of a build.
-SOURCES = ("electra_tf", "configs", "pyproject.toml", "requirements.txt")
-SOURCES += ("README.md", "LICENSE")
 
 
 def test_every_package_is_listed():
@@ -76,28 +72,6 @@ def test_requirements_have_upper_bounds():
     needed = [line.partition("#")[0].strip() for line in lines]
     open_ended = [line for line in needed if line and "<" not in line]
     assert open_ended == ["importlib_resources>=6"]
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder with the library after `pip install`, built from a copy."""
-    work = tmp_path_factory.mktemp("packaging")
-    (work / "source").mkdir()
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, work / "source" / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, work / "source")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    build = ["wheel", ".", "--no-deps", "--no-build-isolation", "-w", str(work)]
-    subprocess.run([*pip, *build], cwd=work / "source", check=True)
-    (wheel,) = work.glob("*.whl")
-    target = work / "site"
-    install = ["install", "--no-deps", "--no-compile", "--target", str(target)]
-    subprocess.run([*pip, *install, str(wheel)], check=True)
-    shutil.rmtree(work / "source")
-    return target
 
 
 def run_python(installed, folder, *arguments, timeout=None):

@@ -776,16 +776,6 @@ class TextModel(TaskModel):
         ]
         return {name: [t for b in batches for t in b[name]] for name in self.text_names}
 
-    def predict_proba(self, x: Any, batch_size: int | None = None) -> Any:
-        """Returns probabilities in the order of ``labels``, float32 [N, C].
-
-        A ``TokenClassifier`` returns [words, C] per text. Raises ValueError if the task
-        has no labels.
-        """
-        raise UserError(
-            f"A model for {self._task.kind} has no probabilities of labels."
-        )
-
     def _outputs(
         self, columns: Columns, batch_size: int | None
     ) -> tuple[list[Any], Rows]:

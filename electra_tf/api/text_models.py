@@ -155,9 +155,12 @@ class TextClassifier(TextModel):
         return self._task.targets([Example("", (), value) for value in values])
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> np.ndarray:
-        """Returns the probability of each label, float32 [N, C]."""
+        """Returns the probability of each label, float32 [N, C].
+
+        Raises ValueError for a regression.
+        """
         if self._task.kind == "regression":
-            return super().predict_proba(x, batch_size)
+            raise UserError("A regression has no probabilities of labels.")
         columns = self._columns(x)
         texts = columns[self.text_names[0]]
         if not texts:

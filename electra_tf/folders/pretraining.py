@@ -41,6 +41,8 @@ CURVES = "curves.png"
 DATA = "data"
 METRICS = "metrics.jsonl"
 PROFILE = "profile"
+# Recommended fine-tuning flags.
+RECIPE = "recipe.json"
 SAMPLES = "samples.txt"
 TENSORBOARD = "tensorboard"
 VOCABULARY = "vocab.txt"
@@ -49,7 +51,7 @@ MODELS = ("encoder", "generator", "discriminator")
 # All outputs of a run; other files are never deleted.
 OUTPUTS = (
     *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES),
-    *(CARD, TENSORBOARD, VOCABULARY),
+    *(CARD, RECIPE, TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
 # Models shipped with the package.
@@ -176,6 +178,12 @@ class PretrainingFolder:
         target.path.mkdir(parents=True, exist_ok=True)
         for name in (CONFIG, VOCABULARY):
             shutil.copyfile(self.path / name, target.path / name)
+
+    def copy_recipe(self, target: PretrainingFolder) -> None:
+        """Copies recipe.json into another folder, if there is one."""
+        if (self.path / RECIPE).is_file():
+            recipe = (self.path / RECIPE).read_text("utf-8")
+            files.write_text(target.path / RECIPE, recipe)
 
     def vocabulary(self) -> Vocabulary | None:
         """Loads vocab.txt, None if missing; raises ValueError if it is damaged."""

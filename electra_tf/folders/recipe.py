@@ -10,9 +10,8 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config.finetuning import RecipeConfig
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import named
+from electra_tf.folders.pretraining import RECIPE, named
 
-RECIPE = "recipe.json"
 # Flags that kinds of tasks do not have.
 _OMITTED = {
     "question_answering": ("head_dropout", "head_init", "pooling"),

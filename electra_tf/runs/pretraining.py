@@ -214,6 +214,7 @@ def prepare(
             log(f"resuming after step {first_step}, from {store.directory}")
         if writes:
             folder.describe(settings, data.vocabulary)
+            warm_start.copy_recipe(config, folder)
         if first_step < config.run.num_train_steps:
             log(report.summary(config, model, len(data.vocabulary), data.manifest))
         else:

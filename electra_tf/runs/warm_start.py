@@ -121,6 +121,12 @@ def _home(init_from: str) -> PretrainingFolder:
     return PretrainingFolder(path)
 
 
+def copy_recipe(config: PretrainConfig, folder: PretrainingFolder) -> None:
+    """Copies the fine-tuning recipe of ``--init_from`` into the folder of the run."""
+    if config.run.init_from:
+        _home(config.run.init_from).copy_recipe(folder)
+
+
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     """Compares the settings of the run with ``--init_from``.
 

@@ -64,8 +64,11 @@ def curves(
     seeds = dict.fromkeys(row["seed"] for row in rows)
     figure = Figure(figsize=(8.8, 3.3), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True)
-    titles = ("Training loss", f"Held-out {metric}")
-    for axes, name, title in zip(panels, ("loss", metric), titles, strict=True):
+    looks = (
+        ("loss", "Training loss", "mean over the window"),
+        (metric, f"Held-out {metric}", "%"),
+    )
+    for axes, (name, title, unit) in zip(panels, looks, strict=True):
         for seed in seeds:
             own = [row for row in rows if row["seed"] == seed]
             # null stands for a value that is not finite.
@@ -75,7 +78,7 @@ def curves(
                 *np.reshape(points, [-1, 2]).T, marker=marker, label=f"seed {seed}"
             )
         axes.set_title(title, loc="left", fontweight="bold", size=10.5)
-        axes.set_xlabel("step (updates)")
+        axes.set(xlabel="step (updates)", ylabel=unit)
         axes.grid(alpha=0.25)
     if 1 < len(seeds) <= _MOST_SEEDS:
         panels[0].legend(fontsize=8)

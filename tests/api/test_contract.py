@@ -188,8 +188,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
         return call(model, *FORMS[form](x, y, labeled))
 
     if (name, method) == ("QuestionAnswering", "predict_proba"):
-        with pytest.raises(ValueError, match="has no probabilities"):
-            cell("list")
+        assert not hasattr(model, method)
         return
     # With labels, an epoch of a dataset has two batches.
     expected = {}

@@ -34,12 +34,19 @@ def free_port():
         return free.getsockname()[1]
 
 
+def logged(path):
+    """Training losses of a run."""
+    rows = map(json.loads, path.read_text().splitlines())
+    return [row["loss"] for row in rows if "loss" in row]
+
+
 def test_every_block_is_a_step():
     assert len(list(steps())) == len(re.findall(r"^```\w", PAGE, re.MULTILINE))
 
 
 @pytest.mark.slow
-def test_the_steps_run(tmp_path):
+def test_the_steps_run(installed, tmp_path):
+    """With the wheel, in a folder with the files that the page names."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("fastapi")
     for name in ("configs", "docs", "examples"):
@@ -55,7 +62,7 @@ def test_the_steps_run(tmp_path):
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path},
+        env={**os.environ, "PYTHONPATH": str(installed), "PATH": path},
         capture_output=True,
         text=True,
         check=False,
@@ -70,6 +77,15 @@ def test_the_steps_run(tmp_path):
     labels = [answer["label"] for answer in json.loads(served)["predictions"]]
     assert labels == ["sea", "war"]
     assert "(2, 256)" in output
+    for run in ("mine", "topics"):
+        losses = logged(tmp_path / "runs" / run / "metrics.jsonl")
+        assert losses[-1] < losses[0]
+    report = json.loads((tmp_path / "runs/topics/results.json").read_text())
+    accuracy = report["summary"][report["main_split"]]["accuracy"]
+    assert accuracy["min"] > accuracy["baseline"] + 30
+    files = ["curves.png", "runs/topics/model_card.md", "runs/topics/saved_model"]
+    files += [f"runs/mine/{name}" for name in ("curves.png", "samples.txt")]
+    files += ["runs/mine/checkpoints", "runs/watched/encoder.keras"]
+    assert [name for name in files if not (tmp_path / name).exists()] == []
     with open(tmp_path / "losses.csv") as file:
         assert list(csv.DictReader(file))
-    assert (tmp_path / "runs/watched/encoder.keras").exists()

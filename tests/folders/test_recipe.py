@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from electra_tf.folders.recipe import RECIPE, completion, recommended
+from electra_tf.folders.pretraining import RECIPE
+from electra_tf.folders.recipe import completion, recommended
 
 
 def test_a_shipped_encoder_has_a_recipe():

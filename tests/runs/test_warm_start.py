@@ -19,6 +19,8 @@ from electra_tf.config.pretraining import (
     RunConfig,
 )
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.recipe import recommended
 from electra_tf.runs import warm_start
 from electra_tf.systems import build
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
@@ -404,6 +406,10 @@ def test_the_recipe_comes_with_the_weights_unless_flags_set_it(tmp_path):
     assert chosen(again) == own
     assert chosen(again, "--num_train_steps=300") == own
     assert chosen(again, "--overwrite") == recipe
+    # The recipe for fine-tuning comes too.
+    (tmp_path / "source" / "recipe.json").write_text('{"pooling": "mean"}')
+    warm_start.copy_recipe(parse(start), PretrainingFolder(tmp_path / "run"))
+    assert recommended(tmp_path / "run") == {"pooling": "mean"}
 
 
 def test_plain_tables_do_not_fit_borrowed_ones(trained):
