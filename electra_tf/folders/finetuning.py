@@ -36,6 +36,7 @@ SEARCHED = "search.json"
 SEARCHING = "search"
 SUBMISSION = "submission"
 TASK = "task.json"
+TENSORBOARD = "tensorboard"
 _LABELS, _VOCABULARY = "labels.txt", "vocab.txt"
 _SPLITS = {"dev", "eval", "test"}.union(*(row.files for row in ROWS.values()))
 _PREDICTIONS = (
@@ -46,6 +47,7 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
+    TENSORBOARD,
     *("confusion_matrix.png", "curves.png", SEARCHED, SEARCHING),
     # Outputs of earlier versions.
     *("scatter.png", "search.png", "seeds.png", "thresholds.png"),

@@ -28,6 +28,7 @@ from electra_tf.folders.finetuning import (
     MODEL,
     SEARCHED,
     SEARCHING,
+    TENSORBOARD,
     FinetuningFolder,
 )
 from electra_tf.folders.pretraining import PretrainingFolder, named
@@ -53,6 +54,7 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
+from electra_tf.training.sinks import EVAL_PREFIX, TensorBoardScalars
 
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
@@ -286,7 +288,7 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     with equal_shares(config).scope():
         trainer = _trainer(config, inputs.start, inputs.settings, inputs.data, log)
     scorer = Scorer(trainer.model, config.run.eval_batch_size)
-    record = inputs.folder.record
+    record = _recorder(inputs.folder)
     watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
     exports = _exports(config, inputs.start.tokenizer, inputs.settings.max_seq_length)
     return Job(inputs, trainer, watch, scorer, exports, log)
@@ -560,6 +562,26 @@ def _watch(
         keep_best=recipe.keep == "best",
         callbacks=callbacks,
     )
+
+
+def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
+    """Returns a function that writes a row to metrics.jsonl and to TensorBoard."""
+    boards: dict[int, TensorBoardScalars] = {}
+
+    def record(row: Mapping[str, Any]) -> None:
+        folder.record(row)
+        seed = row["seed"]
+        if seed not in boards:
+            path = folder.path / TENSORBOARD / f"seed_{seed}"
+            boards[seed] = TensorBoardScalars(path)
+        # Rows with an epoch hold held-out scores.
+        prefix = EVAL_PREFIX if "epoch" in row else ""
+        values = {f"{prefix}{name}": value for name, value in row.items()}
+        for name in ("seed", "step", "epoch"):
+            values.pop(f"{prefix}{name}", None)
+        boards[seed](row["step"], values)
+
+    return record
 
 
 def _exports(

@@ -107,8 +107,11 @@ def test_a_run_leaves_everything(finished):
             "predictions.tsv",
             "predictions_test.tsv",
         ),
-        *("results.json", "task.json", "vocab.txt"),
+        *("results.json", "task.json", "tensorboard", "vocab.txt"),
     }
+    for kind, name in (("train", b"loss"), ("eval", b"accuracy")):
+        (events,) = (folder / "tensorboard" / "seed_0" / kind).iterdir()
+        assert name in events.read_bytes()
     assert names - set(OUTPUTS) == {".lock"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"
     lines = (folder / "predictions.tsv").read_text().splitlines()
