@@ -307,6 +307,12 @@ class FinetuningFolder:
         """Appends a line to metrics.jsonl."""
         files.append_json_line(self.path / METRICS, values)
 
+    def record_summary(self, summary: Mapping[str, Any]) -> None:
+        """Appends the summary over seeds, unless a killed run has recorded it."""
+        rows = files.read_json_lines(self.path / METRICS)
+        if not any("summary" in row for row in rows):
+            self.record({"summary": summary})
+
     def finish(self, report: Mapping[str, Any], card: str = "") -> None:
         """Writes model card and results.json, then deletes the files to resume from."""
         if card:

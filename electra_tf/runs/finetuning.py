@@ -834,7 +834,7 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
             if difference is None
             else f"{name}: at most {difference:.1g} from the model on a test batch"
         )
-    folder.record({"summary": report["summary"]})
+    folder.record_summary(report["summary"])
     # Imported late: only a finished run needs it.
     from electra_tf.folders.cards import task_card
 

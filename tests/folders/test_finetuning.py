@@ -113,6 +113,14 @@ def test_metrics_that_are_no_numbers(tmp_path):
     assert [row["step"] for row in kept] == [3, 9]
 
 
+def test_the_summary_of_a_run_killed_before_its_results_is_recorded_once(tmp_path):
+    home = FinetuningFolder(tmp_path)
+    for _ in range(2):
+        home.record_summary({"eval": SCORES})
+    (row,) = files.read_json_lines(tmp_path / "metrics.jsonl")
+    assert row["summary"] == {"eval": SCORES}
+
+
 @pytest.mark.parametrize(
     "name", ["encoder.keras", "generator.safetensors", "checkpoints/ckpt-3.index"]
 )
