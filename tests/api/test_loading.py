@@ -1,6 +1,7 @@
 import csv
 import json
 import pickle
+import shutil
 
 import keras
 import numpy as np
@@ -31,17 +32,18 @@ def pretrained(runs):
     return et.load(runs / "finished")
 
 
-@pytest.fixture
-def theirs(runs, tmp_path):
+@pytest.fixture(scope="module")
+def exported(runs):
+    return et.load(runs / "task" / "saved_model")
+
+
+@pytest.fixture(scope="module")
+def theirs(runs, tmp_path_factory):
     """The pretrained model in Hugging Face format."""
-    options = {"source": str(runs / "finished"), "to": str(tmp_path / "theirs")}
+    path = tmp_path_factory.mktemp("converted") / "theirs"
+    options = {"source": str(runs / "finished"), "to": str(path)}
     convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)
-    return tmp_path / "theirs"
-
-
-def predictions(folder):
-    with (folder / "predictions.tsv").open(newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
+    return path
 
 
 def texts(runs):
@@ -49,19 +51,17 @@ def texts(runs):
         return [row["text"] for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("exported", [False, True], ids=["keras", "saved_model"])
 def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported):
-    model = et.load(runs / "task" / "saved_model") if exported else tuned
-    assert isinstance(model, ExportedModel if exported else et.TextClassifier)
-    rows = predictions(runs / "task")
-    found = model.predict(texts(runs), batch_size=7)
-    assert [row["label"] for row in found] == [row["prediction"] for row in rows]
-    for answer, row in zip(found, rows, strict=True):
-        for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(row[f"p({label})"]), abs=2e-6)
-
-
-def test_a_table_is_scored_as_by_the_run(runs, tuned):
+    assert isinstance(tuned, et.TextClassifier)
+    assert isinstance(exported, ExportedModel)
+    with (runs / "task" / "predictions.tsv").open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    for model in (tuned, exported):
+        found = model.predict(texts(runs), batch_size=7)
+        assert [row["label"] for row in found] == [row["prediction"] for row in rows]
+        for answer, row in zip(found, rows, strict=True):
+            expected = {label: float(row[f"p({label})"]) for label in tuned.labels}
+            assert answer["probabilities"] == pytest.approx(expected, abs=2e-6)
     report = json.loads((runs / "task" / "results.json").read_text())
     (seed,) = report["seeds"]
     found = tuned.evaluate(runs / "eval.csv", batch_size=7)
@@ -80,9 +80,7 @@ def by_hand(model, text, pooling, layer):
     return state[0] if pooling == "cls" else state.mean(axis=0)
 
 
-@pytest.mark.parametrize(
-    ("pooling", "layer"), [("mean", None), ("cls", 1), ("mean", -1)]
-)
+@pytest.mark.parametrize(("pooling", "layer"), [("mean", None), ("cls", 1)])
 def test_vectors_are_those_of_the_encoder(pretrained, tuned, runs, pooling, layer):
     lines = [*texts(runs)[:3], "", "a very " * 200]
     for model in (pretrained, tuned):
@@ -109,35 +107,26 @@ def test_a_pretrained_model_scores_tokens(pretrained, runs):
         np.testing.assert_allclose(answer["replaced"], expected, atol=1e-5)
 
 
-def test_the_shipped_encoder_has_a_name():
-    model = et.load("mini")
-    assert model.encode(["one text"]).shape == (1, model.encoder.hidden_size)
-
-
 def test_folders_of_other_libraries_are_read(runs, pretrained, theirs):
     found = et.load(theirs)
     lines = texts(runs)[:3]
     np.testing.assert_allclose(found.encode(lines), pretrained.encode(lines), atol=1e-6)
 
 
-def test_models_have_only_methods_that_work(runs, pretrained):
-    exported = et.load(runs / "task" / "saved_model")
+def test_models_have_only_methods_that_work(pretrained, exported):
     assert not hasattr(pretrained, "evaluate")
     assert not hasattr(exported, "evaluate")
     assert not hasattr(exported, "encode")
 
 
-@pytest.mark.parametrize("kind", ["pretrained", "exported"])
-def test_loaded_models_can_be_pickled(runs, pretrained, kind):
-    model, lines = pretrained, texts(runs)[:3]
-    if kind == "exported":
-        model = et.load(runs / "task" / "saved_model")
-    expected = model.predict(lines)
-    copy = pickle.loads(pickle.dumps(model))
-    assert type(copy) is type(model)
-    assert copy.predict(lines) == expected
-    if kind == "pretrained":
-        np.testing.assert_array_equal(copy.encode(lines), model.encode(lines))
+def test_loaded_models_can_be_pickled(runs, pretrained, exported):
+    lines = texts(runs)[:3]
+    for model in (pretrained, exported):
+        copy = pickle.loads(pickle.dumps(model))
+        assert type(copy) is type(model)
+        assert copy.predict(lines) == model.predict(lines)
+    copy = pickle.loads(pickle.dumps(pretrained))
+    np.testing.assert_array_equal(copy.encode(lines), pretrained.encode(lines))
 
 
 def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):
@@ -156,6 +145,7 @@ def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):
 
 def test_errors_name_the_folder_that_was_given(theirs, tmp_path):
     # Without its head, the model is not a discriminator.
+    theirs = shutil.copytree(theirs, tmp_path / "bare")
     path = theirs / "model.safetensors"
     tensors = {
         name: value
@@ -167,13 +157,11 @@ def test_errors_name_the_folder_that_was_given(theirs, tmp_path):
     assert model.encode(["a"]).shape[0] == 1
     with pytest.raises(ValueError, match=f"^{theirs} holds no discriminator: the mo"):
         model.predict(["a"])
-    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none is not a folder"):
-        et.load(tmp_path / "none")
 
 
 def test_errors_of_loading_and_arguments(runs, tuned, pretrained, tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a folder"):
-        et.load(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none is not a folder"):
+        et.load(tmp_path / "none")
     (tmp_path / "task.json").write_text("{}")
     with pytest.raises(ValueError, match="did not finish"):
         et.load(tmp_path)

@@ -19,7 +19,6 @@ from electra_tf.__main__ import main as command
 from electra_tf.serving import predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.tables import read_table
 from tests.tasks import common
 from tests.tasks.test_encoding import HARD
@@ -33,11 +32,6 @@ LABELS = ("neg", "n\u00e9utral", "pos")
 
 def classification(**options):
     return Classification(name="mood", source=None, labels=LABELS, **options)
-
-
-def squad(**options):
-    options |= {"max_query_length": 8, "doc_stride": 8}
-    return QuestionAnswering(name="squad", source=None, **options)
 
 
 def export(task, model, folder):
@@ -172,14 +166,11 @@ def test_another_precision_is_exported_and_measured(exported, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["text", pytest.param("squad", marks=pytest.mark.slow)]
+    "folder", ["exported", pytest.param("paired", marks=pytest.mark.slow)]
 )
-def test_endpoints_of_keras(exported, kind, tmp_path):
+def test_endpoints_of_keras(folder, request):
     """``serve`` and ``TFSMLayer`` equal the signature; inputs keep their order."""
-    task, _, path = exported
-    if kind == "squad":
-        model = squad().build_model(common.encoder(layers=1))
-        task, _, path = export(squad(), model, tmp_path)
+    task, _, path = request.getfixturevalue(folder)
     columns = [tf.constant(["the movie is", "good"]), tf.constant(["bad", "a book"])]
     texts = dict(zip(task.text_names, columns, strict=False))
     loaded, serve = predictor._loaded(Path(path))
