@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ ELSEWHERE = {
     "extending.md": "tests/systems/test_outside_objective.py",
     "index.md": "tests/test_packaging.py",
 }
-HERE = {"python.md", "serving.md", "finetuning.md"}
+HERE = {"python.md", "serving.md"}
 FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
 
 
@@ -102,23 +101,6 @@ def test_serving(place, monkeypatch):
             for row in expected
         ]
         np.testing.assert_allclose(actual, probabilities, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_finetuning(place, monkeypatch):
-    import electra_tf as et
-
-    monkeypatch.chdir(place)
-    small, cola = place / "runs" / "small", place / "glue" / "CoLA"
-    small.mkdir()
-    cola.mkdir(parents=True)
-    et.load("mini").encoder.save(small / "encoder.keras")
-    shutil.copy(place / "runs" / "cola" / "vocab.txt", small)
-    lines = [f"x\t{number % 2}\t\t{TEXTS[number % 3]}\n" for number in range(32)]
-    for split in ("train", "dev"):
-        (cola / f"{split}.tsv").write_text("".join(lines))
-    names = run("finetuning.md")
-    assert names["inputs"]["input_ids"].shape == (32, 128)
 
 
 def test_names_in_the_table_of_features_exist():
