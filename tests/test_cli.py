@@ -260,8 +260,3 @@ def test_live_progress_writes_over_its_line():
     assert stream.getvalue().count("\n") == 2
     assert "\x1b[Ka line that stays\n" in stream.getvalue()
     assert "1.00k/1.00k 100.0%" in stream.getvalue()
-
-
-def test_durations():
-    assert cli.duration(59.6) == "01:00"
-    assert cli.duration(3 * 3600 + 5) == "3:00:05"

@@ -93,7 +93,7 @@ def small_encoder(name="encoder", direction="right_to_left"):
 
 
 def adversarial(cls, **kwargs):
-    plain = tiny.electra()
+    plain = tiny.electra(num_layers=1)
     weight = pretraining.LinearChange(0.0, 0.5, 10, begin=3)
     return cls(
         plain.generator, plain.discriminator, adversarial_weight=weight, **kwargs
@@ -102,7 +102,7 @@ def adversarial(cls, **kwargs):
 
 def towers(cls):
     weights = {"generator_weight": 2.0, "discriminator_weight": 3.0}
-    return tiny.two_tower(cls, **weights)
+    return tiny.two_tower(cls, num_layers=1, **weights)
 
 
 def text_model(cls, head, kind, **task):
@@ -187,6 +187,7 @@ EXAMPLES = {
         small_encoder(), et.ReplacedTokenDetection()
     ),
     "Electra": lambda: tiny.electra(
+        num_layers=1,
         sampler=et.CategoricalSampler(0.5, True),
         generator_weight=2.0,
         discriminator_weight=3.0,

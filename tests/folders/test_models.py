@@ -130,7 +130,7 @@ def test_equal_models_give_equal_files(tmp_path):
     contents = []
     for name in ("first", "second"):
         keras.utils.clear_session()
-        models.save(tiny.electra(seed=1), tmp_path / f"{name}.keras")
+        models.save(tiny.electra(num_layers=1), tmp_path / f"{name}.keras")
         contents.append((tmp_path / f"{name}.keras").read_bytes())
         with zipfile.ZipFile(tmp_path / f"{name}.keras") as archive:
             config = archive.read("config.json").decode()
@@ -142,7 +142,7 @@ def test_equal_models_give_equal_files(tmp_path):
 
 
 def test_a_model_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch):
-    path, encoder = tmp_path / "encoder.keras", tiny.electra().discriminator
+    path, encoder = tmp_path / "encoder.keras", tiny.electra(num_layers=1).discriminator
     models.save(encoder, path)
     before = path.read_bytes()
 
@@ -158,7 +158,10 @@ def test_a_model_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch):
 
 
 def test_halves_are_rounded_and_built_anew(tmp_path):
-    path, model = tmp_path / "generator.safetensors", tiny.electra(seed=1).generator
+    path, model = (
+        tmp_path / "generator.safetensors",
+        tiny.electra(num_layers=1).generator,
+    )
     models.save(model, path)
     loaded = models.load(path, MaskedLM)
     described = keras.saving.serialize_keras_object
