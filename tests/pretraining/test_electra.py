@@ -24,7 +24,7 @@ electra = functools.partial(tiny.electra, num_layers=1)
 
 def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
     model = electra(dropout=0.1)
-    model.compile(optimizer=keras.optimizers.Adam(1e-3), run_eagerly=True)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
     best = {"monitor": "val_discriminator_auc", "mode": "max"}
     history = model.fit(
         tiny.dataset(2),
