@@ -218,7 +218,11 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_model_is_called_with_token_ids(models, name):
     for form in FORMS.keys() - {"numbers", "token_ids"}:
-        x, _ = FORMS[form](TEXTS[name], GOLD[name], False)
+        try:
+            x, _ = FORMS[form](TEXTS[name], GOLD[name], False)
+        except pytest.skip.Exception:
+            # Its package is not installed.
+            continue
         with pytest.raises(ValueError, match="token ids"):
             models[name](x)
 

@@ -235,10 +235,25 @@ def test_targets_of_several_labels(preset):
         np.testing.assert_allclose(targets, expected)
 
 
-def test_numbers_are_scaled_to_their_range(preset):
+def test_questions_without_usable_answers_are_left_out(preset):
+    model = make("QuestionAnswering", preset)
+    x = {"question": ["who ?"] * 2, "context": ["the movie", "the \u200d movie"]}
+    y = {"answer": ["movie", "\u200d"]}
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(1)
+    assert len(list(model.preprocess(data))) == 1
+    alone = [{name: column[1:] for name, column in part.items()} for part in (x, y)]
+    with pytest.raises(ValueError, match="not a single text that can be trained on"):
+        model.preprocess(*alone)
+
+
+def test_numbers_are_scaled_to_their_range(preset, tmp_path, monkeypatch):
     model = make(
         "TextClassifier", preset, labels=None, kind="regression", label_range=(1, 5)
     )
+    with monkeypatch.context() as patch:
+        # Saving weights builds no graph for strings.
+        patch.delattr("electra_tf.serving.export.ServingModule")
+        model.save_weights(tmp_path / "model.weights.h5")
     ((_, targets),) = model.preprocess(WORDS, [1, 2.0, 3, 5])
     np.testing.assert_allclose(np.ravel(targets), [0, 0.25, 0.5, 1])
     scores = [row["score"] for row in model.predict(WORDS)]
@@ -313,7 +328,7 @@ def test_the_optimizer_can_be_left_out(preset, tmp_path):
 @pytest.mark.slow
 def test_exports_take_raw_strings(preset, tmp_path):
     model = make("TextClassifier", preset, pair=True)
-    model.export(tmp_path / "served")
+    model.export(tmp_path / "served", verbose=False)
     pairs = [("the movie", "is good"), ("bad", "")]
     assert et.load(tmp_path / "served").predict(pairs) == model.predict(pairs)
     assert model.encode(pairs).shape == (2, 16)
