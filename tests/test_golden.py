@@ -219,7 +219,7 @@ CHANGED = {("records", "--vocab_size"): 30522}
 GONE = {
     *(("run_finetuning", f"--{name}") for name in FinetuneConfig.REMOVED),
     *(("run_pretraining", f"--{name}") for name in PretrainConfig.REMOVED),
-    ("records", "--tfds_data_dir"),
+    *((command, "--tfds_data_dir") for command in ("records", "run_pretraining")),
 }
 
 

@@ -73,8 +73,8 @@ class RunConfig(Group):
         None,
         "Initial weights, without the optimizer: mini, a model_dir of any objective, "
         "one of its checkpoints, or an import of electra-tf convert. Its vocabulary, "
-        "casing, sizes and recipe (steps, batch size, rate, dropout, mask rate) "
-        "replace flags that are not given.",
+        "casing, sizes and recipe (steps, warm-up, batch size, rate, weight decay, "
+        "bias correction, dropout, mask rate) replace flags that are not given.",
         resumable=True,
     )
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(
@@ -506,7 +506,6 @@ class PretrainConfig:
     # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
         "damaged_records": "stop",
-        "tfds_data_dir": None,
         "generator_clip_norm": None,
         "adam_beta_1": 0.9,
         "clipping": "after_reduction",

@@ -74,8 +74,8 @@ class RecordsConfig(CorpusFlags):
     )
     max_repeated_lines: float = field(
         1.0,
-        "Leave out documents with a larger share of their characters in lines of "
-        "earlier documents: menus, templates. 0.3 is usual.",
+        "Leave out documents with a larger share of their characters in repeated "
+        "lines: menus, templates. 0.3 is usual.",
         min=0,
         max=1,
     )

@@ -82,8 +82,7 @@ def open_corpus(
             opened[spec] = _tfds(spec)
         else:
             for path in _files(spec, skipped):
-                is_table = paths.suffix(path) in (TABLES if text_column else _NESTED)
-                if is_table:
+                if paths.suffix(path) in (_NESTED if text_column is None else TABLES):
                     source = _table(path, text_column)
                 else:
                     source = Text.open(path, blank_lines_separate=blank_lines_separate)
@@ -94,9 +93,9 @@ def open_corpus(
     if skipped and log:
         rest = f" and {len(skipped) - 3} more files" if len(skipped) > 3 else ""
         log(
-            f"warning: not read, since their names do not end in "
-            f"{', '.join(SUFFIXES)}: {', '.join(skipped[:3])}{rest}. A pattern such as "
-            "'FOLDER/**' reads files of any name, as tables or plain text."
+            f"warning: not read: {', '.join(skipped[:3])}{rest}. Of a folder, files "
+            f"ending in {', '.join(SUFFIXES)} are read, or tables if there are none. A "
+            "pattern such as 'FOLDER/**' reads files of any name."
         )
     return list(opened.values())
 
@@ -117,13 +116,13 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
             for path in sorted(below, key=lambda path: path.parts)
             if not any(part.startswith(".") for part in path.parts)
         ]
+        visible = [p for p in visible if p.is_file() and p.stat().st_size]
         texts, tabular = (
             [str(path) for path in visible if paths.suffix(path) in suffixes]
             for suffixes in (SUFFIXES, TABLES)
         )
         matches = texts or tabular
-        others = {str(p) for p in visible if p.is_file()}.difference(matches)
-        skipped += sorted(others)
+        skipped += sorted({str(path) for path in visible}.difference(matches))
         known = ", ".join((*SUFFIXES, *TABLES))
         problem = f"the folder has no file ending in {known}"
     else:

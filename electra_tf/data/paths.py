@@ -124,7 +124,8 @@ def open_bytes(path: files.AnyPath) -> BinaryIO:
         raise FileNotFoundError(f"{path} does not exist")
     system = _system(path)
     if not hasattr(system, "GFile"):
-        return system.open(str(path), "rb")
+        # Files of fsspec read lines of any length only.
+        return io.BufferedReader(system.open(str(path), "rb"), 1 << 20)
     return io.BufferedReader(_Remote(system.GFile(str(path), "rb")), 1 << 20)
 
 

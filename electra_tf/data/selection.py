@@ -7,6 +7,7 @@ Leskovec et al., Mining of Massive Datasets, 3.4).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
@@ -74,12 +75,17 @@ class Reader:
     def __init__(self, settings: RecordsConfig):
         self._settings = settings
         self._min_hash = _min_hash() if settings.dedup == "near" else None
-        self._evaluation = frozenset()
-        if settings.decontaminate:
-            sources = open_corpus(settings.decontaminate, text_column=None)
-            documents = itertools.chain.from_iterable(s.documents() for s in sources)
-            hashes = itertools.chain.from_iterable(map(_overlap_hashes, documents))
-            self._evaluation = frozenset(hashes)
+
+    @functools.cached_property
+    def _evaluation(self) -> frozenset[bytes]:
+        """Hashes of the n-grams of evaluation texts, and of their short lines."""
+        hashes: set[bytes] = set()
+        for source in open_corpus(self._settings.decontaminate, text_column=None):
+            for document in source.documents():
+                hashes.update(_overlap_hashes(document))
+                for line in document:
+                    hashes.update(_overlap_hashes([line]))
+        return frozenset(hashes)
 
     def __call__(self, document: Document) -> tuple[int, int, np.ndarray]:
         """Returns hash, verdict of the filters, and signature.
@@ -104,8 +110,9 @@ class Reader:
             return "few_letters"
         if most < 1 and _share_of_repeated_lines(document) > most:
             return "repeated_lines"
-        evaluation = self._evaluation
-        if evaluation and not evaluation.isdisjoint(_overlap_hashes(document)):
+        if chosen.decontaminate and not self._evaluation.isdisjoint(
+            _overlap_hashes(document)
+        ):
             return "contaminated"
         return "kept"
 

@@ -8,6 +8,7 @@ column name, and raise ValueError with the line if a row is invalid.
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -107,6 +108,8 @@ def parquet_rows(file: BinaryIO, path: str, column: str | None = None) -> Rows:
     from pyarrow import parquet
 
     try:
+        if not file.seekable():
+            file = io.BytesIO(file.read())
         table = parquet.ParquetFile(file)
         columns = [column] if column in table.schema_arrow.names else None
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=columns)

@@ -180,8 +180,8 @@ class PretrainingFolder:
             shutil.copyfile(self.path / name, target.path / name)
 
     def copy_recipe(self, target: PretrainingFolder) -> None:
-        """Copies recipe.json into another folder, if there is one."""
-        if (self.path / RECIPE).is_file():
+        """Copies recipe.json into another folder that has none."""
+        if (self.path / RECIPE).is_file() and not (target.path / RECIPE).exists():
             recipe = (self.path / RECIPE).read_text("utf-8")
             files.write_text(target.path / RECIPE, recipe)
 

@@ -14,7 +14,10 @@ from electra_tf.errors import UserError
 CONFIG, RESULTS = "config.json", "results.json"
 _ABSENT = "(absent)"
 # Flags of earlier versions without effect on results.
-_REMOVED = ("config.cache_dir", "config.save_checkpoint_steps")
+_REMOVED = (
+    *("config.cache_dir", "config.save_checkpoint_steps"),
+    "config.tfds_data_dir",
+)
 
 
 def check_same(

@@ -5,6 +5,7 @@ import types
 
 import fsspec
 import pytest
+from fsspec.spec import AbstractBufferedFile
 
 from electra_tf.data import corpora
 from electra_tf.data.corpora import open_corpus
@@ -247,7 +248,10 @@ ROWS = ["one\ntwo", 'a "quote", \u00e9', " ", "x\ty\r\nz"]
 
 @pytest.mark.parametrize(
     "name",
-    ["a.jsonl", "a.json.gz", "a.jsonl.zst", "a.CSV", "a.csv.xz", "a.tsv", "a.parquet"],
+    [
+        *("a.jsonl", "a.json.gz", "a.jsonl.zst", "a.CSV", "a.csv.xz", "a.tsv"),
+        *("a.parquet", "a.parquet.zst"),
+    ],
 )
 def test_rows_of_a_table_are_documents(name, write, tmp_path):
     rows = ROWS if "tsv" not in name else [" one ", "two, three"]
@@ -256,6 +260,7 @@ def test_rows_of_a_table_are_documents(name, write, tmp_path):
     lines = [[line.strip() for line in row["body"].splitlines()] for row in rows]
     expected = [document for document in lines if any(document)]
     assert documents(path, text_column="body") == expected
+    write("empty.txt", "")
     assert documents(tmp_path, text_column="body") == expected
     with pytest.raises(
         ValueError, match=rf"{name}, (line|row) [123]: no column 'text'"
@@ -270,17 +275,26 @@ def test_rows_of_a_table_are_documents(name, write, tmp_path):
     assert documents(tmp_path) == [["texts come first"]]
 
 
-def test_remote_patterns_of_tables():
+class Buffered(AbstractBufferedFile):
+    """A file as of a bucket, whose ``readline`` takes no size."""
+
+    def _fetch_range(self, start, end):
+        return self.fs.store[self.fs._strip_protocol(self.path)].getvalue()[start:end]
+
+
+def test_remote_patterns(monkeypatch):
     memory = fsspec.filesystem("memory")
     for name in ("a.jsonl", "b.jsonl.gz", "c.parquet"):
-        memory.pipe(f"/tables/{name}", packed(name, table(name, [{"text": name}])))
-    assert documents("memory://tables/*") == [
-        ["a.jsonl"],
-        ["b.jsonl.gz"],
-        ["c.parquet"],
-    ]
+        memory.pipe(f"/mixed/{name}", packed(name, table(name, [{"text": name}])))
+    memory.pipe("/mixed/d.txt", b"one\ntwo")
+    expected = [["a.jsonl"], ["b.jsonl.gz"], ["c.parquet"], ["one", "two"]]
+    assert documents("memory://mixed/*") == expected
+    monkeypatch.setattr(
+        type(memory), "open", lambda system, path, mode: Buffered(system, path, mode)
+    )
+    assert documents("memory://mixed/*") == expected
     with pytest.raises(ValueError, match="not a file or folder"):
-        documents("memory://tables/*.csv")
+        documents("memory://mixed/*.csv")
     with pytest.raises(ValueError, match=r"nowhere://a.*pip install"):
         documents("nowhere://a")
 

@@ -66,7 +66,7 @@ def test_evaluation_text_is_found_in_any_format(tmp_path):
     (tmp_path / "a.tsv").write_text(f"id\ttext\n1\t{' '.join(WORDS[20:40])}\tragged")
     nested = {"data": [{"question": " ".join(words).upper() + "?", "answers": []}]}
     (tmp_path / "b.json").write_text(json.dumps(nested))
-    (tmp_path / "c.txt.gz").write_bytes(packed("c.gz", b"A short text."))
+    (tmp_path / "c.txt.gz").write_bytes(packed("c.gz", b"Title\nA short text."))
     documents = [
         ["before", " ".join(words[:6]) + ",", " ".join(words[6:]) + " after"],
         [" ".join(words[:12])],
