@@ -185,7 +185,7 @@ class TextModel(TaskModel):
         self.preprocessor = Preprocessor(self._task, self.tokenizer, max_seq_length)
         self._vectors = SentenceVectors(encoder, self.tokenizer, max_seq_length)
         # Not a cached property: Keras reads all properties when it saves a model.
-        self._predictor: Predictor | None = None
+        self._predictor: tuple[int | None, Predictor] | None = None
         # The last error of a generator of batches.
         self._error: Exception | None = None
 
@@ -295,19 +295,23 @@ class TextModel(TaskModel):
 
         See ``LoraModel``. Compile the model after this call for other settings.
         """
-        super().enable_lora(rank)
-        # Traced without the factors.
-        self._predictor = None
-        self._vectors = SentenceVectors(
-            self.encoder, self.tokenizer, self.max_seq_length
-        )
-        self.compile_default()
+        with self.distribute_strategy.scope():
+            super().enable_lora(rank)
+            self.compile_default()
 
     def merge_lora(self) -> Self:
         """Returns a copy with the factors added to the kernels, newly compiled."""
         copy = super().merge_lora()
+        copy.seed_generator.state.assign(self.seed_generator.state)
         copy.compile_default()
         return copy
+
+    def load_lora_weights(self, filepath: str | os.PathLike) -> None:
+        """Loads factors and head into an equal model; enables LoRA if it is off."""
+        super().load_lora_weights(filepath)
+        # The head is not new, so `fit` must not replace it by a probe.
+        seed, count = self.seed_generator.state.numpy()
+        self.seed_generator.state.assign([seed, max(count, 1)])
 
     def get_compile_config(self) -> dict[str, Any]:
         """Returns the arguments of ``compile``."""
@@ -738,11 +742,13 @@ class TextModel(TaskModel):
         ``verbose="auto"`` shows no progress. Use ``predict_proba`` for probabilities
         and ``predict_on_batch`` for logits as arrays.
         """
-        if self._predictor is None:
+        rank = self.encoder.lora_rank
+        if self._predictor is None or self._predictor[0] != rank:
             module = export.ServingModule(
                 self, self._task, self.tokenizer, self.max_seq_length
             )
-            self._predictor = Predictor(module)
+            self._predictor = rank, Predictor(module)
+        _, predictor = self._predictor
         size = _batch_size(batch_size)
         batches = list(sliced(self._columns(x, size, steps), size))
         verbose = 0 if verbose == "auto" else int(verbose)
@@ -758,7 +764,7 @@ class TextModel(TaskModel):
         loop.on_predict_begin()
         for number, batch in enumerate(batches):
             loop.on_predict_batch_begin(number)
-            outputs = self._predictor.answers(batch)
+            outputs = predictor.answers(batch)
             answers += outputs
             loop.on_predict_batch_end(number, {"outputs": outputs})
         loop.on_predict_end()

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from electra_tf import files
+from electra_tf.cli import reason
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -30,7 +31,9 @@ def task_class(folder: str | os.PathLike) -> str:
     """Returns the class of a preset's task, or "" for other folders."""
     if not (Path(folder) / PREPROCESSOR).is_file():
         return ""
-    return str(files.read_json(Path(folder) / TASK, {}).get("class_name", ""))
+    task = files.read_json(Path(folder) / TASK, {})
+    is_ours = str(task.get("registered_name", "")).startswith("electra_tf>")
+    return str(task.get("class_name", "")) if is_ours else ""
 
 
 def save(model: TaskModel, tokenizer: WordPiece, folder: Path) -> None:
@@ -67,15 +70,28 @@ def load(folder: Path) -> Any:
         vocabulary = Vocabulary.load(folder / keras_hub.VOCABULARY)
         task["config"] |= files.read_json(folder / PREPROCESSOR)["config"]
         task["config"]["vocabulary"] = list(vocabulary.tokens)
+        task.pop("compile_config", None)
         models.check_class(task, TaskModel)
         model = keras.saving.deserialize_keras_object(task)
+        table = model.encoder.embeddings
+        if len(vocabulary) != table.vocab_size:
+            raise UserError(
+                f"{keras_hub.VOCABULARY} has {len(vocabulary)} tokens, and the encoder "
+                f"{table.vocab_size}"
+            )
+        if not 0 < model.max_seq_length <= table.max_positions:
+            raise UserError(
+                f"{PREPROCESSOR} has the max_seq_length {model.max_seq_length}, and "
+                f"the encoder {table.max_positions} positions"
+            )
         backbone = keras_hub.read(Source(str(folder))).discriminator
         networks.assign(networks.encoder_variables(model.encoder), backbone.encoder)
         keras.saving.load_weights(
             model, folder / HEAD, objects_to_skip=_not_of_the_head(model)
         )
     except Exception as error:  # Keras raises errors of any type.
-        raise UserError(f"{folder} cannot be loaded as a preset: {error}") from error
+        message = reason(error)[:300]
+        raise UserError(f"{folder} cannot be loaded as a preset: {message}") from error
     return model
 
 

@@ -35,10 +35,10 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     """Loads a model of any kind.
 
     Args:
-        source: the folder of a fine-tuning run, pretraining run or import; a ``.keras``
-            file of a ``TextClassifier``, ``TokenClassifier`` or ``QuestionAnswering``;
-            a SavedModel; a folder or hub name that ``electra-tf convert`` reads; or
-            "mini", which is shipped.
+        source: the folder of a fine-tuning run, pretraining run or import, or of
+            ``save_to_preset``; a ``.keras`` file of a ``TextClassifier``,
+            ``TokenClassifier`` or ``QuestionAnswering``; a SavedModel; a folder or hub
+            name that ``electra-tf convert`` reads; or "mini", which is shipped.
 
     Returns:
         One of the three Keras models, a ``PretrainedModel`` or an ``ExportedModel``.

@@ -94,8 +94,13 @@ class TextClassifier(TextModel):
             ValueError: if an argument is invalid or the encoder is damaged.
             OSError: if the encoder does not exist.
         """
-        is_bare = labels is None and label_range is None and not options
-        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+        given = (labels, pooling, label_range, max_seq_length, head_dropout, seed)
+        is_bare = not (pair or options or any(each is not None for each in given))
+        if (
+            is_bare
+            and kind == "classification"
+            and hub_presets.task_class(preset) == cls.__name__
+        ):
             return cls.load(preset)
         if kind not in cls.kinds:
             raise UserError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
@@ -230,7 +235,8 @@ class TokenClassifier(TextModel):
         tag) or "accuracy". See ``TextClassifier.from_preset`` for other arguments and
         errors.
         """
-        is_bare = tags is None and not options
+        given = (tags, metric, max_seq_length, head_dropout, seed)
+        is_bare = not options and all(each is None for each in given)
         if is_bare and hub_presets.task_class(preset) == cls.__name__:
             return cls.load(preset)
         names = label_names(tags, "tags", 2)
@@ -325,8 +331,13 @@ class QuestionAnswering(TextModel):
         ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
         arguments and errors.
         """
-        is_bare = not unanswerable and not options
-        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+        sizes = (max_query_length, doc_stride, max_answer_length)
+        is_bare = sizes == (64, 128, 30) and max_seq_length is None and seed is None
+        if (
+            is_bare
+            and not (unanswerable or options)
+            and hub_presets.task_class(preset) == cls.__name__
+        ):
             return cls.load(preset)
         settings = {
             "unanswerable": unanswerable,

@@ -234,8 +234,8 @@ class SentenceVectors:
         self._encoder = encoder
         self._tokenizer = tokenizer
         self._length = max_seq_length
-        # Traced once per pooling and layer.
-        self._traced: dict[tuple[str, int | None], types.SimpleNamespace] = {}
+        # Traced once per pooling, layer and rank of LoRA.
+        self._traced: dict[tuple, types.SimpleNamespace] = {}
 
     def __call__(
         self,
@@ -274,9 +274,11 @@ class SentenceVectors:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
         inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
         rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
-        key = pooling, layer if layer is None else layer % (blocks + 1)
+        layer = layer if layer is None else layer % (blocks + 1)
+        # A trace without LoRA ignores its factors.
+        key = pooling, layer, self._encoder.lora_rank
         if key not in self._traced:
-            self._traced[key] = self._trace(*key)
+            self._traced[key] = self._trace(pooling, layer)
         return np.stack(Outputs(self._traced[key], batch_size)(rows))
 
     def _trace(self, pooling: str, layer: int | None) -> types.SimpleNamespace:

@@ -112,12 +112,12 @@ def sizes(encoder: TextEncoder) -> Sizes:
 
 
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:
-    """Returns the trainable variables under the names of ``names.Style.encoder``."""
-    named = {f"{EMBEDDINGS}{v.name}": v for v in encoder.embeddings.trainable_variables}
+    """Returns the variables under the names of ``names.Style.encoder``."""
+    named = {f"{EMBEDDINGS}{v.name}": v for v in encoder.embeddings.weights}
     for index, block in enumerate(encoder.transformer.blocks):
-        named |= {f"layer_{index}/{v.name}": v for v in block.trainable_variables}
+        named |= {f"layer_{index}/{v.name}": v for v in block.weights}
     known = {id(variable) for variable in named.values()}
-    rest = [v for v in encoder.trainable_variables if id(v) not in known]
+    rest = [v for v in encoder.weights if id(v) not in known]
     return named | {variable.name: variable for variable in rest}
 
 
@@ -125,7 +125,7 @@ def head_variables(head: keras.layers.Layer) -> dict[str, keras.Variable]:
     """Returns a head's own variables by name, without a tied word table."""
     table = getattr(head, "embeddings", None)
     shared = {id(v) for v in table.variables} if table is not None else set()
-    return {v.name: v for v in head.trainable_variables if id(v) not in shared}
+    return {v.name: v for v in head.weights if id(v) not in shared}
 
 
 def values(variables: Mapping[str, keras.Variable]) -> Arrays:

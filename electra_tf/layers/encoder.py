@@ -132,6 +132,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         encoder = super().from_config(config)
         if rank:
             encoder.enable_lora(rank)
+            encoder.trainable = config.get("trainable", True)
         return encoder
 
     def call(

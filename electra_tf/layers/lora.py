@@ -31,6 +31,16 @@ def _add_factors(layer: keras.layers.Layer, kernel: keras.Variable, rank: int) -
     layer._tracker.lock()
 
 
+def _opened(filepath: str | os.PathLike) -> h5py.File:
+    try:
+        return h5py.File(filepath)
+    except OSError as error:
+        # Errors of the system have a number.
+        if error.errno:
+            raise
+        raise UserError(f"{filepath} is damaged: {error}") from error
+
+
 class LoraModel:
     """Mixin with the verbs of LoRA for an encoder or a model with an ``encoder``."""
 
@@ -45,6 +55,8 @@ class LoraModel:
         if encoder.lora_rank:
             raise UserError(f"LoRA is enabled already, of rank {encoder.lora_rank}.")
         encoder.lora_rank = rank
+        # A layer that is not trainable has no trainable variables.
+        encoder.trainable = True
         for variable in encoder.weights:
             variable.trainable = False
         for block in encoder.transformer.blocks:
@@ -52,7 +64,7 @@ class LoraModel:
                 _add_factors(block, kernel, rank)
 
     def merge_lora(self) -> Self:
-        """Returns an uncompiled copy with the factors added to the kernels."""
+        """Returns a copy with the factors added to the kernels."""
         copy = fresh_copy(self, lora_rank=None)
         values, factors = [], set()
         for variable in self.weights:
@@ -78,21 +90,33 @@ class LoraModel:
             raise UserError(f"{filepath}: the name must end with {_SUFFIX}.")
         with h5py.File(filepath, "w") as file:
             file["lora/rank"] = rank
+            file["lora"].attrs["labels"] = list(getattr(self, "labels", ()))
             for name, variable in self._lora_weights().items():
                 file[name] = variable.numpy()
 
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Loads ``save_lora_weights`` into an equal model; enables LoRA if it is off.
 
-        Raises ValueError if the rank, a name or a shape differs.
+        Raises ValueError if the rank, the labels, a name or a shape differs.
         """
-        with h5py.File(filepath) as file:
+        labels = list(getattr(self, "labels", ()))
+        with _opened(filepath) as file:
             if "lora/rank" not in file:
                 raise UserError(f"{filepath} holds no LoRA weights.")
+            stored = list(file["lora"].attrs.get("labels", ()))
+            if stored and labels and stored != labels:
+                raise UserError(
+                    f"{filepath} has the labels {stored}, and the model {labels}."
+                )
             if not getattr(self, "encoder", self).lora_rank:
                 self.enable_lora(int(file["lora/rank"][()]))
             own = self._lora_weights()
-            shapes = {name: file[name].shape for name in own if name in file}
+            shapes = {
+                f"lora/{number}/{name}": array.shape
+                for number, arrays in file["lora"].items()
+                if number != "rank"
+                for name, array in arrays.items()
+            }
             if shapes != {name: variable.shape for name, variable in own.items()}:
                 raise UserError(f"{filepath} holds LoRA weights of another model.")
             for name, variable in own.items():

@@ -5,7 +5,6 @@ Letters: B batch, S sequence, D hidden size, L layers, C outputs.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, ClassVar
 
 import keras
@@ -211,6 +210,7 @@ class TaskModel(
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
         self.head = head
+        self._inference: tuple[int | None, Any] | None = None
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
         reads = getattr(head, "reads", "all")
@@ -250,17 +250,16 @@ class TaskModel(
         inputs = encoder_inputs(inputs)
         return self.head(self._infer(inputs), inputs)
 
-    @functools.cached_property
+    @property
     def inference(self) -> tf.types.experimental.PolymorphicFunction:
         """``infer`` as a function, traced once for all lengths and signatures."""
-        specs = tensor_specs(ENCODER_INPUTS, {})
-        return tf.function(self.infer, input_signature=[specs], autograph=False)
-
-    def enable_lora(self, rank: int) -> None:
-        """Freezes the encoder, except for new factors; see ``LoraModel``."""
-        super().enable_lora(rank)
-        # Traced without the factors.
-        vars(self).pop("inference", None)
+        # A trace without LoRA ignores its factors.
+        rank = self.encoder.lora_rank
+        if self._inference is None or self._inference[0] != rank:
+            specs = [tensor_specs(ENCODER_INPUTS, {})]
+            function = tf.function(self.infer, input_signature=specs, autograph=False)
+            self._inference = rank, function
+        return self._inference[1]
 
     def reset_seed(self, seed: int) -> None:
         """Restarts the dropout stream from ``seed``."""

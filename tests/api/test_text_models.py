@@ -66,7 +66,10 @@ def test_lora(preset, tmp_path):
     model = make("TextClassifier", preset, seed=1)
     # Traces the functions of inference.
     before, vectors = model.predict_proba(WORDS), model.encode(WORDS)
-    model.enable_lora(2)
+    answers = model.predict(WORDS)
+    model.encoder.trainable = False
+    model.backbone.enable_lora(2)
+    model.compile_default()
     model.run_eagerly = True
     np.testing.assert_allclose(model.predict_proba(WORDS), before, atol=1e-6)
     frozen = model.encoder.embeddings.get_weights()
@@ -77,6 +80,14 @@ def test_lora(preset, tmp_path):
     after = model.predict_proba(WORDS)
     assert np.abs(after - before).max() > 0.01
     assert np.abs(model.encode(WORDS) - vectors).max() > 0.01
+    assert model.predict(WORDS) != answers
+    model.save_lora_weights(tmp_path / "mine.lora.h5")
+    other = make("TextClassifier", preset, seed=2, head_init="probe")
+    other.load_lora_weights(tmp_path / "mine.lora.h5")
+    np.testing.assert_allclose(other.predict_proba(WORDS), after, atol=1e-6)
+    other.optimizer.learning_rate = 0.0
+    other.fit(WORDS, LABELS, verbose=0)
+    np.testing.assert_allclose(other.predict_proba(WORDS), after, atol=1e-6)
     merged = model.merge_lora()
     np.testing.assert_allclose(merged.predict_proba(WORDS), after, atol=1e-6)
     # A saved model goes on with the factors and the state of their optimizer.

@@ -251,7 +251,15 @@ def test_text_models_are_presets(tmp_path):
     assert restored.predict(TEXTS) == et.load(folder).predict(TEXTS)
     assert restored.get_config() == merged.get_config()
     # Another task has a new head on the same encoder.
+    short = et.TokenClassifier.from_preset(folder, ["O", "X"], max_seq_length=8)
+    assert short.max_seq_length == 8
     other = et.TextClassifier.from_preset(folder, ["neg", "pos"], dropout=0.0)
+    other.encoder.trainable = False
+    other.save_to_preset(tmp_path / "frozen")
+    with (tmp_path / "frozen" / interop.VOCABULARY).open("a") as file:
+        file.write("more\n")
+    with pytest.raises(ValueError, match=r"frozen.*vocabulary.* tokens"):
+        et.load(tmp_path / "frozen")
     np.testing.assert_allclose(other.encode(TEXTS), restored.encode(TEXTS), atol=1e-6)
     with pytest.raises(ValueError, match="tags are missing"):
         et.TokenClassifier.from_preset(folder, dropout=0.0)

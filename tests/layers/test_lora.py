@@ -73,8 +73,12 @@ def test_only_factors_are_trained_and_saved(adapted, tmp_path):
         variable.assign(tf.zeros_like(variable))
     copy.load_lora_weights(path)
     np.testing.assert_array_equal(copy(INPUTS), adapted(INPUTS))
-    with pytest.raises(ValueError, match="another model"):
-        encoder(num_layers=3).load_lora_weights(path)
+    for layers in (1, 3):
+        with pytest.raises(ValueError, match="another model"):
+            encoder(num_layers=layers).load_lora_weights(path)
+    (tmp_path / "bad.lora.h5").write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"bad\.lora\.h5 is damaged"):
+        adapted.load_lora_weights(tmp_path / "bad.lora.h5")
     with pytest.raises(ValueError, match="enabled already, of rank 3"):
         adapted.enable_lora(4)
     with pytest.raises(ValueError, match="no LoRA weights"):
