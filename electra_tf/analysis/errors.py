@@ -226,7 +226,7 @@ def section(subject: Subject) -> Section:
             f"{row['words']:,} words are wrong; F0.5 {row['F0.5']:.3f}."
         )
     tables: Mapping[str, pd.DataFrame] = {
-        "Who finds the wrong words": pd.DataFrame(table),
+        "Detection of wrong words": pd.DataFrame(table),
         "Share called wrong by the discriminator, by kind of error": pd.concat(kinds),
         "Precision and recall": pd.concat(curves, ignore_index=True),
     }

@@ -38,7 +38,7 @@ class Judged:
         is_masked: bool, positions sampled by the generator.
         best: the generator's most probable ids there, int32; -1 elsewhere.
         row: row index of each token.
-        position: position in its row, where [CLS] is 0.
+        position: position in its row; [CLS] is 0.
     """
 
     original: np.ndarray

@@ -1,7 +1,7 @@
 """Text models as presets in keras-hub's layout.
 
-keras_hub loads the backbone and the tokenizer. Its own task classes do not know
-ELECTRA, so only this library reads task.json, task.weights.h5 and preprocessor.json.
+keras_hub loads the backbone and the tokenizer. It has no task classes for ELECTRA, so
+only this library reads task.json, task.weights.h5 and preprocessor.json.
 """
 
 from __future__ import annotations

@@ -54,6 +54,6 @@ def explain(plan: Plan, below: dict[str, str]) -> str:
         f"**Below threshold: {missing}.** A discriminator needs an AUC of "
         f"{config.threshold_auc:g} over the tokens that can be replaced, a masked LM "
         f"{config.threshold_nats:g} nats below the best trivial predictor "
-        "(--threshold_auc, --threshold_nats). These systems are not ranked: go on with "
+        "(--threshold_auc, --threshold_nats). These systems are not ranked: use "
         "a larger --budget."
     )

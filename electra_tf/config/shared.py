@@ -59,7 +59,7 @@ class CorpusFlags(Group):
     segmenting: Literal["carry", "original"] = field(
         "carry",
         "carry: segments in text order, nothing is lost. original: the rule of the "
-        "original code, which reorders lines and discards what does not fit.",
+        "original code, which reorders lines and discards the rest.",
     )
     max_seq_length: int = field(128, "Tokens per example, with special tokens.", min=8)
     eval_fraction: float = field(

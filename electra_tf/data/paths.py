@@ -31,12 +31,12 @@ def is_remote(path: files.AnyPath) -> bool:
 
 
 def is_packed(path: files.AnyPath) -> bool:
-    """Whether the suffix is that of a compressed file, in any case."""
+    """Whether a path ends in a suffix of ``PACKED``, in any case."""
     return str(path).lower().endswith(tuple(PACKED))
 
 
 def suffix(path: files.AnyPath) -> str:
-    """Returns the suffix in lower case, without that of the compression."""
+    """Returns the suffix in lower case; skips a suffix of ``PACKED``."""
     name = PurePath(str(path).lower())
     return PurePath(name.stem).suffix if is_packed(path) else name.suffix
 

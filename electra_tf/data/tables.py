@@ -103,7 +103,7 @@ READERS: dict[str, Callable[[Iterable[str], str], Rows]] = {
 
 
 def parquet_rows(file: BinaryIO, path: str, column: str | None = None) -> Rows:
-    """Reads a column of a Parquet file, or all columns if it has no such column."""
+    """Reads a column of a Parquet file, or all columns if it is missing."""
     import pyarrow
     from pyarrow import parquet
 

@@ -326,7 +326,7 @@ class FinetuningFolder:
 
 
 def _with_nan(value: Any) -> Any:
-    """Replaces null, which stands for a score that is not finite, by NaN."""
+    """Replaces null, the JSON value of scores that are not finite, by NaN."""
     if isinstance(value, dict):
         return {name: _with_nan(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """XLA-compiled versions of `plain` with recomputed gradients, for training.
 
 XLA compiles the element-wise chains into one pass over memory. Matrix products stay
-outside, where TensorFlow's kernels are faster. Backward passes recompute cheap values
+outside, because TensorFlow's kernels are faster. Backward passes recompute cheap values
 from low-precision inputs and seeds; float32 intermediates and masks are not stored.
 
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size.
@@ -172,8 +172,8 @@ def _softmax_gradient(
 def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Computes ``losses.token_cross_entropy`` three times as fast.
 
-    Stores logsumexp of each row, where TensorFlow's kernel computes the gradients of
-    all logits [..., V] in the forward pass. Results differ in the last bits.
+    Stores logsumexp of each row. TensorFlow's kernel computes the gradients of all
+    logits [..., V] in the forward pass. Results differ in the last bits.
     """
 
     @tf.custom_gradient

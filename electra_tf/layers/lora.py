@@ -1,6 +1,6 @@
 """LoRA: low-rank updates of frozen kernels (Hu et al., 2021), with keras-hub's verbs.
 
-A kernel W [D, F] with the factors A [D, r] and B [r, F] stands for W + A B.
+A kernel W [D, F] with factors A [D, r] and B [r, F] multiplies by W + A B.
 """
 
 from __future__ import annotations

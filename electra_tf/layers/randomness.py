@@ -82,7 +82,7 @@ def uniform(seed: tf.Tensor, shape: Shape, dtype: tf.DType = tf.float32) -> tf.T
 
 
 def known_shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
-    """Returns the shape with static sizes as integers, where known."""
+    """Returns the shape with static sizes as integers, if known."""
     if None not in tensor.shape:
         return list(tensor.shape)
     dynamic = tf.unstack(tf.shape(tensor))

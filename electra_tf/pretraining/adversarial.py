@@ -1,6 +1,6 @@
 """Adversarial training of the generator.
 
-Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F, where results
+Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F. Its results
 are worse than with a maximum-likelihood generator. Both classes minimize
 
     generator_weight * ((1 - w) * MLM - w * J) + discriminator_weight * L_disc

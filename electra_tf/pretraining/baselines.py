@@ -23,8 +23,8 @@ class TrivialBaselines:
     """Unigram distribution, most common token, and base rates.
 
     ``counts`` [V] are token counts of the training text without special tokens; raises
-    ValueError if they sum to 0. Pass ``mask_id`` if the generator reads masked text,
-    where some targets stay visible and can be copied.
+    ValueError if they sum to 0. Pass ``mask_id`` if the generator reads masked text:
+    some targets stay visible and can be copied.
     """
 
     def __init__(self, counts: np.ndarray, mask_id: int | None = None):

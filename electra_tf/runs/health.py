@@ -85,8 +85,8 @@ class HealthWarnings:
             return None
         return (
             f"the discriminator corrects {corrected:.1%} of the replaced tokens and "
-            f"gets {right:.1%} of its tokens right, where keeping every token would "
-            f"give {keeping:.1%}. Lower the learning rate or lengthen the warm-up."
+            f"gets {right:.1%} of its tokens right; keeping every token gives "
+            f"{keeping:.1%}. Lower the learning rate or lengthen the warm-up."
         )
 
     def _strong_generator(self, values: Values) -> str | None:

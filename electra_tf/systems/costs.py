@@ -9,7 +9,7 @@ feed-forward size, N heads, L layers. Two rules count FLOPs:
 - "matmul" is the usual model-FLOPs convention: matrix products only, the lookup is
   free, and the backward pass costs twice the forward pass.
 
-Heads count at the positions where they run; recomputed logits count once. Sampling,
+Heads count at their positions; recomputed logits count once. Sampling,
 unigram and uniform generators, the sums of ``gdes`` tables, the sentence-level unit and
 the weight update are cheap and not counted.
 """
@@ -53,7 +53,7 @@ class Head(NamedTuple):
         return self.name in ("masked_lm", "logits", "relaxed_lookup")
 
     def share(self, config: PretrainConfig) -> float:
-        """Returns the fraction of positions where the head runs."""
+        """Returns the fraction of positions that the head processes."""
         some = config.predictions_per_seq / config.data.max_seq_length
         return 1.0 if self.everywhere else some
 

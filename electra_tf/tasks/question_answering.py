@@ -292,7 +292,7 @@ _BATCH = 256
 class Windows:
     """Tokenizes questions and paragraphs to windows; see ``QuestionAnswering``.
 
-    Raises ValueError if there is no room for the paragraph.
+    Raises ValueError if the lengths leave no token for the paragraph.
     """
 
     tokenizer: WordPiece

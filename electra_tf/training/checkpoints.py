@@ -188,7 +188,7 @@ def load_weights(
     Raises:
         OSError: if there is no intact checkpoint at ``path``.
         ValueError: if shapes differ (no variable is changed), or if the checkpoint has
-            none of the names.
+            other names only.
     """
     path = Path(path)
     prefixes = [str(path).removesuffix(".index")]
