@@ -32,9 +32,8 @@ def _correlation(vectors, pairs):
     return 100 * spearmanr(cosines, pairs[2]).statistic
 
 
-def main(data: Path, model: str, rounds: int, output: Path | None) -> None:
+def main(data: Path, model: str, output: Path | None) -> None:
     """Prints and writes the correlations of all layers and poolings."""
-    del rounds
     import electra_tf as et
 
     encoder = et.load(model)
@@ -66,7 +65,8 @@ def main(data: Path, model: str, rounds: int, output: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    made = harness.arguments(__doc__, rounds=1)
+    made = harness.parser(__doc__)
     made.add_argument("--data", type=Path, required=True, help="folder of tables")
     made.add_argument("--model", default="mini")
+    made.add_argument("--output", type=Path, help="JSON file to write")
     harness.run(main, made)
