@@ -9,6 +9,8 @@ from pathlib import Path
 
 # Two test workers share two cores, where waiting NumPy threads would spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Tests wait longer for XLA's compiler than for its compiled code.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 from electra_tf.config import startup
 
@@ -57,6 +59,11 @@ def installed(tmp_path_factory):
     subprocess.run([*pip, *install, str(wheel)], check=True)
     shutil.rmtree(work / "source")
     return target
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the files of this folder, the longest, first: no worker ends alone."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
 
 
 @pytest.hookimpl(wrapper=True)
