@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import random
@@ -71,6 +72,21 @@ def with_recipe(
     """
     given = {name: value for name, value in given.items() if value is not None}
     return {**completion(preset, kind, given, cli.note), **given}
+
+
+def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes ``from_preset(preset)`` load a ``save_to_preset`` of the same class."""
+
+    @functools.wraps(from_preset)
+    def load_or_build(
+        cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
+    ) -> Any:
+        is_bare = all(value is None for value in (*args, *kwargs.values()))
+        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+            return cls.load(preset)
+        return from_preset(cls, preset, *args, **kwargs)
+
+    return load_or_build
 
 
 class Preprocessor:

@@ -15,8 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.api import hub_presets
-from electra_tf.api.base import Columns, TextModel, with_recipe
+from electra_tf.api.base import Columns, TextModel, restoring, with_recipe
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import is_missing, plain, text_of
 from electra_tf.errors import UserError
@@ -49,6 +48,7 @@ class TextClassifier(TextModel):
     kinds = ("classification", "multilabel", "regression")
 
     @classmethod
+    @restoring
     def from_preset(
         cls,
         preset: str | os.PathLike,
@@ -94,14 +94,6 @@ class TextClassifier(TextModel):
             ValueError: if an argument is invalid or the encoder is damaged.
             OSError: if the encoder does not exist.
         """
-        given = (labels, pooling, label_range, max_seq_length, head_dropout, seed)
-        is_bare = not (pair or options or any(each is not None for each in given))
-        if (
-            is_bare
-            and kind == "classification"
-            and hub_presets.task_class(preset) == cls.__name__
-        ):
-            return cls.load(preset)
         if kind not in cls.kinds:
             raise UserError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
         if kind == "regression":
@@ -218,6 +210,7 @@ class TokenClassifier(TextModel):
     kinds = ("tagging",)
 
     @classmethod
+    @restoring
     def from_preset(
         cls,
         preset: str | os.PathLike,
@@ -235,10 +228,6 @@ class TokenClassifier(TextModel):
         tag) or "accuracy". See ``TextClassifier.from_preset`` for other arguments and
         errors.
         """
-        given = (tags, metric, max_seq_length, head_dropout, seed)
-        is_bare = not options and all(each is None for each in given)
-        if is_bare and hub_presets.task_class(preset) == cls.__name__:
-            return cls.load(preset)
         names = label_names(tags, "tags", 2)
         metric = metric or ("f1" if "O" in names else "accuracy")
         if metric not in ("f1", "accuracy"):
@@ -313,6 +302,7 @@ class QuestionAnswering(TextModel):
     kinds = ("question_answering",)
 
     @classmethod
+    @restoring
     def from_preset(
         cls,
         preset: str | os.PathLike,
@@ -331,14 +321,6 @@ class QuestionAnswering(TextModel):
         ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
         arguments and errors.
         """
-        sizes = (max_query_length, doc_stride, max_answer_length)
-        is_bare = sizes == (64, 128, 30) and max_seq_length is None and seed is None
-        if (
-            is_bare
-            and not (unanswerable or options)
-            and hub_presets.task_class(preset) == cls.__name__
-        ):
-            return cls.load(preset)
         settings = {
             "unanswerable": unanswerable,
             "answerability": unanswerable,
